@@ -49,7 +49,7 @@ INVALID_ARGUMENT: cli/approvers:approver
     workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in
     workers/external:_readable
-    api/arguments:check_delay api/arguments:check_priority api/engine:Engine.undo
+    api/arguments:check_delay api/arguments:check_priority api/arguments:fork_point api/engine:Engine.undo
     api/engine:Engine.undo_diffs
     api/history:check_states cli/base:read_object.refusal cli/check:_lines cli/decide:_check_limits
     cli/decide:_limit cli/editor:Draft._read cli/editor:_editor cli/editor:_run cli/load_mission:_parse
@@ -80,7 +80,8 @@ INVALID_REPLY: engine/failure:malformed_error
 NOT_ALLOWED: replay/fork:_result
 NOT_A_FILE: cli/init:_check_target sandbox/atomic_write:check_name sandbox/root:not_a_file sandbox/root:refusal
     store/maintenance/backup:_check_target workers/base:Context.to_change workers/read_file:_read
-NOT_FOUND: cli/approvers:remove_command cli/memory:_entries core/memory:unknown_root changes/recovery:_staged_content
+NOT_FOUND: replay/fork:_find_step
+    cli/approvers:remove_command cli/memory:_entries core/memory:unknown_root changes/recovery:_staged_content
     changes/merge:known_stage
     cli/kinds:kinds_command cli/load_mission:_read cli/schema:schema_command engine/messages:_plan
     engine/schedules:unknown_schedule replay/fork:_find_turn runner/undo:find_scope
@@ -188,7 +189,8 @@ TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
 WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
     runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: api/config_text:_replace cli/approvers:add_command api/evaluation:Evaluation.begin
+WRONG_STATE: replay/fork:_check_not_held replay/fork:_find_step
+    api/config_text:_replace cli/approvers:add_command api/evaluation:Evaluation.begin
     api/evaluation:_only_one api/evaluation:_read_begun changes/stages:_make
     workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet

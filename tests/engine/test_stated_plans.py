@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -383,6 +384,72 @@ def test_a_plan_is_forked_at_the_turn_of_a_step(lab: Lab) -> None:
         "plan_complete", ["succeeded", "succeeded", "succeeded", "skipped"],
     )  # fmt: skip
     assert lab.engine.jobs(mission_id=forked)[2].params == {"of": "Four."}
+    same_again(lab, forked)
+
+
+def test_a_plan_without_a_planner_is_forked_at_a_step(lab: Lab) -> None:
+    lab.failures["flaky"] = 1
+    run(
+        lab,
+        step(1),
+        step(2, "flaky", retry={"max_attempts": 1}, dependencies=after(1)),
+        step(3, parameters={"of": "$output.step-002.done"}),
+    )
+    assert (lab.mission().outcome, states(lab)) == ("job_failed", ["succeeded", "failed", "skipped"])
+    forked = lab.engine.fork(1, step="step-002").id
+    assert states(lab, forked) == ["succeeded", "queued", "blocked"]
+    lab.work()
+    assert (lab.mission(forked).outcome, states(lab, forked)) == ("plan_complete", ["succeeded"] * 3)
+    assert [len(job.attempts) for job in lab.engine.jobs(mission_id=forked)] == [1, 1, 1]
+    same_again(lab, forked)
+    again = lab.engine.fork(forked, step=str(lab.engine.jobs(mission_id=forked)[2].id)).id
+    assert lab.engine.jobs(mission_id=again)[2].params == {"of": "$output.step-002.done"}
+    lab.work()
+    assert lab.mission(again).outcome == "plan_complete"
+    same_again(lab, again)
+
+
+def test_what_had_not_ended_when_a_step_began_is_done_again(lab: Lab) -> None:
+    replies: list[JsonValue] = [{"ok": True, "action": "analysis_result", "summary": "One."}]
+    scribe: Object = {"type": "scribe", "log": str(lab.log), "replies": replies}
+    asks = step(1, "agent_plan", parameters={"user_prompt": "Sum up."})
+    run(lab, asks, step(2), step(3, "change", dependencies=after(2)), planner=scribe)
+    lab.engine.approve(3)
+    lab.work()
+    forked = lab.engine.fork(1, step="step-002").id
+    lab.work()
+    assert states(lab, forked) == ["succeeded", "succeeded", "held"]
+    assert (lab.mission(forked).turns, len(lab.questions)) in ((1, 1), (1, 2))
+    lab.engine.approve(lab.engine.jobs(mission_id=forked)[2].id)
+    lab.work()
+    same_again(lab, forked)
+    held = lab.engine.fork(1, step="step-003").id
+    lab.work()
+    assert states(lab, held) == ["succeeded", "succeeded", "held"]
+
+
+def test_steps_that_cannot_be_forked_are_refused(lab: Lab) -> None:
+    fallback: Object = {"id": FALLBACK, "steps": [step(1)]}
+    run(
+        lab, step(1, "fail"), step(2, dependencies=after(1)), on_failure="execute_fallback",
+        fallback_plans=[fallback],
+    )  # fmt: skip
+    for name, said in (
+        ("step-009", "mission 1 has no step step-009; did you mean 'step-002'?"),
+        ("step-001", "step-001 is a step of 2 plans of mission 1: jobs 1, 3"),
+        ("step-002", "step-002 of mission 1 has not begun; it is skipped"),
+    ):
+        with pytest.raises(LcpError, match=re.escape(said)):
+            lab.engine.fork(1, step=name)
+    for given in ({}, {"turn": 1, "step": "step-001"}, {"step": "step-001", "reply": "{}"}):
+        with pytest.raises(LcpError) as refused:
+            lab.engine.fork(1, **given)
+        assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    with pytest.raises(LcpError, match="--step forks at a step of its plan"):
+        lab.engine.fork(1, turn=1)
+    forked = lab.engine.fork(1, step="1").id
+    lab.work()
+    assert lab.mission(forked).outcome == "plan_complete"
     same_again(lab, forked)
 
 

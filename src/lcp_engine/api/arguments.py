@@ -56,6 +56,17 @@ def existing_directory(root: str | os.PathLike[str]) -> Path:
     return path.resolve()
 
 
+def fork_point(turn: int | None, step: str | None, reply: str | None) -> int | str:
+    """Where a fork begins: at a turn or a step. Raises `INVALID_ARGUMENT` unless one of both is given."""
+    if (turn is None) == (step is None):
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, "a fork begins at a turn or at a step; one of both is expected"
+        )
+    if step is not None and reply is not None:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "a reply is for a turn; a fork at a step takes none")
+    return step if step is not None else turn or 0
+
+
 def new_root(instance: Instance, mission_id: int, directory: Path) -> KnownRoot:
     """Another root for a mission. Raises `WRONG_STATE` while the one that it has is in its place."""
     old = instance.database.read(lambda tx: known_root(tx, mission_id))

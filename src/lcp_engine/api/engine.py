@@ -15,6 +15,7 @@ from lcp_engine.api.arguments import (
     check_priority,
     checked_spec,
     existing_directory,
+    fork_point,
     known_worker,
     new_root,
 )
@@ -520,17 +521,23 @@ class Engine(History):
         self,
         mission_id: int,
         *,
-        turn: int,
+        turn: int | None = None,
+        step: str | None = None,
         reply: str | None = None,
         planner: PlannerSpec | None = None,
         by: str | None = None,
     ) -> Forked:
         """Queue a new mission in the state that this one had when it asked question `turn`, over the root as it is now.
 
-        The question is answered by `reply` if given, else by `planner`, else by the mission's own planner. Raises
-        `NOT_FOUND`, `WRONG_STATE` for a mission without turns, `NO_PLANNER`, `PATH_NOT_FOUND` for a missing root.
+        Or in the state that it had when it began a `step` of its plan, named by its id or its job. The question is
+        answered by `reply` if given, else by `planner`, else by the mission's own planner. Raises `INVALID_ARGUMENT`
+        unless one of both is given, `NOT_FOUND`, `WRONG_STATE` for a mission without turns and a step that has not
+        begun, `NO_PLANNER`, `PATH_NOT_FOUND` for a missing root.
         """
         from lcp_engine.replay.fork import fork  # seldom needed, and slow to load
 
         known = known_id("mission", mission_id)
-        return fork(self.instance, known, turn, reply=reply, planner=planner, by=by or user_name())
+        return fork(
+            self.instance, known, fork_point(turn, step, reply), reply=reply, planner=planner,
+            by=by or user_name(),
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Replay a mission, or fork it at a turn (`lcp replay`, `lcp fork`)."""
+"""Replay a mission, or fork it at a turn or a step (`lcp replay`, `lcp fork`)."""
 
 from __future__ import annotations
 
@@ -67,37 +67,48 @@ def _count(number: int, thing: str) -> str:
     examples=(
         "lcp fork 3 --turn 2 --planner openai",
         "lcp fork 3 --turn 2 --reply edited.json; lcp work --until-idle",
+        "lcp fork 3 --step step-002",
     ),
 )
 @click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
-@click.option("--turn", type=int, required=True, metavar="N", help="The turn to ask again.")
+@click.option("--turn", type=int, metavar="N", help="The turn to ask again.")
+@click.option("--step", metavar="STEP", help="The step of a plan to begin again: its id, or its job.")
 @click.option("--reply", type=click.Path(path_type=Path), metavar="FILE",
               help="Use the text of FILE as the reply instead of asking.")  # fmt: skip
 @click.option(
-    "--planner", shell_complete=planner_names, metavar="NAME", help="Use this planner from turn N on."
+    "--planner", shell_complete=planner_names, metavar="NAME", help="Use this planner from there on."
 )
 @pass_invocation
 def fork_command(
-    invocation: Invocation, mission: int, turn: int, reply: Path | None, planner: str | None
+    invocation: Invocation,
+    *,
+    mission: int,
+    turn: int | None,
+    step: str | None,
+    reply: Path | None,
+    planner: str | None,
 ) -> int:
-    """Start a new mission from turn N of mission M, and print its id; a runner (lcp work) continues it.
+    """Start a new mission from turn N or STEP of mission M, and print its id; a runner (lcp work) continues it.
 
-    It has the history of M up to the question of turn N, and works on the root as it is now. Files that have changed
-    since are listed on stderr.
+    It has the history of M up to the question of turn N, or the first start of STEP, and works on the root as it is
+    now: what had not ended by then is done again. Files that have changed since are listed on stderr.
     """
+    if (turn is None) == (step is None):
+        raise click.UsageError(
+            "exactly one of --turn N and --step STEP is expected", click.get_current_context()
+        )
     text = None if reply is None else _text(reply)
     spec = None if planner is None else PlannerSpec(type=planner)
     with invocation.engine() as engine:
-        forked = engine.fork(mission, turn=turn, reply=text, planner=spec)
+        forked = engine.fork(mission, turn=turn, step=step, reply=text, planner=spec)
     if invocation.json:
         print_json(forked.as_json())
         return Exit.DONE
     print_out(str(forked.id))
     _print_changes(forked)
     if not invocation.quiet:
-        print_err(
-            f"mission {forked.id} continues from turn {turn} of mission {mission}: `lcp work --until-idle`"
-        )
+        point = f"turn {turn}" if step is None else step if step.startswith("step-") else f"job {step}"
+        print_err(f"mission {forked.id} continues from {point} of mission {mission}: `lcp work --until-idle`")
     return Exit.DONE
 
 

@@ -1,4 +1,4 @@
-"""Start a new mission from a turn of another one, and list what has changed in the root since."""
+"""Start a new mission from a turn or a step of another one, and list what has changed in the root since."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from functools import partial
 from pydantic import JsonValue, ValidationError
 
 from lcp_engine.changes.recovery import APPLIED
-from lcp_engine.core.job_states import Role, State
+from lcp_engine.core.job_states import START, Role, State
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, expected_result, spec_of
+from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
@@ -33,7 +35,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
 from lcp_engine.store.queries.mission_spec import changed_root
-from lcp_engine.store.queries.states_at import JobHistory, jobs_before
+from lcp_engine.store.queries.states_at import JobHistory, jobs_before, states_before
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.turns import MEMORIES, StoredReply, keep_memories
 from lcp_engine.workers.base import Context, ExecutedBy, params_of
@@ -61,16 +63,22 @@ class Forked:
 
 
 def fork(
-    instance: Instance, mission_id: int, turn: int, *, reply: str | None, planner: PlannerSpec | None, by: str
+    instance: Instance,
+    mission_id: int,
+    at: int | str,
+    *,
+    reply: str | None,
+    planner: PlannerSpec | None,
+    by: str,
 ) -> Forked:
-    """Queue a new mission with the history of mission `mission_id` up to the question of `turn`.
+    """Queue a new mission with the history of mission `mission_id` up to `at`: the question of a turn, or a step.
 
-    It works on the root as it is now. The turn is answered by `reply`, else by `planner`, else by the mission's own
-    planner. Raises `NOT_FOUND`,
-    `WRONG_STATE` for a mission without a planner, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
+    It works on the root as it is now. A turn is answered by `reply`, else by `planner`, else by the mission's own
+    planner; a step is named by its id or by its job, as text. Raises `NOT_FOUND`, `WRONG_STATE` for a mission without a
+    planner and a step that has not begun, `NO_PLANNER`, `PATH_NOT_FOUND` for a root that is gone.
     """
     past = instance.database.read(lambda tx: read_archive(tx, mission_id))
-    asked, _ = _find_turn(past, turn)
+    point, _ = _find_point(past, at)
     spec = spec_of(past.spec)
     if planner is not None:
         spec = spec.model_copy(update={"planner": planner})
@@ -83,27 +91,74 @@ def fork(
     assert known is not None
     with open_known(known) as root:
         identity = RootIdentity.of(root.descriptor)
-        histories = jobs_before(past, asked)
+        histories = jobs_before(past, point)
         load_late()
         changed, unknown = confined_threads(instance.isolation).read(
             root, lambda: find_drift(instance, past, histories, root)
         )
 
-    noted: dict[str, JsonValue] = {"by": by, "mission": mission_id, "turn": turn}
+    noted: dict[str, JsonValue] = {
+        "by": by,
+        "mission": mission_id,
+        "turn" if isinstance(at, int) else "step": at,
+    }
     noted["changed"] = [drift.path for drift in changed[:MOST_LISTED]]
 
     def work(tx: Tx) -> int:
-        branch = _store(ledger_of(tx), mission_id, turn, spec, identity)
+        branch = _store(ledger_of(tx), mission_id, at, spec, identity)
         return _begin(ledger_of(tx), branch, reply, noted, has_changed=bool(changed))
 
     return Forked(instance.database.write(work), changed, unknown)
+
+
+def _find_point(past: Archive, at: int | str) -> tuple[PastEvent, PastTurn | None]:
+    """The event before which a fork begins, and the question that it asks again, if that is one."""
+    return _find_turn(past, at) if isinstance(at, int) else (_find_step(past, at), None)
+
+
+def _find_step(past: Archive, name: str) -> PastEvent:
+    """The first start of a step, by its id or its job. Raises `NOT_FOUND`, `WRONG_STATE`."""
+    steps = [(terms_of(job.terms).step, job) for job in past.jobs if job.terms is not None]
+    found = [job for step, job in steps if name in (step, str(job.id))]
+    if not found:
+        known = nearest(name, [step for step, _ in steps]) if steps else "it has no plan"
+        raise LcpError(ErrorCode.NOT_FOUND, f"mission {past.id} has no step {name}; {known}")
+    if len(found) > 1:
+        jobs = ", ".join(str(job.id) for job in found)
+        fact = f"{name} is a step of {len(found)} plans of mission {past.id}: jobs {jobs}"
+        raise LcpError(ErrorCode.WRONG_STATE, fact, advice="Name the step by its job.")
+    job = found[0]
+    started = (event for event in past.events if event.event == START.event and event.job_id == job.id)
+    point = next(started, None)
+    if point is None:
+        fact = f"{name} of mission {past.id} has not begun; it is {job.state}"
+        raise LcpError(ErrorCode.WRONG_STATE, fact, advice="Fork a step that has begun.")
+    _check_not_held(past, point)
+    return point
+
+
+def _check_not_held(past: Archive, point: PastEvent) -> None:
+    """Raise `WRONG_STATE` if a person was to reply to a turn when the step began: that reply may be another one."""
+    held = {job_id for job_id, state in states_before(past, point.seq).items() if state is State.HELD}
+    turns = [turn for turn in past.turns.values() if turn.job_id in held]
+    asked = [
+        event.data.get("question")
+        for event in past.events
+        if event.seq < point.seq and event.event == "asked"
+    ]
+    open_ = next((turn for turn in turns if turn.number in asked), None)
+    if open_ is not None:
+        fact = f"turn {open_.turn} of mission {past.id} waited for a person's reply when that step began"
+        advice = f"Fork that turn (`lcp fork {past.id} --turn {open_.turn}`)."
+        raise LcpError(ErrorCode.WRONG_STATE, fact, advice=advice)
 
 
 def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
     """The first question of a turn, and its event. Raises `WRONG_STATE`, `NOT_FOUND`."""
     if past.root is None or not past.turns:
         fact = "has no planner" if past.root is None else "has not asked its first question"
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {past.id} {fact}; only a turn can be forked")
+        can = "--step forks at a step of its plan" if past.plans else "only a turn can be forked"
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {past.id} {fact}; {can}")
     question = next((one for one in past.turns.values() if one.turn == turn), None)
     number = None if question is None else question.number
     found = (
@@ -118,15 +173,17 @@ def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
     return asked, question
 
 
-def _store(ledger: Ledger, mission_id: int, turn: int, spec: MissionSpec, identity: RootIdentity) -> Copied:
+def _store(
+    ledger: Ledger, mission_id: int, at: int | str, spec: MissionSpec, identity: RootIdentity
+) -> Copied:
     ledger.lock([mission_id])
     ledger.write_results()
     past = read_archive(ledger.tx, mission_id)
-    asked, question = _find_turn(past, turn)
+    point, question = _find_point(past, at)
     stated = spec.model_dump_json(by_alias=True)
-    histories = jobs_before(past, asked)
+    histories = jobs_before(past, point)
     return copy_until(
-        ledger.tx, past, question, asked, histories, spec=stated, planner=spec.planner.type,
+        ledger.tx, past, question, point, histories, spec=stated, planner=spec.planner.type,
         root_identity=identity.text,
     )  # fmt: skip
 

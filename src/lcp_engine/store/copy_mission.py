@@ -1,4 +1,4 @@
-"""Copy a mission as it was when a question was asked, from its rows and its history; nothing is decided again."""
+"""Copy a mission as it was before a question or a step, from its rows and its history; nothing is decided again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from uuid import uuid4
 
 from sqlalchemy import Table, bindparam, insert, select, update
 
-from lcp_engine.core.job_states import BACK_OFF, FAIL, REFUSE, RESCUE, SETTLED, START, Need, State, fulfils
+from lcp_engine.core.job_states import (
+    BACK_OFF,
+    FAIL,
+    REFUSE,
+    RESCUE,
+    SETTLED,
+    START,
+    Need,
+    Role,
+    State,
+    fulfils,
+)
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import from_json, to_json
@@ -50,7 +61,7 @@ _FAILED = (State.FAILED, State.REJECTED, State.CANCELLED)
 
 @dataclass(frozen=True)
 class Copied:
-    """The new mission, and the job of the turn to ask."""
+    """The new mission, and the job that it begins with: the turn to ask, or the step."""
 
     mission_id: int
     job_id: int
@@ -64,35 +75,45 @@ def plan_ids(tx: Tx) -> list[int]:
 def copy_until(
     tx: Tx,
     past: Archive,
-    question: PastTurn,
-    asked: PastEvent,
+    question: PastTurn | None,
+    point: PastEvent,
     histories: Mapping[int, JobHistory],
     *,
     spec: str,
     planner: str,
     root_identity: str,
 ) -> Copied:
-    """Store a new mission as `past` was before `asked`, the event of `question`. `spec` is JSON."""
-    return _Copy(tx, past, question, asked, histories).store(spec, planner, root_identity)
+    """Store a new mission as `past` was before `point`: the event of `question`, or the first start of a step.
+
+    `spec` is JSON.
+    """
+    return _Copy(tx, past, question, point, histories).store(spec, planner, root_identity)
 
 
 class _Copy:
     def __init__(
-        self, tx: Tx, past: Archive, question: PastTurn, asked: PastEvent, histories: Mapping[int, JobHistory]
+        self,
+        tx: Tx,
+        past: Archive,
+        question: PastTurn | None,
+        point: PastEvent,
+        histories: Mapping[int, JobHistory],
     ) -> None:
         self._tx = tx
         self._past = past
         self._question = question
         self._histories = histories
-        dropped = {event.seq for event in past.events if event.seq < asked.seq and event.job_id is not None}
+        self._point = point
+        dropped = {event.seq for event in past.events if event.seq < point.seq and event.job_id is not None}
         dropped -= {event.seq for history in histories.values() for event in history.events}
-        self._events = [event for event in past.events if event.seq < asked.seq and event.seq not in dropped]
+        self._events = [event for event in past.events if event.seq < point.seq and event.seq not in dropped]
         self._seqs = [event.seq for event in self._events]
-        self._turns = [turn for turn in past.turns.values() if turn.number < question.number]
+        asked = {event.data.get("question") for event in self._events if event.event == "asked"}
+        self._turns = [turn for turn in past.turns.values() if turn.number in asked]
         self._plans: dict[object, int] = {}
         self._root: object = None
         self._jobs: dict[object, int] = {}
-        self._later = [event for event in past.events if event.seq > asked.seq]
+        self._later = [event for event in past.events if event.seq > point.seq]
 
     def store(self, spec: str, planner: str, root_identity: str) -> Copied:
         tx, mission_id = self._tx, self._store_mission(spec, planner, root_identity)
@@ -116,15 +137,24 @@ class _Copy:
         for approval in self._copied_approvals():
             tx.send(_NEW_APPROVAL, **approval)
         tx.many(ledger_sql.EVENT, [ledger_sql.EVENT.row(one) for one in self._copied_events(mission_id)])
-        job_id = self._jobs[self._question.job_id]
         after = update(missions).where(missions.c.id == bindparam("mission"))
         tx.run(
             Statement(after.values(root_plan=bindparam("root"), asking=bindparam("job"))),
             mission=mission_id,
             root=self._plans[self._root],
-            job=job_id,
+            job=self._jobs.get(self._asking()),
         )
-        return Copied(mission_id, job_id)
+        return Copied(mission_id, self._jobs[self._point.job_id])
+
+    def _asking(self) -> int | None:
+        """The job of the turn to ask, or of the one that was open when the step began."""
+        if self._question is not None:
+            return self._question.job_id
+        asks = (job.id for job in self._past.jobs if job.role is not Role.WORK)
+        return next(
+            (one for one in asks if one in self._histories and self._histories[one].state is State.QUEUED),
+            None,
+        )
 
     def _store_mission(self, spec: str, planner: str, root_identity: str) -> int:
         states = Counter(history.state for history in self._histories.values())
@@ -146,8 +176,8 @@ class _Copy:
             "planner": planner,
             "spec": spec,
             "status": "running",
-            "turns": self._question.turn - 1,
-            "questions": self._question.number - 1,
+            "turns": max((turn.turn for turn in self._turns), default=0),
+            "questions": max((turn.number for turn in self._turns), default=0),
             "input_tokens": sum(one.input_tokens or 0 for one in costs),
             "output_tokens": sum(one.output_tokens or 0 for one in costs),
             "bytes_written": self._inherited("bytes_written")
@@ -250,7 +280,7 @@ class _Copy:
                 "deaths": history.since_retry(RESCUE.event),
                 **dict.fromkeys(("runner_id", "run_after", "held_until", "limited_by")),
             }
-            if row["id"] == self._question.job_id:
+            if self._question is not None and row["id"] == self._question.job_id:
                 values["params"] = to_json({
                     **from_json(str(values["params"])), MEMORIES: self._question.memories,
                 })  # fmt: skip

@@ -61,17 +61,17 @@ def states_before(past: Archive, seq: int) -> dict[int, State]:
     }
 
 
-def jobs_before(past: Archive, asked: PastEvent) -> dict[int, JobHistory]:
-    """The history of each job before the event `asked`, by job id, as a fork takes it over.
+def jobs_before(past: Archive, point: PastEvent) -> dict[int, JobHistory]:
+    """The history of each job before `point`, the event of a question or of a step, by job id, as a fork takes it over.
 
     Unfinished attempts are left out, and so are approvals that had not led to an attempt.
     """
     events_of: dict[int, list[PastEvent]] = defaultdict(list)
     for event in past.events:
-        if event.seq < asked.seq and event.job_id is not None:
+        if event.seq < point.seq and event.job_id is not None:
             events_of[event.job_id].append(event)
     return {
-        job_id: JobHistory(tuple(_kept(events, is_turn=job_id == asked.job_id)))
+        job_id: JobHistory(tuple(_kept(events, is_turn=job_id == point.job_id)))
         for job_id, events in events_of.items()
         if any(event.event in _TRANSITIONS for event in events)
     }
