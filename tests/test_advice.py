@@ -124,7 +124,8 @@ OWN = """
     engine/approvals:_check_policy engine/failure:failure_of engine/outcome:storable_failure
     runner/confined/channel:failure_of
     sandbox/root_identity:open_known
-CONFLICT: engine/memory:edit engine/memory:take_in engine/approvals:answer
+CONFLICT: engine/link_decisions:approve_by_link
+    engine/memory:edit engine/memory:take_in engine/approvals:answer
     engine/link_decisions:_changed engine/approvals:decided_before runner/undo:_refusal
 DATABASE_FAILED: store/db/database:Database.write store/db/open:_check_owner store/db/open:_check_place
     store/db/postgres:Postgres._prepare store/host/liveness:_make_private store/host/liveness:_open_full
@@ -153,7 +154,7 @@ INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:_find
 LIMIT_REACHED: api/memory:Memory.take_in engine/memory:_full
     replay/fork:_answer
-NOT_ALLOWED: engine/merges:end_of_merge engine/lessons:keep_proposal workers/remember:execute
+NOT_ALLOWED: engine/consents:check_person engine/merges:end_of_merge engine/lessons:keep_proposal workers/remember:execute
     workers/recall:execute
     workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
@@ -189,8 +190,8 @@ TOO_LARGE: engine/plan_steps:resolved_params workers/recall:execute
 WORKER_FAILED: engine/plan_course:end_by_rule runner/confined/external:_environment
     runner/confined/external:_Job._error
     cli/output:_defect engine/outcome:_stored api/run_job:_answer
-WRONG_STATE: replay/fork:_check_not_held replay/fork:_find_step
-    api/config_text:_replace cli/approvers:add_command api/evaluation:Evaluation.begin
+WRONG_STATE: replay/fork:_check_not_held replay/fork:_find_step api/config_text:_replace cli/approvers:add_command
+    api/evaluation:Evaluation.begin engine/consents:check_person
     api/evaluation:_only_one api/evaluation:_read_begun changes/stages:_make
     workers/recall:_refusal api/arguments:new_root cli/init:_there_already engine/schedules:add_schedule
     runner/undo:_still_written runner/undo:check_quiet

@@ -117,3 +117,39 @@ def test_what_a_mission_runs_has_no_token_and_no_secret(lcp: Lcp) -> None:
     assert "PATH=" in job["result"]["stdout"]
     for value in tokens.values():
         assert value not in json.dumps(job)
+
+
+def test_a_job_of_two_approvals_says_at_a_terminal_that_it_waits_for_another_person(lcp: Lcp) -> None:
+    tokens = {name: lcp("approvers", "add", name).out.strip() for name in ("anna", "ben")}
+    mission = lcp.mission(
+        lcp.ask("write_file", path="b.md", content="x"), lcp.complete,
+        policy=[{"kinds": ["write_file"], "do": "hold", "approvals": 2}],
+    )  # fmt: skip
+    done = lcp("run", mission, "--root", "root", "--approve", "write_file")
+    assert (done.code, "is approved by people of the configuration (anna, ben), not by" in done.err) == (
+        3,
+        True,
+    )
+    first = lcp("approve", 2, "--as", "anna", LCP_APPROVER_TOKEN=tokens["anna"])
+    assert (first.code, first.out) == (
+        0, "job 2 approved; it waits for the approval of another person\n",
+    )  # fmt: skip
+    again = lcp("approve", 2, "--as", "anna", LCP_APPROVER_TOKEN=tokens["anna"])
+    assert again.out == "job 2 was already approved; it waits for the approval of another person\n"
+    last = lcp("approve", 2, "--as", "ben", LCP_APPROVER_TOKEN=tokens["ben"])
+    assert (last.code, last.out) == (0, "job 2 approved\n")
+    assert "anna" in lcp("job", 2).out
+    assert lcp("work", "--until-idle", "-q").code == 0
+    assert (lcp.root / "b.md").read_text() == "x"
+
+
+def test_a_run_that_approves_by_itself_leaves_what_needs_two_people(lcp: Lcp) -> None:
+    mission = lcp.mission(
+        lcp.ask("write_file", path="b.md", content="x"), lcp.complete,
+        policy=[{"kinds": ["write_file"], "do": "hold", "approvals": 2}],
+    )  # fmt: skip
+    done = lcp("run", mission, "--root", "root", "--approve", "write_file")
+    assert (done.code, "job 2 is approved; it waits for the approval of another person" in done.err) == (
+        3,
+        True,
+    )

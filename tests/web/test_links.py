@@ -425,6 +425,22 @@ def decide_at_once(named: Afar, job: int) -> list[str]:
     return refused
 
 
+def test_of_two_approvals_each_comes_by_a_link_of_its_person(named: Afar) -> None:
+    job = named.house.job("write_file", path="a.md", content="x")
+    named.house.run(named.house.ask(job), policy=[{"do": "hold", "approvals": 2, "kinds": ["write_file"]}])
+    (held,) = named.engine.jobs(states=["held"])
+    annas, bens = named.link(held.id, person="anna"), named.link(held.id, person="ben")
+    first = named.approve(annas, key="of anna")
+    assert (first.status, "It waits for the approval of another person." in first.words) == (200, True)
+    assert named.state(held.id) == "held"
+    again = named.approve(named.link(held.id), key="of anna")
+    assert (again.status, named.state(held.id)) == (409, "held")
+    assert f"Anna has approved job {held.id} already; it waits for another person" in again.words
+    second = named.approve(bens, key="of ben")
+    assert (second.status, "A runner will execute it." in second.words) == (200, True)
+    assert named.state(held.id) == "queued"
+
+
 def test_the_links_of_who_was_removed_decide_nothing(named: Afar) -> None:
     job = named.house.hold("a.md", CONTENT)
     link = named.link(job, person="ben")

@@ -172,6 +172,7 @@ class Engine(History):
         key: str | None = None,
         allow_admin: bool = False,
         request: AgentRequest | None = None,
+        by: str | None = None,
     ) -> Mission:
         """Store a mission over the directory `root`; nothing runs until a runner is started.
 
@@ -188,7 +189,14 @@ class Engine(History):
         plans = prepare_plans(checked, self.workers, str(directory))
         return self.mission(
             self.instance.write(
-                missions.launch, checked, directory, key=key, identity=identity, request=request, plans=plans
+                missions.launch,
+                checked,
+                directory,
+                key=key,
+                identity=identity,
+                request=request,
+                plans=plans,
+                about={"by": by or user_name()},
             )
         )
 
@@ -334,6 +342,8 @@ class Engine(History):
         shown: Sight | None = None,
     ) -> bool:
         """Let a held job run, with other `params` if given. False if it was approved before.
+
+        A job that needs the approvals of several people stays held until the last of them.
 
         The approval is for what was `shown`, the sight of a `look`; else for what this person last saw (`diff`), else
         for what the file was when the job was held. Raises `NOT_FOUND`; `CONFLICT` if the file has changed since or

@@ -382,7 +382,9 @@ def _decide_each(
             continue
         decided.append(job_id)
         if not invocation.json:
-            print_out(f"job {job_id} {word if outcome else f'was already {word}'}")
+            waits = engine.job(job_id).state == "held"
+            more = "; it waits for the approval of another person" if waits else ""
+            print_out(f"job {job_id} {word if outcome else f'was already {word}'}{more}")
     if not invocation.json:
         return max((fail(failed, as_json=False) for failed in refused), default=Exit.DONE)
     if refused and not decided:

@@ -138,11 +138,14 @@ class Decider:
     def _approve(self, job: Job, note: Callable[[str], None]) -> bool:
         """Approve; a job that cannot be approved unseen is left to be asked about."""
         try:
-            return self.engine.approve(job.id)
+            approved = self.engine.approve(job.id)
+            if self.engine.job(job.id).state != State.HELD:
+                return approved
+            note(f"job {job.id} is approved; it waits for the approval of another person")
         except LcpError as refused:
-            self._refused.add(job.id)
             note(one_line(str(refused)))
-            return False
+        self._refused.add(job.id)
+        return False
 
 
 class PromptResult(Enum):
@@ -318,7 +321,11 @@ class JobPrompt:
 
     def _approve(self, job: Job, params: dict[str, JsonValue] | None = None) -> PromptResult | None:
         shown = None if self._look is None else self._look.sight
-        return self._try(job, lambda: self._engine.approve(job.id, params=params, shown=shown))
+        decided = self._try(job, lambda: self._engine.approve(job.id, params=params, shown=shown))
+        if decided is PromptResult.DECIDED and self._engine.job(job.id).state == State.HELD:
+            print_line("  approved; it waits for the approval of another person")
+            return PromptResult.LATER
+        return decided
 
     def _reject(self, job: Job) -> PromptResult | None:
         reason = _read_optional("  why? the planner reads it (empty: no reason): ")

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from functools import reduce
+from typing import Annotated, NamedTuple, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -40,6 +41,37 @@ class Rule(BaseModel):
     final: bool = Field(
         default=False, description="In the configuration only: the rule comes before those of every mission."
     )
+    approvals: Annotated[int, Field(ge=1, le=20)] = Field(
+        default=1, description="With `hold`: how many people have to approve the job."
+    )
+    not_requester: bool = Field(
+        default=False, description="With `hold`: who launched the mission may not approve the job."
+    )
+
+    @model_validator(mode="after")
+    def _holds(self) -> Self:
+        if self.do is not Verdict.HOLD and (self.approvals > 1 or self.not_requester):
+            raise ValueError(f"approvals and not_requester need `do: hold`; this rule says {self.do}")
+        return self
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Whose approvals let a held job run: so many people's, perhaps not that of who launched the mission."""
+
+    approvals: int = 1
+    not_requester: bool = False
+
+    @property
+    def is_usual(self) -> bool:
+        return self.approvals == 1 and not self.not_requester
+
+    def joined(self, other: Consent) -> Consent:
+        """What satisfies both."""
+        return Consent(max(self.approvals, other.approvals), self.not_requester or other.not_requester)
+
+
+USUAL = Consent()
 
 
 @dataclass(frozen=True)
@@ -48,6 +80,7 @@ class Ruling:
 
     verdict: Verdict
     reason: Reason
+    consent: Consent = USUAL
 
 
 @dataclass(frozen=True)
@@ -134,6 +167,12 @@ class Policy:
         """The ruling on a job when it is requested; of several paths the strictest counts."""
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
         return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
+
+    def consent(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Consent:
+        """Whose approvals a job needs; of several paths each rule has to be satisfied."""
+        policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
+        rulings = [policy(self._relative(path)) for path in paths] or [policy("")]
+        return reduce(Consent.joined, (ruling.consent for ruling in rulings))
 
     def elsewhere(self, kind: Named, *, has_effects: bool) -> Ruling:
         """The ruling on a path that no rule about certain paths, and no denial of the default, is about."""
@@ -355,5 +394,5 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
         rule.paths,
         patterns,
         exact,
-        Ruling(rule.do, reason),
+        Ruling(rule.do, reason, Consent(rule.approvals, rule.not_requester)),
     )

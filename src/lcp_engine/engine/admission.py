@@ -42,11 +42,15 @@ _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 
 @dataclass(frozen=True)
 class Admission:
-    """What decides about jobs of any mission: the installed workers, the user's rules, the engine's own files."""
+    """What decides about jobs of any mission: the installed workers, the user's rules, the engine's own files.
+
+    `approvers` are the names of the people who decide, where the configuration names any.
+    """
 
     workers: Workers
     user_rules: tuple[Rule, ...] = ()
     engine_files: tuple[str, ...] = ()
+    approvers: frozenset[str] = frozenset()
 
     def policy(self, spec: MissionSpec, root: str | None) -> Policy:
         """The policy of a mission over `root`."""

@@ -11,12 +11,13 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT, Role, State
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.policy import Verdict
+from lcp_engine.core.policy import USUAL, Consent, Verdict
 from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
+from lcp_engine.engine.consents import check_person, gather
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.lessons import keep_answer, keep_rejection
 from lcp_engine.engine.messages import spoken
@@ -59,6 +60,8 @@ def approve(
 ) -> bool:  # fmt: skip
     """Let a held job run, with other params if given. False if it was approved before, which is harmless.
 
+    A job that needs the approvals of several people stays held until the last of them.
+
     `now` is what the job, with those params, would change at this moment, `shown` what the person decides on (see
     `bind`). Raises `CONFLICT` if someone decided otherwise, or the job is not what this person was shown; `WRONG_STATE`
     for a job that is not held; `NO_WORKER`; `INVALID_PARAMS`; `PATH_DENIED` and `NOT_ALLOWED` for a job that policy, or
@@ -77,10 +80,16 @@ def approve(
     before = from_json(job.params)
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
+    # A past decision was everybody's that it needed.
+    consent = USUAL if now is None else _consent_to(ledger, admission, worker, job, read)
     _check_policy(ledger, admission, worker, job, read)
+    check_person(ledger, job, consent, by, admission.approvers, is_revised=revised is not None)
     if revised is not None:
         _check_path(ledger, job, read)
     sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
+    missing = gather(ledger, job, consent, by, sight)
+    if missing != 0:
+        return missing is not None
     _let_run(ledger, job)
     keep_approval(ledger.tx, job.id, job.approved, by, sight)
     data: dict[str, JsonValue] = {"by": by, "decision": "approve", "params": revised}
@@ -159,6 +168,16 @@ def _check_policy(
     verdict, reason, code = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
     if verdict is Verdict.DENY:
         raise LcpError(code, f"job {job.id} may not run: {reason}", advice=reason.advice)
+
+
+def _consent_to(
+    ledger: Ledger, admission: Admission, worker: Worker[BaseModel], job: JobRow, params: BaseModel
+) -> Consent:
+    mission = ledger.mission(job.mission_id)
+    policy = admission.policy(spec_of(mission.spec), mission.root)
+    return policy.consent(
+        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
+    )
 
 
 def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:

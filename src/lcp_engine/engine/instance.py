@@ -132,6 +132,7 @@ def open_instance(url: str, options: Options) -> Instance:
                 str(runtime.resolve()),
                 str(backup_directory(database.backend, options.upkeep.backup).resolve()),
             ),
+            frozenset(options.approvers),
         ),
         notifier,
         runtime,

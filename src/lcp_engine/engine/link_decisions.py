@@ -110,6 +110,9 @@ def approve_by_link(
     if job.state is State.HELD:
         check_unchanged(ledger.tx, link, now)
     if not approve(ledger, admission, link.job_id, by=opened.by, now=now, shown=shown):
+        if job.state is State.HELD:
+            message = f"{opened.by} has approved job {job.id} already; it waits for another person"
+            raise LcpError(ErrorCode.CONFLICT, message, advice="Nothing is left to decide for this person.")
         ledger.write_events()  # of another person who shares this transaction
         raise decided_before(ledger.tx, job, "approved")
     used_links.keep_use(ledger.tx, opened.name, link.job_id, "approve", opened.by)

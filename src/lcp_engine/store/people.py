@@ -281,6 +281,45 @@ def due_holds(tx: Tx, now: Micros) -> Sequence[tuple[int, int]]:
     return [(row[0], row[1]) for row in tx.rows(_DUE, now=now, most=MOST, none=0)]
 
 
+CONSENTED = "consented"
+"""The event of an approval that waits for those of other people."""
+_CONSENTS = Statement(
+    select(events.c.event, events.c.data)
+    .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
+    .where(text(f"event IN ({', '.join(repr(event) for event in (*_HOLDS, CONSENTED))})"))
+    .order_by(events.c.seq.desc())
+)
+_REQUESTER = Statement(
+    text(
+        "SELECT (SELECT e.data FROM events e WHERE e.mission_id = m.id AND e.event = 'launched'), m.user_id "
+        "FROM missions m WHERE m.id = :mission"
+    )
+)
+
+
+def consents_since_hold(tx: Tx, job: JobRow) -> list[tuple[str, Sight]]:
+    """Who has approved a job since it was held, while it waits for more people, and as what each saw it."""
+    found: list[tuple[str, Sight]] = []
+    for event, data in tx.rows(_CONSENTS, mission=job.mission_id, job=job.id):
+        if event != CONSENTED:
+            break
+        said = from_json(data)
+        if said["mission"] == job.mission_id:  # a fork has its own people
+            path, hash_found = (None if said[key] is None else str(said[key]) for key in ("path", "found"))
+            sight = Sight(str(said["fingerprint"]), path, hash_found, int(str(said["seen_at"])))
+            found.append((str(said["by"]), sight))
+    return found
+
+
+def requester_of(tx: Tx, mission_id: int) -> frozenset[str]:
+    """Who launched a mission, or had it launched by a request, as far as that is known."""
+    row = tx.row(_REQUESTER, mission=mission_id)
+    if row is None:
+        return frozenset()
+    launched = {} if row[0] is None else from_json(row[0])
+    return frozenset(str(person) for person in (launched.get("by"), row[1]) if person is not None)
+
+
 SAID = "said"
 _SAID = Statement(
     select(events.c.job_id, events.c.data)

@@ -35,6 +35,8 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
         decided = approve_shown(context, job_id, read_shown(form))
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
+    if context.engine.job(job_id).state == State.HELD:
+        return to_job(job_id, "consented", form)
     return to_job(job_id, "approved" if decided else "approved_before", form)
 
 

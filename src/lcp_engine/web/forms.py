@@ -38,6 +38,7 @@ NEXT = "next"
 
 FLASH_MESSAGES: Mapping[str, str] = {
     "approved": "Approved. A runner will execute it.",
+    "consented": "Approved. It waits for the approval of another person.",
     "approved_before": "It was already approved; nothing changed.",
     "rejected": "Rejected. The planner will read the reason.",
     "rejected_before": "It was already rejected; nothing changed.",

@@ -12,12 +12,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
+from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.changes import whole
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.error_pages import status_of
-from lcp_engine.web.forms import NO_REASON, Form, read_form, read_shown, shown_value
+from lcp_engine.web.forms import FLASH_MESSAGES, NO_REASON, Form, read_form, read_shown, shown_value
 from lcp_engine.web.jobs import is_shown
 
 _GONE = ("used", "expired")
@@ -47,12 +48,13 @@ def _decide(context: PageContext, token: str, form: Form) -> Response:
                     message = "the form does not say what its page showed; nothing was decided"
                     raise LcpError(ErrorCode.NOT_SHOWN, message)
                 job_id = links.approve(token, shown=shown, approver_token=key)
-                said = "Approved. A runner will execute it."
+                is_held = context.engine.job(job_id).state == State.HELD
+                said = FLASH_MESSAGES["consented" if is_held else "approved"]
             case "reject" if not reason:
                 return _show(context, token, status=422, problem=NO_REASON)
             case "reject":
                 job_id = links.reject(token, reason, approver_token=key)
-                said = "Rejected. The planner will read the reason."
+                said = FLASH_MESSAGES["rejected"]
             case _:
                 raise HTTPException(422, "a decision is approve or reject")
     except LcpError as error:
