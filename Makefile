@@ -25,7 +25,8 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-# Not quiet: a slow download shows itself.
+# Not quiet: a slow download shows itself. The lists are whole, so that nothing is resolved: where a package wants another
+# one with an extra, older versions of pip take the newest, which has no hash, and refuse the list.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
 EXTRAS := --extra postgres --extra web --extra llm --extra mcp
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
@@ -58,7 +59,7 @@ define SET_UP
 	@echo "1/3  creating $(VENV) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv --clear $(VENV)
 	@echo "2/3  installing the $$(grep -c == $<) packages of $<" >&2
-	@$(INSTALL) --require-hashes --requirement $<
+	@$(INSTALL) --no-deps --require-hashes --requirement $<
 	@echo "3/3  installing lcp-engine itself" >&2
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
 endef
@@ -107,7 +108,7 @@ coverage: $(READY)
 $(LOWEST)/ready: requirements/dev.txt requirements/lowest.txt pyproject.toml
 	@echo "setting up $(LOWEST) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv --clear $(LOWEST)
-	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/dev.txt
+	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes --requirement requirements/dev.txt
 	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes \
 		--requirement requirements/lowest.txt
 	@$(LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --no-build-isolation --no-index --editable .
@@ -119,7 +120,7 @@ lowest: $(LOWEST)/ready
 $(AUDIT)/ready: requirements/audit.txt
 	@echo "setting up $(AUDIT) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv --clear $(AUDIT)
-	@$(AUDIT)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/audit.txt
+	@$(AUDIT)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes --requirement requirements/audit.txt
 	@touch $@
 
 audit: $(AUDIT)/ready
@@ -129,7 +130,7 @@ audit: $(AUDIT)/ready
 $(DOCS)/ready: requirements/docs.txt
 	@echo "setting up $(DOCS) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv --clear $(DOCS)
-	@$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/docs.txt
+	@$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
 # The variable silences an advertisement, which would be a warning.
@@ -177,7 +178,7 @@ races: $(READY)
 $(PEERS)/ready: requirements/bench.txt
 	@echo "setting up $(PEERS) with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv --clear $(PEERS)
-	@$(PEERS)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements/bench.txt
+	@$(PEERS)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes --requirement requirements/bench.txt
 	@touch $@
 
 # With a private PostgreSQL server that does wait for the disk; without its programs those cases report it.
