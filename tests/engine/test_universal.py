@@ -324,6 +324,12 @@ def test_an_answer_that_needs_a_follow_up_is_the_end_in_the_last_turn(lab: Lab) 
     assert (mission.status, mission.outcome) == ("completed", "mission_complete")
 
 
+def test_an_answer_that_needs_a_follow_up_is_the_end_where_policy_lets_nobody_be_asked(lab: Lab) -> None:
+    mission = lab.run(OPEN, planner=UNIVERSAL, policy=[{"kinds": ["ask_user"], "do": "deny"}])
+    assert (mission.status, mission.outcome) == ("completed", "mission_complete")
+    assert lab.jobs() == []
+
+
 def test_a_step_whose_answer_needs_a_follow_up_waits_for_a_person(lab: Lab) -> None:
     lab.run(plan("Look", "Report"), OPEN, LOOK, ANSWER, planner=UNIVERSAL)
     assert steps(lab) == ["Look: blocked", "Report: blocked"]

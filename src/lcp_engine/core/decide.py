@@ -161,7 +161,7 @@ class PlanState:
     `evaluations` are those of the requested jobs, in order; a job without one is held. `jobs_left` and `bytes_left` are
     what the caps still allow. `clarifications` counts the rounds of questions to a person, `verifications` those of
     checks that did not pass. `last_turn` names the limit that made this turn the last (R6). `unheard`: a
-    person has sent a message since this turn was asked (R14).
+    person has sent a message since this turn was asked (R14). `may_ask`: policy lets the mission ask a person.
 
     Acceptance (R9): `failed_checks` do not pass now; `to_verify` are questions that the planner is asked before its
     plan may end; `refused` counts how often either sent it back. In the turn that answers these questions, `claim` is
@@ -184,6 +184,7 @@ class PlanState:
     last_turn: str | None = None
     unheard: bool = False
     is_declined: bool = False
+    may_ask: bool = True
 
 
 MAX_REFUSED = 3
@@ -254,8 +255,8 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
 
 
 def _needs_follow_up(state: PlanState, reply: AnalysisResult | MissionComplete) -> bool:
-    """Whether a person is asked if this is the end. An answer is never lost to a limit: it ends the plan then."""
-    may_ask = state.last_turn is None and state.clarifications < MAX_CLARIFICATIONS
+    """Whether a person is asked if this is the end. An answer is never lost where nobody may be: it ends the plan."""
+    may_ask = state.may_ask and state.last_turn is None and state.clarifications < MAX_CLARIFICATIONS
     return reply.manner is Manner.FOLLOW_UP and may_ask and not state.failed_checks and not state.unheard
 
 

@@ -28,6 +28,7 @@ from lcp_engine.core.decide import (
     decide,
 )
 from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Need, Role
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
@@ -48,6 +49,7 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import (
     Admission,
     Requested,
+    allowed_kinds,
     evaluate_jobs,
     evaluate_steps,
     reserved_bytes,
@@ -121,7 +123,11 @@ def apply_reply(
     if plan.job_id is None:
         state = _with_checks(state, ledger, admission, mission, failed_checks)
     if not requested:
-        state = replace(state, unheard=has_new_message(ledger, plan, turn.until_seq))
+        state = replace(
+            state,
+            unheard=has_new_message(ledger, plan, turn.until_seq),
+            may_ask=any(kind.role is KindRole.ASKS for kind in allowed_kinds(admission, spec, mission.root)),
+        )
     if state.bytes_left is not None and any(request.evaluation.written_bytes for request in requested):
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, admission, mission))
     decision = decide(state, reply)

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.protocol.actions import CreateFollowupJobs, Malformed, WriteFile
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.protocol.actions import (
+    AnalysisResult,
+    CreateFollowupJobs,
+    Malformed,
+    Manner,
+    MissionComplete,
+    WriteFile,
+)
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.engine.admission import kind_of
@@ -459,6 +467,8 @@ def test_whatever_a_universal_schema_allows_is_translated(data: st.DataObject, q
         _keeps_the_rules(question, action)
     if question.last_turn is not None:
         assert action.action in ENDS
+    if isinstance(action, AnalysisResult | MissionComplete) and action.manner is Manner.FOLLOW_UP:
+        assert any(kind.role is KindRole.ASKS for kind in question.kinds)
 
 
 def _repeats_an_id(action: object) -> bool:

@@ -28,6 +28,7 @@ from lcp_engine.core.protocol.json_schema import (
     list_of,
     nullable,
     one_of_texts,
+    properties_of,
     strict,
 )
 from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
@@ -93,6 +94,7 @@ def strict_universal_schema(
     files: Sequence[str] = (),
     lengths: bool = False,
     has_result: bool = False,
+    may_ask: bool = True,
 ) -> Schema:
     """The same in the strict vocabulary: one closed object for each response type, its constant first.
 
@@ -100,12 +102,14 @@ def strict_universal_schema(
     its own (clarity, error). A custom response holds an action of the schema `lcp`. `responses` are the allowed ones
     (default all), `files` what a response may name as its sources (default anything). `lengths`: a plan has at least
     one step, and no more sources are named than there are files. `has_result`: responses that complete the mission
-    carry what `$defs` has as `result`.
+    carry what `$defs` has as `result`. Without `may_ask` no answer asks a person whether it is enough.
     """
+    asks = {} if may_ask else {"follow_up_needed": constant(False)}
+    answer = closed({**properties_of(_strict_part(AnswerData)), **asks})
     custom = {"custom_fields": closed({RESULT: {"$ref": f"#/$defs/{RESULT}"}})} if has_result else {}
     parts = {
         "planning": (("success",), "planning_data", _planning(lengths=lengths)),
-        "answer": (("success",), "answer_data", _from(files, _strict_part(AnswerData), lengths=lengths)),
+        "answer": (("success",), "answer_data", _from(files, answer, lengths=lengths)),
         "verification": (VERDICTS, "verification_data", _strict_part(VerificationData)),
         "clarity": (_ASKS if has_result else (*_ASKS, "success"), "clarity_data", _strict_part(ClarityData)),
         "research": (

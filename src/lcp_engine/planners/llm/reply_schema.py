@@ -233,6 +233,7 @@ def _universal(
         files=tuple(files),
         lengths=narrowing.lengths,
         has_result=question.result is not None,
+        may_ask=any(kind.role is KindRole.ASKS for kind in question.kinds),
     )
     if not narrowing.lengths:
         return schema
