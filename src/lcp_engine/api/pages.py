@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from lcp_engine.engine.instance import Instance
 from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import pages
-from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page
+from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page, Setting
 from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
 
-__all__ = ["STATUSES", "HeldHead", "JobFilter", "JsonObject", "Page", "PageQueries"]
+__all__ = ["STATUSES", "HeldHead", "JobFilter", "JsonObject", "Page", "PageQueries", "Setting"]
 
 
 class PageQueries:
@@ -40,6 +40,10 @@ class PageQueries:
     ) -> list[HeldHead]:
         """Matching held jobs without params, in the order of their ids; with `among` only those ids."""
         return self._instance.read(pages.find_held_heads, wanted, among=among, limit=limit)
+
+    def settings_of(self, jobs: Sequence[JsonObject]) -> dict[int, Setting]:
+        """Of which mission each job is, and what the planner said when it asked for it, by the job's id."""
+        return self._instance.read(pages.find_settings, jobs)
 
     def turn_heads(self, mission_id: int, first: int, last: int) -> list[JsonObject]:
         """The questions asked by the jobs `first` to `last`, without prompt and reply."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.api.bulk import each_outcome
-from lcp_engine.api.pages import HeldHead, JsonObject
+from lcp_engine.api.pages import HeldHead, JsonObject, Setting
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
@@ -132,14 +132,17 @@ def _show_inbox(
     after = cursor(request, "after")
     page = context.queries.jobs(wanted, behind=after, limit=JOBS)
     jobs = [_in_full(context, job) for job in page.rows]
-    looks = _look_over(context, jobs)
+    looks, settings = _look_over(context, jobs), context.queries.settings_of(jobs)
     workers, awaited = context.engine.workers, context.engine.awaited_replies()
     rows = [
-        _row(
-            job,
-            looks.get(int(str(job["id"]))),
-            need_of(job["kind"], job["id"], awaited, workers),
-            LINES_IN_LIST,
+        replace(
+            _row(
+                job,
+                looks.get(int(str(job["id"]))),
+                need_of(job["kind"], job["id"], awaited, workers),
+                LINES_IN_LIST,
+            ),
+            setting=settings[int(str(job["id"]))],
         )
         for job in jobs
     ]
@@ -153,6 +156,7 @@ def _show_inbox(
         ticked=set(ticked),
         note=request.query_params.get("note"),
         rows=rows,
+        kinds=sorted({str(row.job["kind"]) for row in rows if row.need is Need.APPROVAL}),
         held=",".join(str(job["id"]) for job in jobs),
         expiries=context.engine.expiries(),
         asked=str(request.query_params),
@@ -178,6 +182,8 @@ class Row:
     diff: Excerpt | None
     caveat: str
     shown: str
+    setting: Setting | None = None
+    """Of which mission it is, and what its planner said; in the inbox."""
 
     @property
     def options(self) -> list[str]:

@@ -185,7 +185,16 @@ def show_job(
         may_undo=look is None and bool(diffs) and not was_stopped,
         is_undo=found.kind == UNDO_KIND,
         runners=context.queries.runners(),
+        next_held=_held_beside(context, found.id),
+        previous_held=_held_beside(context, found.id, before=True),
     )
+
+
+def _held_beside(context: PageContext, job_id: int, *, before: bool = False) -> JsonValue:
+    """The id of the next held job, or of the one before; None if there is none."""
+    held = JobFilter(None, [State.HELD])
+    page = context.queries.jobs(held, behind=job_id, limit=1, newest_first=before)
+    return page.rows[0]["id"] if page.rows else None
 
 
 def _may_retry(found: Job, events: Sequence[JsonObject]) -> bool:

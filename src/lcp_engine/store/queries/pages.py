@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from lcp_engine.core.job_states import TRANSITIONS
-from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
@@ -28,6 +28,8 @@ _JOBS = Columns(
      "started_at", "ended_at", "error"),
     large={"params": LARGEST, "result": LARGEST},
 )  # fmt: skip
+_NAMES = Columns("missions", ("id", "name", "goal"))
+_SAID = Columns("job_history", ("id",), large={"result": LARGEST})
 _HELD = Columns("job_history", ("id", "mission_id", "kind", "reason"))
 _TURN = (
     "number", "turn", "job_id", "corrects", "last_turn", "action", "errors", "warnings", "input_tokens",
@@ -111,6 +113,35 @@ def find_held_heads(
     if among is not None:
         where.append(Condition(f"id IN ({', '.join(map(str, sorted(among)))})"))
     return [HeldHead(*row) for row in _HELD.rows(tx, *where, limit=limit)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Of which mission a job is, and what the planner said when it asked for the job; None if it said nothing."""
+
+    mission: str
+    goal: str
+    words: str | None
+
+
+def find_settings(tx: Tx, jobs: Sequence[JsonObject]) -> dict[int, Setting]:
+    """The setting of each job, by its id."""
+    missions = {row[0]: row for row in _NAMES.rows(tx, _are(job["mission_id"] for job in jobs))}
+    asked = _SAID.read(tx, _are(job["parent_id"] for job in jobs))
+    said = {row["id"]: object_in(row["result"]).get("commentary") for row in asked}
+    settings: dict[int, Setting] = {}
+    for job in jobs:
+        _, name, goal = missions[job["mission_id"]]
+        settings[int_in(job["id"])] = Setting(str(name), str(goal), _text(said.get(job["parent_id"])))
+    return settings
+
+
+def _are(ids: Iterable[JsonValue]) -> Condition:
+    return Condition(f"id IN ({', '.join(map(str, sorted({int_in(one) for one in ids if one}))) or 'NULL'})")
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def find_turn_heads(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:

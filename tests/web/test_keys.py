@@ -1,0 +1,129 @@
+"""The keyboard in the inbox and on a job, and what the cards say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.web.test_browser import chromium, window
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+    from tests.web.conftest import House
+    from tests.web.test_browser import Window
+
+__all__ = ["chromium", "window"]
+
+
+def _hold(house: House, count: int) -> list[int]:
+    writes = [house.job("write_file", rel_path=f"{n}.md", content="line\n" * 40) for n in range(count)]
+    house.run(house.ask(*writes, commentary="These <b>belong</b> together."), house.complete, name="Notes")
+    return [job.id for job in house.engine.jobs(states=["held"])]
+
+
+def _current(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.id"))
+
+
+def _settled(page: Page) -> None:
+    page.wait_for_function("performance.now() > SETTLE_MS")
+
+
+def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
+    jobs = _hold(window.house, 4)
+    page = window.open("/inbox")
+    for _ in range(2):
+        page.keyboard.press("j")
+    assert _current(page) == f"job-{jobs[1]}"
+    page.keyboard.press("k")
+    assert _current(page) == f"job-{jobs[0]}"
+    _settled(page)
+    diff = page.locator(f"#diff-{jobs[0]}")
+    page.keyboard.press("y")
+    assert diff.get_attribute("open") is not None, "what is folded is not approved"
+    assert window.house.engine.job(jobs[0]).state == "held"
+    page.keyboard.press("d")
+    assert diff.get_attribute("open") is None
+    page.keyboard.press("d")
+    page.keyboard.press("y")
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    page.wait_for_function(f"document.activeElement.id === 'job-{jobs[1]}'")
+    assert window.house.engine.job(jobs[0]).state == "queued"
+
+    page.keyboard.press("n")
+    page.keyboard.type("y not now")
+    page.keyboard.press("Enter")
+    page.get_by_text("Rejected. The planner will read the reason.").wait_for()
+    assert [window.house.engine.job(job).state for job in jobs] == ["queued", "rejected", "held", "held"]
+    page.wait_for_function(f"document.activeElement.id === 'job-{jobs[2]}'")
+    page.keyboard.press("e")
+    page.wait_for_url(f"**/jobs/{jobs[2]}/edit")
+
+
+def test_keys_do_nothing_where_no_job_is_chosen_or_another_key_is_held(window: Window) -> None:
+    jobs = _hold(window.house, 2)
+    page = window.open("/inbox")
+    _settled(page)
+    for key in ("y", "n", "e", "d", "Control+y", "x"):
+        page.keyboard.press(key)
+    page.keyboard.press("j")
+    page.keyboard.press("Control+y")
+    assert page.url.endswith("/inbox")
+    assert [window.house.engine.job(job).state for job in jobs] == ["held", "held"]
+
+
+def test_the_keys_are_listed_and_each_is_explained(window: Window) -> None:
+    _hold(window.house, 1)
+    page = window.open("/inbox")
+    page.keyboard.press("?")
+    listed = page.get_by_role("dialog", name="Keys").locator("kbd").all_inner_texts()
+    assert sorted(listed) == sorted(page.evaluate("Object.keys(KEYS)"))
+    page.keyboard.press("j")
+    assert page.get_by_role("dialog").count() == 1, "nothing behind it moves"
+    page.get_by_role("button", name="Close").click()
+    assert page.get_by_role("dialog").count() == 0
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("dialog", name="Keys").wait_for()
+
+
+def test_after_a_decision_on_a_job_the_next_one_is_a_key_away(window: Window) -> None:
+    jobs = _hold(window.house, 3)
+    page = window.open(f"/jobs/{jobs[0]}")
+    _settled(page)
+    page.keyboard.press("y")
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    page.keyboard.press("j")
+    page.wait_for_url(f"**/jobs/{jobs[1]}")
+    page.keyboard.press("j")
+    page.wait_for_url(f"**/jobs/{jobs[2]}")
+    page.keyboard.press("k")
+    page.wait_for_url(f"**/jobs/{jobs[1]}")
+    page.keyboard.press("n")
+    assert page.evaluate("document.activeElement.name") == "reason"
+
+
+def test_a_card_says_of_which_mission_it_is_and_what_the_planner_said(house: House) -> None:
+    jobs = _hold(house, 1)
+    answer = house.get("/inbox")
+    assert "Notes #1" in answer.words
+    assert "Goal Find out." in answer.words
+    assert "Planner These <b>belong</b> together." in answer.words
+    assert "<b>belong" not in answer.text
+    assert "Waits default policy: kinds with effects wait for a person" in answer.words
+    assert f'href="/jobs/{jobs[0]}/policy"' in answer.text
+
+
+def test_all_jobs_of_a_kind_are_a_link_away(house: House) -> None:
+    _hold(house, 2)
+    house.run(house.ask(house.job("make_directory", rel_path="new")), house.complete)
+    answer = house.get("/inbox?mission=1")
+    assert "All write_file jobs…" in answer.words
+    assert "All make_directory jobs…" not in answer.words
+    assert 'href="/inbox/all?mission=1&amp;kind=write_file"' in answer.text
+
+
+def test_without_javascript_the_next_job_that_waits_is_a_link(house: House) -> None:
+    first, second = _hold(house, 2)
+    approved = house.approve(first)
+    assert f'rel="next" href="/jobs/{second}"' in approved.text
+    assert 'rel="prev"' not in approved.text
+    assert f'rel="prev" href="/jobs/{first}"' not in house.get(f"/jobs/{second}").text, "it waits no more"
