@@ -43,7 +43,17 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.permits import RateLimit
     from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
-    from lcp_engine.core.policy import Explained, KindNames, Looked, PathPolicy, Policy, Rule, Ruling, Verdict
+    from lcp_engine.core.policy import (
+        Consent,
+        Explained,
+        KindNames,
+        Looked,
+        PathPolicy,
+        Policy,
+        Rule,
+        Ruling,
+        Verdict,
+    )
     from lcp_engine.core.protocol.actions import (
         Action,
         AnalysisResult,
@@ -143,6 +153,7 @@ __all__ = [
     "Commands",
     "Conflict",
     "Connection",
+    "Consent",
     "Context",
     "Correction",
     "Course",
@@ -301,7 +312,17 @@ _MODULES = {
     ),
     "core.permits": ("RateLimit",),
     "core.plan_graph": ("GraphStep", "Link", "PlanGraph"),
-    "core.policy": ("Explained", "KindNames", "Looked", "PathPolicy", "Policy", "Rule", "Ruling", "Verdict"),
+    "core.policy": (
+        "Consent",
+        "Explained",
+        "KindNames",
+        "Looked",
+        "PathPolicy",
+        "Policy",
+        "Rule",
+        "Ruling",
+        "Verdict",
+    ),
     "core.protocol.actions": (
         "Action",
         "AnalysisResult",

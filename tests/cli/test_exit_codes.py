@@ -89,6 +89,10 @@ CANNOT_BE_USED = """
     memory show one
     plan odd
     plan show one
+    deliveries odd
+    link one
+    approvers odd
+    eval odd
     serve --port many
     db prune --older-than long
     db odd
