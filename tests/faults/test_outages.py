@@ -166,7 +166,7 @@ def test_a_paid_reply_waits_for_a_database_that_others_keep_locked(
             threading.Timer(1.5, locked.close).start()
             return Reply('{"ok": true, "action": "mission_complete", "summary": "paid for"}', None, 7, 5)
 
-    monkeypatch.setattr("lcp_engine.runner.executor.make_planner", lambda spec, environment: Paid())
+    monkeypatch.setattr("lcp_engine.runner.open_missions.make_planner", lambda spec, environment: Paid())
     with Engine(sqlite_url(tmp_path), busy_seconds=0.1) as engine:
         spec: dict[str, JsonValue] = {"goal": "g", "planner": {"type": "script", "replies": []}}
         mission = engine.launch(spec, root=tmp_path)

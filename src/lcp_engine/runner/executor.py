@@ -1,19 +1,14 @@
-"""Execute leased jobs: a turn asks the planner, work calls its worker; missions stay open between jobs."""
+"""Execute leased jobs: a turn asks the planner, work calls its worker."""
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
-from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
 
@@ -21,11 +16,9 @@ from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
-from lcp_engine.changes.stages import open_stage
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.policy import PathPolicy, Verdict
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -45,7 +38,6 @@ from lcp_engine.engine.plan_steps import admit, enter, has_asked, show_as_held
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     Asked,
-    earlier_job,
     history,
     hold_turn,
     keep_cost,
@@ -55,31 +47,25 @@ from lcp_engine.engine.question import (
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.planners.base import Correction, Planner, Question, Relayed, Reply
-from lcp_engine.planners.environment import PlannerEnvironment
-from lcp_engine.planners.registry import make_planner
+from lcp_engine.planners.base import Correction, Question, Relayed, Reply
 from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
-from lcp_engine.runner.confined.server import Setup
+from lcp_engine.runner.confined.programs import ProgramsUnderWay
+from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity, check_same, open_known
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Context, EarlierJob, ExecutedBy, FileEffect, Hold, Worker, params_of
+from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.external import Answered
 from lcp_engine.workers.merge import MERGE
-from lcp_engine.workers.read_file import WORKER as READ_FILE
-from lcp_engine.workers.run_command import WORKER, Surroundings, run_allowed, run_in_copy
+from lcp_engine.workers.run_command import WORKER, run_allowed, run_in_copy
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -503,179 +489,3 @@ def _storable_reply(job: JobRow, reply: object) -> Reply:
 def _number_text(count: object) -> str:
     """`count` in a message; Python converts no int of more than 4300 digits to decimal."""
     return f"of {count.bit_length()} bits" if type(count) is int and count >= MAX_TOKENS else repr(count)
-
-
-MAX_OPEN = 64
-"""Missions whose roots and planners are kept open between jobs."""
-
-
-@dataclass
-class OpenMission:
-    """A mission with its open root and planner; `key` names it to confined processes."""
-
-    spec: MissionSpec
-    root: Root | None
-    planner_environment: PlannerEnvironment
-    aliases: tuple[str, ...] = ()
-    planner: Planner | None = None
-    judges: dict[str, PathPolicy] = field(default_factory=dict)
-    is_staged: bool = False
-    key: str = field(default_factory=lambda: uuid4().hex)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self._place = None if self.root is None else Path(self.root.path)
-
-    def ask(self, question: Question) -> object:
-        """The planner's answer, not validated: its code may be a plug-in's."""
-        with self.lock:
-            if self.planner is None:
-                self.planner = make_planner(self.spec.planner, self.planner_environment)
-        return self.planner.answer(question)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the root's path still leads to the directory that was opened."""
-        if self.root is None or self._place is None:
-            return True
-        try:
-            return os.path.samestat(self._place.stat(), os.fstat(self.root.descriptor))
-        except OSError:
-            return False
-
-
-class OpenMissions:
-    """The missions whose jobs a runner executes. `roots` say where their roots are on this machine."""
-
-    def __init__(self, instance: Instance, roots: Roots, under_way: ProgramsUnderWay) -> None:
-        self._instance = instance
-        self._roots = roots
-        self._under_way = under_way
-        self._missions: dict[int, OpenMission] = {}
-        self._first: dict[tuple[KnownRoot, str], RootIdentity] = {}
-        self._lock = threading.Lock()
-
-    def of(self, mission_id: int) -> OpenMission:
-        """The mission; opened again, and its root checked, if another directory is there now. Raises `LcpError`."""
-        with self._lock:
-            before = self._missions.get(mission_id)
-        # Not under the lock: the file system of one root may hang.
-        known = before if before is not None and before.is_current else self._open(mission_id)
-        with self._lock:
-            now = self._missions.pop(mission_id, None)
-            if now is not None and now is not before:  # another thread was faster
-                known = now
-            self._missions[mission_id] = known  # the last one is the one used last
-            while len(self._missions) > MAX_OPEN:
-                self._missions.pop(next(iter(self._missions)))
-            return known
-
-    def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
-        """The context of a job of the mission."""
-        context = self.context_of_kind(mission, worker)
-        find = partial(self._earlier_job, job.mission_id)
-        return replace(
-            context, approved=bool(job.approved), job_id=job.id, attempt=job.attempt, earlier_job=find
-        )
-
-    def _earlier_job(self, mission_id: int, number: int) -> EarlierJob | Failed:
-        workers = self._instance.admission.workers
-
-        def shows(kind: str) -> str | None:
-            worker = workers.get(kind)
-            return None if worker is None else worker.shows
-
-        return self._instance.database.read(lambda tx: earlier_job(tx, mission_id, number, shows))
-
-    def context_of_kind(self, mission: OpenMission, worker: Worker[BaseModel]) -> Context:
-        """The context of jobs of one kind that no person approved."""
-        judge = mission.judges.get(worker.kind)
-        if judge is None:
-            root = None if mission.root is None else mission.root.path
-            policy = self._instance.admission.policy(mission.spec, root)
-            judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
-            mission.judges[worker.kind] = judge
-        return Context(
-            mission.root,
-            mission.aliases,
-            judge,
-            self._instance.caps,
-        )
-
-    def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
-        """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
-        may_read = self.readable(mission, context)
-        places = self._instance.commands_read
-        attempt = (context.job_id or 0, context.attempt)
-        run = partial(run_program, attempt=attempt, under_way=self._under_way)
-        return Surroundings(context.root, may_read, mission.spec.commands, places, run)
-
-    def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
-        """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.
-
-        Those that a job could read now: where reading is held, only for a program that a person approved.
-        """
-        policy = self._instance.admission.policy(mission.spec, context.root.path)
-        judge = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)
-        refused = (Verdict.DENY,) if context.approved else (Verdict.DENY, Verdict.HOLD)
-
-        def may_read(path: str) -> bool:
-            return judge(path).verdict not in refused and context.policy(path).verdict is not Verdict.DENY
-
-        return may_read
-
-    def setup(self, mission: OpenMission, root: str) -> Setup:
-        """What a confined process needs of the mission, to make the same context as `context`."""
-        admission, spec = self._instance.admission, mission.spec
-        inner = beneath(admission.engine_files, root)
-        return Setup(
-            self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner, spec.stage
-        )
-
-    def _open(self, mission_id: int) -> OpenMission:
-        spec_text, root, known = self._instance.database.read(
-            lambda tx: (*spec_and_root(tx, mission_id), known_root(tx, mission_id))
-        )
-        spec = spec_of(spec_text)
-        if root is None or known is None:
-            return OpenMission(spec, None, self._instance.planner_environment, spec.root_aliases)
-        here = self._roots.find(root, spec_text) or root
-        opened = self._open_stage(mission_id) if spec.stage else None
-        is_staged, opened = opened is not None, opened or self._open_root(known, here)
-        # The root's path on the machine of the launch stays a name of it, and in a stage that of the root here.
-        names = dict.fromkeys(name for name in (root, here) if name != opened.path)
-        aliases = (*spec.root_aliases, *names)
-        return OpenMission(spec, opened, self._instance.planner_environment, aliases, is_staged=is_staged)
-
-    def _open_stage(self, mission_id: int) -> Root | None:
-        directory = self._instance.stages
-        if directory is None:
-            return None
-        stage = open_stage(
-            self._instance.database, directory, mission_id, partial(self.open_root, mission_id)
-        )
-        weakref.finalize(stage, os.close, stage.descriptor)
-        return stage
-
-    def open_root(self, mission_id: int) -> Root:
-        """The root of a mission itself, opened for the caller."""
-        spec_text, root, known = self._instance.database.read(
-            lambda tx: (*spec_and_root(tx, mission_id), known_root(tx, mission_id))
-        )
-        assert root is not None
-        assert known is not None
-        return self._open_root(known, self._roots.find(root, spec_text) or root, is_kept=False)
-
-    def _open_root(self, known: KnownRoot, here: str, *, is_kept: bool = True) -> Root:
-        """A root; if it is kept, it is closed when it is no longer used: a job may outlast the entry of its mission.
-
-        Where no directory is known to be the root, the first one that this runner opens is.
-        """
-        is_named = here != known.path
-        root = Root(here) if is_named else open_known(known)
-        if is_kept:
-            weakref.finalize(root, os.close, root.descriptor)
-        if is_named or not known.is_from_here:
-            first = self._first.setdefault((known, here), RootIdentity.of(root.descriptor))
-            check_same(known, first, root)
-        return root
