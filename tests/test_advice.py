@@ -154,8 +154,8 @@ INVALID_PARAMS: workers/base:Context.root
 INVALID_PATTERN: sandbox/search_text:_find
 LIMIT_REACHED: api/memory:Memory.take_in engine/memory:_full
     replay/fork:_answer
-NOT_ALLOWED: engine/consents:check_person engine/merges:end_of_merge engine/lessons:keep_proposal workers/remember:execute
-    workers/recall:execute
+NOT_ALLOWED: engine/consents:check_person engine/merges:end_of_merge engine/lessons:keep_proposal
+    workers/remember:execute workers/recall:execute
     workers/run_command:run_allowed changes/preview:preview_of engine/approvals:_reject_expired
     engine/approvals:_rejection
     api/run_job:_answer workers/base:refuse_to_execute.execute
