@@ -11,6 +11,7 @@ from tests.engine.conftest import Lab, Object, OpenLab
 from lcp_engine import Engine, Rule
 from lcp_engine.core.policy import Consent, Policy
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.workers.merge import MERGE
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
 TWO: Object = {"kinds": ["write_file"], "do": "hold", "approvals": 2}
@@ -162,6 +163,24 @@ def test_of_several_paths_each_rule_has_to_be_satisfied() -> None:
     policy = Policy(rules)
     assert policy.consent("move_file", has_effects=True, writes=True, paths=["a", "b"]) == Consent(3, True)
     assert policy.consent("move_file", has_effects=True, writes=True, paths=["c"]) == Consent()
+
+
+def test_a_merge_needs_the_people_that_any_of_its_files_may_need() -> None:
+    policy = Policy([Rule.model_validate({**TWO, "paths": ["deploy/**"]})])
+    merge = MERGE.named
+    assert policy.consent(merge, has_effects=True, writes=True) == Consent(2)
+    assert policy.consent("write_file", has_effects=True, writes=True, paths=["a.md"]) == Consent()
+
+
+def test_a_staged_mission_is_merged_after_the_last_of_two_approvals(shop: Lab) -> None:
+    shop.run(write(), DONE, policy=[TWO], stage=True)
+    merge = shop.jobs()[-1]
+    assert (merge.kind, merge.state) == ("merge", "held")
+    for who in ("anna", "ben"):
+        assert (shop.root / "a.md").read_text() == "old\n"
+        shop.engine.approve(merge.id, by=who)
+        shop.work()
+    assert (shop.root / "a.md").read_text() == "new\n"
 
 
 @pytest.mark.parametrize("stated", [{"approvals": 2}, {"not_requester": True}])

@@ -169,9 +169,14 @@ class Policy:
         return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
 
     def consent(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Consent:
-        """Whose approvals a job needs; of several paths each rule has to be satisfied."""
+        """Whose approvals a job needs; of several paths each rule has to be satisfied.
+
+        A job that changes files and names none, such as a merge, satisfies every rule about what it does.
+        """
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
         rulings = [policy(self._relative(path)) for path in paths] or [policy("")]
+        if writes and not paths:
+            rulings += [rule.ruling for group in self._rules for rule in group if rule.has_kind(kind)]
         return reduce(Consent.joined, (ruling.consent for ruling in rulings))
 
     def elsewhere(self, kind: Named, *, has_effects: bool) -> Ruling:
