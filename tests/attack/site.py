@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -20,7 +21,8 @@ from urllib.parse import urlencode, urlsplit
 from pydantic import JsonValue
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.web.app import ACTIONS, READ_ROUTES
+from lcp_engine.core.decision_link import DecisionLink
+from lcp_engine.web.app import ACTIONS, LINK_ROUTES, READ_ROUTES
 
 CANARY = "CANARY-OF-THE-PAGE"
 """Part of every page that shows anything of a mission."""
@@ -49,7 +51,11 @@ class Endpoint:
 def endpoints() -> tuple[Endpoint, ...]:
     """Every route of the page, from its own tables: a new one is attacked at once."""
     found = [("GET", route.path) for route in READ_ROUTES] + [("POST", path) for path in ACTIONS]
-    numbers = {"{mission}": "1", "{job}": str(HELD_JOB), "{number}": "1"}
+    found += [("POST" if "POST" in (route.methods or ()) else "GET", route.path) for route in LINK_ROUTES]
+    forged = DecisionLink(HELD_JOB, "0" * 24, None, 0, 2**40, None).signed(
+        b"another secret than the page has"
+    )
+    numbers = {"{mission}": "1", "{job}": str(HELD_JOB), "{number}": "1", "{token}": forged}
     for name, number in numbers.items():
         found = [(method, path.replace(name, number)) for method, path in found]
     return tuple(Endpoint(method, path) for method, path in (*found, ("GET", "/static/page.css")))
@@ -171,6 +177,12 @@ def _opened(home: Path, link: str) -> Site:
 
 
 def _fill(home: Path) -> None:
+    (home / "lcp-engine").mkdir()
+    secret = home / "links.secret"
+    secret.write_text("the secret that the page has")
+    secret.chmod(0o600)
+    links = {"url": "http://localhost:1", "secret_file": str(secret)}
+    (home / "lcp-engine" / "config.yaml").write_text(json.dumps({"links": links}))
     root = home / "root"
     root.mkdir()
     (root / "a.md").write_text(f"{CANARY}\n")

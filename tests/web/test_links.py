@@ -257,6 +257,35 @@ def test_a_job_of_a_kind_without_preview_shows_its_params(afar: Afar) -> None:
     assert afar.approve(link).status == 200
 
 
+def test_a_link_shows_and_decides_the_merge_of_a_stage(afar: Afar) -> None:
+    jobs = [afar.house.job("write_file", path=f"{name}.md", content=CONTENT) for name in "ab"]
+    afar.house.run(afar.house.ask(*jobs), afar.house.complete, stage=True)
+    (merge,) = afar.engine.jobs(states=["held"])
+    link = afar.link(merge.id)
+    page = afar.get(link)
+    for told in ("a.md", "b.md", "+one", "+two"):
+        assert told in page.words
+    assert afar.approve(link, page).status == 200
+    afar.house.work()
+    assert {path.read_text() for path in afar.house.root.iterdir()} == {CONTENT}
+    afar.engine.undo(1)
+    assert [path.name for path in afar.house.root.iterdir()] == ["a.md"]
+
+
+def test_a_merge_whose_root_has_changed_since_is_not_decided_by_an_older_page(afar: Afar) -> None:
+    afar.house.run(
+        afar.house.ask(afar.house.job("write_file", path="a.md", content=CONTENT)),
+        afar.house.complete,
+        stage=True,
+    )
+    (merge,) = afar.engine.jobs(states=["held"])
+    link = afar.link(merge.id)
+    page = afar.get(link)
+    (afar.house.root / "a.md").write_text("of another program\n")
+    assert afar.approve(link, page).status == 409
+    assert (afar.house.root / "a.md").read_text() == "of another program\n"
+
+
 def test_a_question_and_a_decided_job_have_no_link(afar: Afar) -> None:
     afar.house.run(afar.house.ask(afar.house.job("ask_user", question="Well?")), afar.house.complete)
     with pytest.raises(LcpError, match="waits for words; a link approves or rejects") as refused:
