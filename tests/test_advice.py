@@ -44,7 +44,7 @@ FILE_SYSTEM: api/config_text:_replace api/config_text:_text_of api/evaluation:Ev
     store/maintenance/backup:back_up store/maintenance/backups:keep_backups
 INVALID_ARGUMENT: cli/approvers:approver
     api/decision_links:DecisionLinks._stated api/decision_links:DecisionLinks.make
-    api/evaluation:_chosen api/evaluation:_times cli/eval:compare_command
+    api/evaluation:_chosen api/evaluation:_times cli/eval:compare_command cli/eval:_matching
     engine/secret_keys:_read api/memory:_given cli/memory:_expiry core/memory:_Check.refuse
     workers/mcp:servers_in workers/mcp:tool_kinds
     workers/external:worker_of core/protocol/schema_model:schema_model workers/external:kinds_in

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
+import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.core.evaluation.suite import parse_suite
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
@@ -31,6 +33,9 @@ PRINTS: Object = {
     "expect": {"facts": ["prints 1"], "reads": ["main.py"]},
 }  # fmt: skip
 SAYS: Object = {"name": "says", "goal": "Say something.", "root": "root", "expect": {"facts": ["(?i)it"]}}
+
+
+EVALS = Path(__file__).parents[2] / "evals"
 
 
 def script(*replies: JsonValue) -> Object:
@@ -164,6 +169,9 @@ def test_a_directory_keeps_to_what_was_begun_in_it(lcp: Lcp) -> None:
         return lcp("eval", "run", suite_file(lcp, missions=[SAYS], **changed), "--planner", "reads", *options)
 
     assert run().code == 0
+    assert run("--mission", "s*").out.splitlines()[1].split()[:2] == ["reads", "1"]
+    unknown = run("--mission", "say")
+    assert "--mission 'say' matches no mission of the suite; did you mean 'says'?" in unknown.err
     refused = run(name="other")
     assert (refused.code, refused.out) == (5, "")
     assert "'suite.eval' has another suite, or other planners" in refused.err
@@ -178,3 +186,14 @@ def test_what_is_no_evaluation_is_said(lcp: Lcp) -> None:
     assert lcp("--db", "sqlite:///x.db", "eval", "run", suite_file(lcp)).code == 2
     missing = lcp("eval", "run", "gone.yaml")
     assert (missing.code, missing.err) == (1, "suite 'gone.yaml' does not exist; a file is expected\n")
+
+
+def test_each_fact_of_the_shipped_suite_stands_in_its_files_and_not_in_its_goal() -> None:
+    suite = parse_suite((EVALS / "small.yaml").read_text(), source="small.yaml")
+    assert (len(suite.cases), len({case.root for case in suite.cases})) == (40, 6)
+    for case in suite.cases:
+        texts = [(EVALS / case.root / path).read_text() for path in case.expect.reads]
+        assert texts, case.name
+        for fact in case.expect.facts:
+            assert re2.search(fact, "\n".join(texts)), (case.name, fact)
+            assert not re2.search(fact, str(case.stated["goal"])), (case.name, fact)

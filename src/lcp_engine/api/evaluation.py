@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,30 +126,32 @@ class Evaluation:
         """Its database, which every other command reads with `--db`."""
         return f"sqlite:///{self.place.absolute() / _DATABASE}"
 
-    def cells(self) -> list[Cell]:
-        """Every run: all missions with all planners once, then again."""
+    def cells(self, cases: Collection[str] | None = None) -> list[Cell]:
+        """Every run, or those of some missions: all of them with all planners once, then again."""
         found = [
             (case, planner, repetition)
             for repetition in range(1, self.suite.repeat + 1)
             for case in self.suite.cases
             for planner in self.suite.planners
         ]
-        return [Cell(number, *cell) for number, cell in enumerate(found, 1)]
+        numbered = [Cell(number, *cell) for number, cell in enumerate(found, 1)]
+        return [cell for cell in numbered if cases is None or cell.case.name in cases]
 
     def run(
         self,
         engine: Engine,
         *,
         parallel: int = 1,
+        cases: Collection[str] | None = None,
         options: Sequence[str] = (),
         tell: Callable[[Done], None] = lambda done: None,
         stop: Event | None = None,
     ) -> None:
         """Run what is left, `parallel` missions at a time, each in a process of its own; `tell` hears of each.
 
-        `engine` is one over `url`; `options` are further ones of those processes, such as `--workers FILE`. Once `stop`
-        is set, what runs is interrupted: a later call goes on with it. Raises `WRONG_STATE` while another process runs
-        the evaluation.
+        `engine` is one over `url`; `cases` are the names of the missions that are run now, None for all; `options` are
+        further ones of the processes, such as `--workers FILE`. Once `stop` is set, what runs is interrupted: a later
+        call goes on with it. Raises `WRONG_STATE` while another process runs the evaluation.
         """
         stopping, telling = stop or Event(), Lock()
         spent = ProcessorTime(self.place / _SPENT)
@@ -170,7 +172,7 @@ class Evaluation:
         with _only_one(self.place), ThreadPoolExecutor(parallel) as pool:
             self._begin(engine)
             try:
-                for future in [pool.submit(one, cell) for cell in self.cells()]:
+                for future in [pool.submit(one, cell) for cell in self.cells(cases)]:
                     future.result()
             except BaseException:
                 stopping.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from fnmatch import filter as filter_names
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from lcp_engine.cli.completion import planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.tables import Table, fact_column, name_column, number_column, print_table, text_column
-from lcp_engine.core.summaries import duration
+from lcp_engine.core.summaries import duration, nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def eval_command() -> None:
               help="Where its database and the copies of its roots are.  [default: SUITE.eval, here]")  # fmt: skip
 @click.option("--planner", "planners", multiple=True, metavar="NAME", shell_complete=planner_names,
               help="Only this planner of the suite, or another one by its type; may be repeated.")  # fmt: skip
+@click.option("--mission", "missions", multiple=True, metavar="NAME",
+              help="Only this mission, or those that a shell pattern matches; may be repeated.")  # fmt: skip
 @click.option("--repeat", type=Count(1, 100), metavar="N", help="Run each mission N times with each planner.")
 @click.option(
     "--parallel", type=Count(1, 64), metavar="N", default=1, show_default=True, help="Missions at a time."
@@ -53,6 +56,7 @@ def run_command(
     suite: Path,
     place: Path | None,
     planners: Sequence[str],
+    missions: Sequence[str],
     repeat: int | None,
     parallel: int,
 ) -> int:
@@ -68,6 +72,7 @@ def run_command(
         suite, place or Path(f"{suite.stem}.eval"), planners=planners, repeat=repeat
     )
     invocation.db = evaluation.url
+    cases = _matching(missions, [case.name for case in evaluation.suite.cases])
     count = len(evaluation.cells())
 
     def tell(done: Done) -> None:
@@ -78,7 +83,7 @@ def run_command(
 
     with invocation.engine() as engine:
         try:
-            evaluation.run(engine, parallel=parallel, options=_options(invocation), tell=tell)
+            evaluation.run(engine, parallel=parallel, cases=cases, options=_options(invocation), tell=tell)
         except KeyboardInterrupt:
             print_err("interrupted; nothing is lost: the same command goes on")
             return Exit.INTERRUPTED
@@ -94,6 +99,15 @@ def run_command(
 def _refuse_database(invocation: Invocation) -> None:
     if invocation.db is not None:
         raise click.UsageError("--db: an evaluation has a database of its own, in the directory of --to")
+
+
+def _matching(patterns: Sequence[str], known: Sequence[str]) -> set[str]:
+    """The missions that one of the patterns matches; all without a pattern."""
+    for pattern in patterns:
+        if not filter_names(known, pattern):
+            message = f"--mission {pattern!r} matches no mission of the suite; {nearest(pattern, known)}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return {name for pattern in patterns or ("*",) for name in filter_names(known, pattern)}
 
 
 def _options(invocation: Invocation) -> list[str]:

@@ -1,0 +1,3 @@
+from .ledger import Ledger, UnbalancedError
+
+__all__ = ["Ledger", "UnbalancedError"]
