@@ -40,6 +40,12 @@ def _questions(engine: Engine, mission: int) -> Mapping[str, Callable[[], object
         "the page's missions": lambda: read(
             lambda tx: pages.page_missions(tx, before=None, status="", limit=30)
         ),
+        "the page's missions by text": lambda: read(
+            lambda tx: (
+                pages.page_missions(tx, before=None, status="", text="nowhere", limit=30),
+                pages.count_missions(tx, "nowhere"),
+            )
+        ),
         "the page's jobs": lambda: read(
             lambda tx: pages.page_jobs(tx, JobFilter(), behind=None, limit=50, newest_first=True)
         ),

@@ -64,6 +64,22 @@ def test_a_page_ends_where_the_next_one_begins(queries: PageQueries) -> None:
     assert (ids(missions), missions.behind) == ([1], None)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [("", 1), ("TRY", 1), ("done", 1), ("roo", 1), ("T_y", 0), ("Try%", 0), ("\0", 0)]
+)
+def test_missions_are_found_and_counted_by_their_words(queries: PageQueries, text: str, found: int) -> None:
+    assert len(queries.missions(before=None, status="", text=text, limit=9).rows) == found
+    assert queries.mission_counts(text).by_status == ({"completed": 1} if found else {})
+
+
+def test_jobs_are_set_in_their_mission_with_the_words_of_their_turn(queries: PageQueries) -> None:
+    rows = queries.jobs(JobFilter(), behind=None, limit=9).rows
+    settings = queries.settings_of(rows)
+    assert {setting.goal for setting in settings.values()} == {"Try."}
+    assert settings[2].words is None
+    assert queries.settings_of([]) == {}
+
+
 def test_what_is_large_is_left_out_of_a_page(queries: PageQueries) -> None:
     held = queries.jobs(JobFilter(states=["held"]), behind=None, limit=9)
     params = [row["params"] for row in held.rows]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.store.db.sql import Sql
+from lcp_engine.store.queries import pages
 from lcp_engine.web import missions
 
 if TYPE_CHECKING:
@@ -32,6 +34,40 @@ def test_missions_are_listed_the_newest_first_with_their_state(house: House) -> 
     assert "completed" in words
     assert "Decide on 1 held job" in words
     assert "First one" not in house.get("/?status=waiting").words
+
+
+def test_missions_are_searched_and_counted_by_status(house: House) -> None:
+    house.run(house.complete, name="Tidy 100% of it")
+    house.run(house.complete, goal="Tidy the shelves.")
+    house.run(house.ask(house.job("write_file", rel_path="a", content="x")), house.complete, name="tidy up")
+    house.run(house.complete, name="Other <b>")
+    answer = house.get("/?text=TIDY")
+    assert "all 3 running 0 waiting 1 completed 2 failed 0 cancelled 0" in answer.words
+    assert "Other" not in answer.text
+    answer = house.get("/?text=tidy&status=waiting")
+    assert "tidy up #3" in answer.words
+    assert "shelves" not in answer.words
+    assert "Tidy 100% of it" in house.get("/?text=100%25").words
+    assert "No missions match" in house.get("/?text=1_0%25").words
+    assert "all 4" in house.get("/").words
+    assert "No missions match" in house.get("/?text=%3Cb%3E%00").words
+
+
+def test_a_search_looks_through_some_missions_at_once_and_the_next_page_goes_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = "SELECT id FROM missions WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET 1"
+    monkeypatch.setattr(pages, "_SEARCHED_FROM", Sql(two, before=int))
+    for name in ("sought 1", "other", "sought 2", "other", "other"):
+        house.run(house.complete, name=name)
+    path, seen = "/?text=sought", []
+    assert "all 0+" in house.get(path).words
+    while path:
+        text = house.get(path).text
+        seen.append(re.findall(r"sought \d", text))
+        following = re.search(r'href="([^"]+)" rel="next"', text)
+        path = unescape(following[1]) if following else ""
+    assert seen == [[], ["sought 2"], ["sought 1"]]
 
 
 def test_a_mission_is_a_tree_of_turns_and_their_jobs(house: House) -> None:

@@ -8,12 +8,21 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import pages
-from lcp_engine.store.queries.pages import HeldHead, JobFilter, Page, Setting
+from lcp_engine.store.queries.pages import HeldHead, JobFilter, MissionCounts, Page, Setting
 from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
 
-__all__ = ["STATUSES", "HeldHead", "JobFilter", "JsonObject", "Page", "PageQueries", "Setting"]
+__all__ = [
+    "STATUSES",
+    "HeldHead",
+    "JobFilter",
+    "JsonObject",
+    "MissionCounts",
+    "Page",
+    "PageQueries",
+    "Setting",
+]
 
 
 class PageQueries:
@@ -25,9 +34,16 @@ class PageQueries:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
-    def missions(self, *, before: int | None, status: str, limit: int) -> Page:
-        """Missions with `status` (any if empty) and an id below `before`, the newest first."""
-        return self._instance.read(pages.page_missions, before=before, status=status, limit=limit)
+    def missions(self, *, before: int | None, status: str, text: str = "", limit: int) -> Page:
+        """Missions with `status` (any if empty) and an id below `before`, the newest first.
+
+        `text` occurs in their name, goal, root or summary, in either case.
+        """
+        return self._instance.read(pages.page_missions, before=before, status=status, text=text, limit=limit)
+
+    def mission_counts(self, text: str = "") -> MissionCounts:
+        """How many missions have each status, of those with `text`, among the newest."""
+        return self._instance.read(pages.count_missions, text)
 
     def jobs(self, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False) -> Page:
         """Jobs that match, in the order of their ids, after the id `behind`."""

@@ -25,16 +25,20 @@ MISSIONS = 30
 JOBS = 200
 EVENTS = 300
 LISTED = 100
+LONGEST_TEXT = 200
 
 
 def missions(request: Request) -> Response:
-    """The missions, the newest first."""
+    """The missions, the newest first, with a search and the number of each status."""
     context = context_of(request)
     status = request.query_params.get("status", "")
+    text = request.query_params.get("text", "").strip()[:LONGEST_TEXT]
     before = cursor(request, "before")
     return context.render(
         "missions.html",
-        page=context.queries.missions(before=before, status=status, limit=MISSIONS),
+        page=context.queries.missions(before=before, status=status, text=text, limit=MISSIONS),
+        text=text,
+        counts=context.queries.mission_counts(text),
         before=before,
         chosen=status,
         statuses=STATUSES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lcp_engine.core.job_states import TRANSITIONS
@@ -12,11 +12,15 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import read_about
+from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
 from lcp_engine.store.queries.history import find_where, in_column
-from lcp_engine.store.queries.selection import Columns, Condition, equal
+from lcp_engine.store.queries.selection import Columns, Condition, equal, find
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
+
+MISSIONS_SEARCHED = 4000
+"""So many missions are looked through at once, so that a page with a search is as quick beside many of them."""
 
 _MISSIONS = Columns(
     "mission_overview",
@@ -38,6 +42,11 @@ _TURN = (
 _TURNS = Columns("turn_history", _TURN)
 _WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply"))
 _MOVES = Columns("event_history", ("job_id", "at", "event"))
+_COUNT_MISSIONS = "SELECT status, count(*) FROM missions"
+_SEARCHED_FROM = Sql(
+    f"SELECT id FROM missions WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET {MISSIONS_SEARCHED - 1}",
+    before=int,
+)
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
 _ANY_CHANGE = Sql(
     "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' AND staged IS NULL LIMIT 1",
@@ -67,12 +76,54 @@ class Page:
     behind: int | None
 
 
-def page_missions(tx: Tx, *, before: int | None, status: str, limit: int) -> Page:
-    """Missions, the newest first."""
-    where = [] if before is None else [Condition("id < :before", {"before": in_column(before)})]
+def page_missions(tx: Tx, *, before: int | None, status: str, text: str = "", limit: int) -> Page:
+    """Missions, the newest first. A search looks through `MISSIONS_SEARCHED` of them; the next page goes on there."""
+    last = LARGEST_ID if before is None else in_column(before)
+    where = [*_searched(text), Condition("id < :before", {"before": last})]
     if status:
         where.append(equal("status", status))
-    return _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
+    if not (text or status):
+        return _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
+    first = _first_searched(tx, last)
+    where.append(Condition("id >= :first", {"first": first}))
+    page = _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
+    return Page(page.rows, first) if page.behind is None and first else page
+
+
+@dataclass(frozen=True)
+class MissionCounts:
+    """How many missions have each status, those without any left out; `are_all` if not only the newest were counted."""
+
+    by_status: Mapping[str, int]
+    are_all: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
+
+
+def count_missions(tx: Tx, text: str = "") -> MissionCounts:
+    """How many of the newest `MISSIONS_SEARCHED` missions fit, by their status."""
+    first = _first_searched(tx, LARGEST_ID)
+    where = (Condition("id >= :first AND pruned_at IS NULL", {"first": first}), *_searched(text))
+    rows = find(tx, _COUNT_MISSIONS, *where, then="GROUP BY status")
+    return MissionCounts({str(status): int(count) for status, count in rows}, not first)
+
+
+def _first_searched(tx: Tx, before: int) -> int:
+    """The id of the first mission that a search below an id looks through; 0 if that is the first there is."""
+    row = tx.row(_SEARCHED_FROM, before=before)
+    return int(row[0]) if row else 0
+
+
+def _searched(text: str) -> list[Condition]:
+    """What holds for missions with the text in their name, goal, root or summary, in either case."""
+    if not text:
+        return []
+    if "\0" in text:  # no text in a database has it, and a pattern would end there
+        return [Condition("1 = 0")]
+    each = (f"lower({name}) LIKE lower(:sought) ESCAPE '\\'" for name in ("name", "goal", "root", "summary"))
+    return [Condition(f"({' OR '.join(each)})", {"sought": _pattern(text)})]
 
 
 def page_jobs(
