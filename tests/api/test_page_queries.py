@@ -80,6 +80,13 @@ def test_jobs_are_set_in_their_mission_with_the_words_of_their_turn(queries: Pag
     assert queries.settings_of([]) == {}
 
 
+def test_the_overview_has_roots_and_counts(queries: PageQueries) -> None:
+    (root,) = queries.roots(limit=9).rows
+    assert (root.missions, root.open, root.held, root.newest) == (1, 0, 2, 1)
+    assert root.root.endswith("root")
+    assert queries.overview().jobs["held"] == 2
+
+
 def test_what_is_large_is_left_out_of_a_page(queries: PageQueries) -> None:
     held = queries.jobs(JobFilter(states=["held"]), behind=None, limit=9)
     params = [row["params"] for row in held.rows]

@@ -23,8 +23,12 @@ LOOKS = [
     "/launch",
     "/events",
     "/missions/1/report.md",
+    "/missions/1/settings",
+    "/missions/1/fork",
+    "/missions/1/replay",
     "/memory",
     "/memory/1",
+    "/overview",
 ]
 CHANGES = [
     "/jobs/1/approve",
@@ -38,11 +42,15 @@ CHANGES = [
     "/missions/1/undo",
     "/missions/1/cancel",
     "/missions/1/resume",
+    "/missions/1/fork",
+    "/missions/1/replay",
     "/inbox",
     "/inbox/all",
     "/launch",
     "/memory/1/edit",
     "/memory/1/forget",
+    "/schedules/launch",
+    "/schedules/remove",
 ]
 
 

@@ -43,7 +43,7 @@ LOOKS = [
     pytest.param("dark", 1200, marks=pytest.mark.proof),
     pytest.param("light", 375, marks=pytest.mark.proof),
 ]
-_VIEWS = ("", "/timeline", "/history", "/report", "/questions/2")
+_VIEWS = ("", "/timeline", "/history", "/report", "/settings", "/fork", "/replay", "/questions/2")
 PAGES = (
     *("/", "/?status=failed", "/missions/2", "/missions/2/report", "/missions/6"),
     *(f"/missions/1{view}" for view in _VIEWS),
@@ -65,6 +65,7 @@ PAGES = (
         "/kinds/run_command",
         "/memory",
         "/memory/1",
+        "/overview",
     ),
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()

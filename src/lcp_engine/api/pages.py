@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.maintenance.stats import Overview, overview_in
 from lcp_engine.store.queries import pages
-from lcp_engine.store.queries.pages import HeldHead, JobFilter, MissionCounts, Page, Setting
+from lcp_engine.store.queries.mission_spec import spec_and_root
+from lcp_engine.store.queries.pages import HeldHead, JobFilter, MissionCounts, Page, Roots, Setting
 from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
@@ -21,6 +24,7 @@ __all__ = [
     "MissionCounts",
     "Page",
     "PageQueries",
+    "Roots",
     "Setting",
 ]
 
@@ -76,6 +80,19 @@ class PageQueries:
     def counted_events(self, mission_id: int, *, after_seq: int) -> list[tuple[int, str]]:
         """The events after `after_seq` that a `Measure` counts, in order: number and name."""
         return self._instance.read(find_counted, mission_id, after_seq)
+
+    def roots(self, *, limit: int) -> Roots:
+        """The roots of the newest missions, that of the newest first."""
+        return self._instance.read(pages.find_roots, limit)
+
+    def overview(self) -> Overview:
+        """What the database holds, without the size of its WAL."""
+        return self._instance.read(overview_in, None)
+
+    def spec(self, mission_id: int) -> MissionSpec:
+        """What the mission was launched with. Raises `NOT_FOUND`, also if it was pruned."""
+        text, _ = self._instance.read(spec_and_root, mission_id)
+        return spec_of(text)
 
     def last_event(self, mission_id: int) -> int:
         """The number of the mission's last event; they are numbered from 1 without gaps."""

@@ -24,6 +24,8 @@ from lcp_engine.web import (
     links,
     memory,
     missions,
+    overview,
+    replay,
     undo,
 )
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
@@ -41,6 +43,9 @@ READ_ROUTES = (
     Route("/missions/{mission}/report.md", missions.report_text),
     Route("/missions/{mission}/questions/{number}", missions.question),
     Route("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
+    Route("/missions/{mission}/settings", missions.settings),
+    Route("/missions/{mission}/fork", replay.fork_form),
+    Route("/missions/{mission}/replay", replay.replay_form),
     Route("/missions/{mission}/changes", changes.changed_files),
     Route("/missions/{mission}/undo", undo.undo_form),
     Route("/jobs", jobs.jobs),
@@ -59,6 +64,7 @@ READ_ROUTES = (
     Route("/launch", launch.launch_form),
     Route("/memory", memory.memory_list),
     Route("/memory/{entry}", memory.memory_entry),
+    Route("/overview", overview.overview),
     Route("/events", events.events),
     Route("/missions/{mission}/events", events.events),
 )
@@ -74,9 +80,13 @@ ACTIONS = {
     "/missions/{mission}/undo": undo.undo,
     "/missions/{mission}/cancel": actions.cancel,
     "/missions/{mission}/resume": actions.resume,
+    "/missions/{mission}/fork": replay.fork,
+    "/missions/{mission}/replay": replay.replay,
     "/inbox": inbox.decide_ticked,
     "/inbox/all": inbox.decide_all,
     "/launch": launch.launch,
+    "/schedules/launch": overview.launch_scheduled,
+    "/schedules/remove": overview.remove_schedule,
     "/memory/{entry}/edit": memory.edit,
     "/memory/{entry}/forget": memory.forget,
 }

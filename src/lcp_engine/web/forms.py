@@ -26,7 +26,7 @@ NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
 NOT_OF_THIS_PAGE = (
     "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again"
 )
-TYPED = ("answer", "words", "reason", "content", "title")
+TYPED = ("answer", "reply", "words", "reason", "content", "title")
 """The fields in which people write what they would not like to write again."""
 URLENCODED = "application/x-www-form-urlencoded"
 SHOWN = "shown"
@@ -52,8 +52,10 @@ FLASH_MESSAGES: Mapping[str, str] = {
     "retried": "Queued again.",
     "retried_held": "Held again, because it was never approved.",
     "launched": "Launched.",
+    "forked": "Forked. A runner will continue it.",
     "remembered": "Saved.",
     "forgotten": "Forgotten.",
+    "removed": "Removed.",
 }
 """What a page says after a redirect: the address carries the name and never the text."""
 

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine import Mission
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
+from lcp_engine.core.json_values import JsonValue, int_in, object_in
 from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
@@ -116,6 +117,45 @@ def history(request: Request) -> Response:
     return context.render(
         "history.html", mission=mission.json, tab="history", events=events, stretch=stretch, oldest=EVENTS + 1
     )
+
+
+def settings(request: Request) -> Response:
+    """What the mission was launched with: limits with what of them is used, policy, checks and the rest."""
+    context = context_of(request)
+    mission = _mission(context, request)
+    spec = context.queries.spec(mission.id)
+    # As they are now: a resume may have changed the limits.
+    limits = {**spec.limits.model_dump(mode="json"), **object_in(mission.json["limits"])}
+    rest = spec.model_dump(
+        mode="json", by_alias=True, include=_OTHER_SETTINGS, exclude_none=True, exclude_defaults=True
+    )
+    tokens = object_in(mission.json["tokens"])
+    return context.render(
+        "settings.html",
+        mission=mission.json,
+        tab="settings",
+        spec=spec,
+        limits=limits,
+        limit_text=_limit_text,
+        used={
+            "max_turns": mission.turns,
+            "max_tokens": sum(int_in(tokens[one]) for one in ("input", "output")),
+        },
+        checks=[check.model_dump(mode="json", by_alias=True, exclude_none=True) for check in spec.accept],
+        rest=rest,
+    )
+
+
+_OTHER_SETTINGS = {
+    "root_aliases", "stage", "commands", "memory", "kinds", "result", "continue_", "on_job_failure", "unfulfilled",
+    "allow_admin", "hold_timeout",
+}  # fmt: skip
+
+
+def _limit_text(limit: JsonValue) -> str:
+    if limit is None:
+        return "none"
+    return f"{limit:,.15g}" if isinstance(limit, int | float) else str(limit)
 
 
 def report(request: Request) -> Response:

@@ -47,6 +47,13 @@ _SEARCHED_FROM = Sql(
     f"SELECT id FROM missions WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET {MISSIONS_SEARCHED - 1}",
     before=int,
 )
+_ROOTS = Sql(
+    "SELECT root, count(*), sum(CASE WHEN status IN ('running', 'waiting') THEN 1 ELSE 0 END), sum(held), max(id) "
+    "FROM missions WHERE id >= :first AND root IS NOT NULL AND pruned_at IS NULL GROUP BY root ORDER BY max(id) DESC "
+    "LIMIT :most",
+    first=int,
+    most=int,
+)
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
 _ANY_CHANGE = Sql(
     "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' AND staged IS NULL LIMIT 1",
@@ -108,6 +115,32 @@ def count_missions(tx: Tx, text: str = "") -> MissionCounts:
     where = (Condition("id >= :first AND pruned_at IS NULL", {"first": first}), *_searched(text))
     rows = find(tx, _COUNT_MISSIONS, *where, then="GROUP BY status")
     return MissionCounts({str(status): int(count) for status, count in rows}, not first)
+
+
+@dataclass(frozen=True)
+class RootUse:
+    """A root with its missions: how many, how many of them have not ended, their held jobs, and the newest."""
+
+    root: str
+    missions: int
+    open: int
+    held: int
+    newest: int
+
+
+@dataclass(frozen=True)
+class Roots:
+    """The roots of the newest missions, that of the newest first; `are_all` if there are no older missions."""
+
+    rows: Sequence[RootUse]
+    are_all: bool
+
+
+def find_roots(tx: Tx, limit: int) -> Roots:
+    """The roots of the newest `MISSIONS_SEARCHED` missions."""
+    first = _first_searched(tx, LARGEST_ID)
+    rows = tx.rows(_ROOTS, first=first, most=limit)
+    return Roots([RootUse(str(root), *map(int, figures)) for root, *figures in rows], not first)
 
 
 def _first_searched(tx: Tx, before: int) -> int:
