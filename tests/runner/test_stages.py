@@ -149,7 +149,7 @@ def test_a_merge_shows_each_file_and_what_it_was_changed_for(theatre: Theatre) -
     look = theatre.engine.look(theatre.merge())
     assert look.diff is not None
     assert look.diff.is_whole
-    assert look.diff.lines[0].startswith("# 1/6 new/n.txt: for job ")
+    assert look.diff.lines[2].startswith("# 1/6 new/n.txt: for job ")
 
 
 def test_a_merge_is_undone_as_one_and_the_undo_is_undone(theatre: Theatre) -> None:

@@ -67,6 +67,8 @@ MOST_NAMED = 5
 WAIT_SECONDS = 30.0
 """How long a merge waits for writes to its files that are under way."""
 _PAUSE = 0.01
+_HEAD = ("--- the root", "+++ the root with what the stage has")
+"""A diff begins with two lines of names."""
 _MOST_WORDS = 160
 
 
@@ -107,14 +109,14 @@ class MergeView:
     @cached_property
     def joined(self) -> Diff:
         """All of it as one diff; each file begins with a line of its own, which no line of a file begins like."""
-        lines: list[str] = []
+        lines = [*_HEAD]
         for number, diff in enumerate(self.diffs, 1):
             said = f": {one_line(diff.note)}" if diff.note else ""
             lines += [f"# {number}/{len(self.diffs)} {one_line(diff.path)}{said}", *diff.lines]
         return Diff(
             PATH,
-            tuple(lines),
-            None if lines else "the stage has nothing that the root has not",
+            tuple(lines) if self.diffs else (),
+            None if self.diffs else "the stage has nothing that the root has not",
             sum(diff.added for diff in self.diffs),
             sum(diff.removed for diff in self.diffs),
             all(diff.is_whole for diff in self.diffs),
@@ -356,6 +358,10 @@ class _Merge:
             drifted = self._drift(root, digest)
             if drifted is not None:
                 return drifted
+            unknown = self._params.unknown(one.path for one in files)
+            if unknown is not None:
+                fact = f"{unknown!r} is no file that the mission changed in its stage"
+                return Hold(because(ReasonCode.MERGE_REFUSED, fact=fact))
             taken = [one for one in compared if self._params.takes(one.file.path) and not one.is_done]
             if any(one.fault for one in taken):
                 return Hold(_reason(taken))

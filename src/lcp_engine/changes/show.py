@@ -55,6 +55,11 @@ class Look:
     """Of a merge, what `diff` shows together, file by file."""
 
     @property
+    def diffs(self) -> list[Diff]:
+        """One for each file."""
+        return [*self.files] or ([] if self.diff is None else [self.diff])
+
+    @property
     def is_whole(self) -> bool:
         """Whether the diff, if there is one, says everything that changes."""
         return self.diff is None or self.diff.is_whole
@@ -87,7 +92,7 @@ def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
         return _applied(instance, [change for change in reversed(made) if change.state == "applied"])
     look = look_over(instance, [job])[job_id]
     instance.database.write(lambda tx: see(tx, job_id, person, look.sight))
-    return [*look.files] if look.files else [] if look.diff is None else [look.diff]
+    return look.diffs
 
 
 def look_over(instance: Instance, jobs: Iterable[JsonObject]) -> dict[int, Look]:

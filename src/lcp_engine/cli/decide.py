@@ -73,6 +73,9 @@ def _jobs_options(command: F) -> F:
 @_jobs_options
 @click.option("--params", metavar="JSON", help="Run the job with these params instead.")
 @click.option("--edit", is_flag=True, help="First edit the job's params in $VISUAL or $EDITOR.")
+@click.option(
+    "--only", "only", multiple=True, metavar="PATH", help="Of a merge, take this file only; may be repeated."
+)
 @click.option("--shown", "mark", metavar="MARK", help="Approve only what `lcp diff J` showed with this mark.")
 @pass_invocation
 def approve_command(
@@ -83,6 +86,7 @@ def approve_command(
     mission: int | None,
     params: str | None,
     edit: bool,
+    only: Sequence[str],
     mark: str | None,
     person: str | None,
 ) -> int:
@@ -96,6 +100,10 @@ def approve_command(
     """
     revised = None if params is None else read_object(params, "--params")
     is_one = len(jobs) == 1 and not all_held
+    if only and (not is_one or revised is not None or edit):
+        raise click.UsageError(
+            "--only needs exactly one job and no other params", click.get_current_context()
+        )
     _check_usage(is_one=is_one, is_revised=revised is not None, edit=edit, has_mark=mark is not None)
     by = None if person is None else approver(invocation, person)
     with invocation.engine() as engine:
@@ -109,7 +117,8 @@ def approve_command(
                 return _approve_edited(engine, job, by)
             # What this terminal was shown is noted for its user.
             shown = engine.last_seen(job) if mark is None else _seen_with(engine, job, mark)
-            return engine.approve(job, params=revised, shown=shown, by=by)
+            chosen = _taken(engine, job, only) if only else revised
+            return engine.approve(job, params=chosen, shown=shown, by=by)
 
         ids = ids or [*candidates]
         if not ids:
@@ -118,6 +127,23 @@ def approve_command(
         if code == Exit.DONE:
             advise(invocation, engine, "`lcp work --until-idle` executes approved jobs")
     return code
+
+
+def _taken(engine: Engine, job_id: int, only: Sequence[str]) -> dict[str, JsonValue]:
+    """The params of a merge of which some files are taken. Raises `INVALID_ARGUMENT` for a file that is not in it."""
+    from lcp_engine.core.summaries import nearest
+
+    files = [diff.path for diff in engine.look(job_id).files]
+    unknown = next((path for path in only if path not in files), None)
+    if unknown is not None:
+        fact = (
+            f"job {job_id} is no merge" if not files else f"{unknown!r} is no file of the merge, job {job_id}"
+        )
+        hint = f"; {nearest(unknown, files)}" if files else ""
+        advice = f"`lcp diff {job_id}` shows what it would change."
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--only: {fact}{hint}", advice=advice)
+    taken: list[JsonValue] = [*dict.fromkeys(only)]
+    return {**engine.job(job_id).params, "only": taken}
 
 
 def _check_usage(*, is_one: bool, is_revised: bool, edit: bool, has_mark: bool) -> None:

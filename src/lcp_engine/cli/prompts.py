@@ -71,6 +71,7 @@ class Decider:
     kinds: Collection[str] = ()
     asks: bool = False
     _postponed: set[int] = field(default_factory=set)
+    _approved: dict[int, str | None] = field(default_factory=dict)
     _approved_kinds: set[str] = field(default_factory=set)
     _refused: set[int] = field(default_factory=set)
     _awaited: frozenset[int] = frozenset()
@@ -132,11 +133,14 @@ class Decider:
         """Whether to approve without asking: not questions, jobs without a worker, or files that have changed."""
         if job.kind == ASK_USER or job.id in self._awaited or job.id in self._refused:
             return False
+        if self._approved.get(job.id) == job.reason:  # it was held again for what an approval does not change
+            return False
         named = job.kind in self.kinds or "all" in self.kinds or job.kind in self._approved_kinds
         return named and job.reason not in {*FILE_CHANGED, ReasonCode.NO_WORKER}
 
     def _approve(self, job: Job, note: Callable[[str], None]) -> bool:
         """Approve; a job that cannot be approved unseen is left to be asked about."""
+        self._approved[job.id] = job.reason
         try:
             approved = self.engine.approve(job.id)
             if self.engine.job(job.id).state != State.HELD:

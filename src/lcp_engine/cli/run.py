@@ -26,6 +26,7 @@ from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
+from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
@@ -200,8 +201,8 @@ def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) 
 def _check_kinds(named: Collection[str], workers: Workers) -> None:
     """Raise `NO_WORKER` for an unknown kind, which would silently approve nothing."""
     for kind in sorted(named):
-        if kind != "all" and kind not in workers:
-            hint = nearest(kind, [*workers, "all"])
+        if kind not in ("all", MERGE) and kind not in workers:
+            hint = nearest(kind, [*workers, MERGE, "all"])
             message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
             raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker, or all.")
 
@@ -252,7 +253,7 @@ def _show_news_of_all(engine: Engine, follower: Follower, progress: Progress) ->
 
 def _has_ready(engine: Engine, mission_id: int) -> bool:
     """Whether jobs are ready: decided elsewhere, or released by another runner."""
-    left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=sorted(engine.workers), limit=1)
+    left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=[*engine.workers, MERGE], limit=1)
     return bool(left)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.sandbox.list_tree import PRUNED
-from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.working_copy import SHARED
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def copy_privately(root: Root, to: Path) -> Copied:
         _Copy(root, to, copied).run()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            raise refusal(error, root.path) from error
         message = f"a stage of root {root.path!r} needs more room in {str(to.parent)!r}: {error.strerror}"
         advice = "Make room there, or name a directory on another disk with XDG_STATE_HOME."
         raise LcpError(ErrorCode.FILE_SYSTEM, message, {"errno": error.errno}, advice) from error

@@ -32,7 +32,7 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     """Approve a held job as the form's page showed it; if it has changed since, show it again and do nothing."""
     job_id = number(request.path_params["job"])
     try:
-        decided = approve_shown(context, job_id, read_shown(form))
+        decided = approve_shown(context, job_id, read_shown(form), params=_taken(form))
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
     if context.engine.job(job_id).state == State.HELD:
@@ -40,7 +40,24 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     return to_job(job_id, "approved" if decided else "approved_before", form)
 
 
-def approve_shown(context: PageContext, job_id: int, shown: Sight | None) -> bool:
+def _taken(form: Form) -> dict[str, JsonValue] | None:
+    """The params of a merge of which some files are taken; None if all are, and for any other job."""
+    offered, taken = form.texts("offered"), form.texts("take")
+    if offered == taken:
+        return None
+    if not taken:
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT,
+            "no file is chosen; nothing was approved",
+            advice="Choose the files to take, or reject the merge.",
+        )
+    only: list[JsonValue] = [*taken]
+    return {"only": only}
+
+
+def approve_shown(
+    context: PageContext, job_id: int, shown: Sight | None, *, params: dict[str, JsonValue] | None = None
+) -> bool:
     """Approve what a form's page showed in full. Raises `NOT_SHOWN` if it did not, and like `Engine.approve`."""
     engine = context.engine
     if shown is None:
@@ -49,7 +66,7 @@ def approve_shown(context: PageContext, job_id: int, shown: Sight | None) -> boo
         if job.state == State.HELD and need is Need.APPROVAL:
             message = f"job {job_id} was not shown in full where it was approved: open it and decide there"
             raise LcpError(ErrorCode.NOT_SHOWN, message)
-    return engine.approve(job_id, shown=shown or NOTHING_SHOWN)
+    return engine.approve(job_id, params=params, shown=shown or NOTHING_SHOWN)
 
 
 def reject(context: PageContext, request: Request, form: Form) -> Response:

@@ -141,4 +141,4 @@ def _diffs(context: PageContext, job: Job, look: Look | None) -> list[Diff]:
     """What a held job would change, as it was looked at, or what another one has changed."""
     if look is None:
         return context.engine.diff(job.id)
-    return [] if look.diff is None else [look.diff]
+    return look.diffs

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from lcp_engine import Job
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
+from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.safe_text import hides_nothing, json_block
@@ -184,6 +185,9 @@ def _job(context: PageContext, request: Request) -> Job:
     if need is not Need.APPROVAL:
         fact = f"no worker executes {job.kind}" if need is Need.NO_WORKER else "it waits for a person's words"
         message = f"job {job.id} cannot be edited: {fact}; only jobs that wait for an approval can"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    if job.kind == MERGE:
+        message = f"job {job.id} is a merge, which has no params to edit; its page takes some of its files"
         raise LcpError(ErrorCode.WRONG_STATE, message)
     if not is_editable(job):
         message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"

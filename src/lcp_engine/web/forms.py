@@ -75,6 +75,10 @@ class Form:
         # Browsers send every line end as CR LF.
         return self.fields.get(name, [""])[0].replace("\r\n", "\n")
 
+    def texts(self, name: str) -> list[str]:
+        """Every field of that name, as it was sent."""
+        return [*self.fields.get(name, [])]
+
     def ids(self, name: str) -> list[int]:
         """The ids of the ticked boxes. Raises a 422 for what is not an id."""
         return [number(text) for text in self.fields.get(name, [])]

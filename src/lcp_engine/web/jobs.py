@@ -16,7 +16,7 @@ from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
-from lcp_engine.core.kinds import TURN
+from lcp_engine.core.kinds import MERGE, TURN
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
@@ -34,6 +34,8 @@ EVENTS = 200
 LONGEST_TEXT = 200
 LINES_OF_JOB = 2_000
 CHARACTERS_OF_JOB = 200_000
+MOST_TAKEN = 500
+"""Files of a merge of which some can be chosen in a browser."""
 LARGEST_EDIT = 256 * 1024
 """Params with more characters are not edited in a browser: percent-encoded they exceed the limit of a request."""
 
@@ -58,7 +60,7 @@ def need_of(kind: JsonValue, job_id: JsonValue, awaited: Collection[int], worker
         return Need.ANSWER
     if job_id in awaited:
         return Need.REPLY
-    return Need.APPROVAL if kind in workers else Need.NO_WORKER
+    return Need.APPROVAL if kind in workers or kind == MERGE else Need.NO_WORKER
 
 
 def options_of(params: Mapping[str, JsonValue]) -> list[str]:
@@ -151,7 +153,7 @@ def show_job(
     found = engine.job(number(request.path_params["job"]))
     mission = engine.mission(found.mission_id)
     look = engine.look(found.id) if found.state == State.HELD else None
-    diffs = engine.diff(found.id) if look is None else [look.diff] if look.diff else []
+    diffs = engine.diff(found.id) if look is None else look.diffs
     was_stopped = not diffs and found.state in (State.REJECTED, State.CANCELLED)
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
@@ -173,6 +175,9 @@ def show_job(
         options=options_of(found.params),
         asked=asked_form(found.params, entered) if need is Need.ANSWER else None,
         diffs=parts,
+        files=[diff.path for diff in look.files]
+        if look is not None and len(look.files) <= MOST_TAKEN
+        else [],
         caveat="" if look is None else look.caveat,
         shown=""
         if look is None or not is_shown(look, parts, found.params, longest=LONGEST)

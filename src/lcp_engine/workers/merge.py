@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,6 +23,11 @@ class MergeParams(Params):
     def takes(self, path: str) -> bool:
         """Whether the file is to be merged."""
         return self.only is None or path in self.only
+
+    def unknown(self, paths: Iterable[str]) -> str | None:
+        """A file that is to be taken and is not there."""
+        known = set(paths)
+        return next((path for path in self.only or () if path not in known), None)
 
 
 class MergedFile(Result):
