@@ -140,7 +140,8 @@ FILE_SYSTEM: sandbox/private_copy:copy_privately
     api/run_job:_apply sandbox/root:refusal
     workers/list_files:execute
     workers/read_file:execute workers/search_files:execute
-INVALID_ARGUMENT: cli/approvers:approver engine/secret_keys:read_key engine/secret_keys:_read
+INVALID_ARGUMENT: cli/decide:_taken web/actions:_taken
+    cli/approvers:approver engine/secret_keys:read_key engine/secret_keys:_read
     cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key
     workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
     cli/kinds:_update workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
