@@ -94,6 +94,8 @@ CANNOT_BE_USED = """
     approvers odd
     eval odd
     serve --port many
+    top
+    top --json
     db prune --older-than long
     db odd
     doctor --odd

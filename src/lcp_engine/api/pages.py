@@ -98,6 +98,10 @@ class PageQueries:
         """The number of the mission's last event; they are numbered from 1 without gaps."""
         return self._instance.read(pages.last_event, mission_id)
 
+    def mark(self) -> tuple[int, int, int]:
+        """A value that is another one after any event of any mission, and after missions were pruned."""
+        return self._instance.read(pages.find_mark)
+
     def held_count(self) -> int:
         """The number of held jobs of all missions."""
         return self._instance.read(pages.count_held)

@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "runners": ("runners", "List the runners, and roots that do not answer them."),
         "deliveries": ("deliveries", "List the notices for the webhook, and what became of them."),
         "memory": ("memory", "See, correct and forget what is remembered of roots."),
+        "top": ("top.command", "Watch missions and decide on held jobs, full screen."),
         "serve": ("serve", "Serve a web page to inspect missions and decide on held jobs."),
     },
     "Decide": {

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 from rich.cells import chop_cells
 from rich.console import Console
-from rich.text import Text
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import job_ids, mission_ids
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_err, print_json, print_out
-from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
+from lcp_engine.cli.tables import Span, Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
@@ -145,12 +144,24 @@ def show_job(console: Console, job: Job, diff: Diff | None) -> None:
         show_diffs(console, [diff])
 
 
+def job_rows(job: Job, diff: Diff | None, width: int) -> list[Span]:
+    """What `show_job` prints on a terminal of that width, row by row."""
+    if diff is not None:
+        return [*_diff_rows(diff, diff.lines, width)]
+    return [Span(row) for line in _param_lines(job) for row in _rows(line, width)]
+
+
+def diff_rows(diffs: Sequence[Diff], width: int) -> list[Span]:
+    """What `show_diffs` prints on a terminal of that width, row by row."""
+    return [row for diff in diffs for row in _diff_rows(diff, diff.lines, width)]
+
+
 def show_params(console: Console, job: Job, most: int | None = None) -> bool:
     """Print the params, or their first `most` lines, each cut to three lines of the terminal; whether that was all."""
     lines = _param_lines(job)
     cut = lines if most is None else [shortened(line, 3 * console.width) for line in lines[:most]]
     for line in cut:
-        for row in _rows(line, console):
+        for row in _rows(line, _width(console)):
             console.out(row, highlight=False)
     if len(lines) > len(cut):
         console.print(f"<{len(lines) - len(cut):,} more lines>")
@@ -168,15 +179,21 @@ def _param_lines(job: Job) -> list[Shown]:
 
 
 def _show_lines(console: Console, diff: Diff, lines: Sequence[str]) -> None:
+    for row in _diff_rows(diff, lines, _width(console)):
+        console.out(row.text, style=row.style or None, highlight=False)
+
+
+def _diff_rows(diff: Diff, lines: Sequence[str], width: int | None) -> Iterator[Span]:
+    """Lines of a diff as rows of a terminal; without lines its note."""
     if not diff.lines:
-        console.print(Text(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": ")))
+        yield Span(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": "))
         return
     for number, line in enumerate(lines):
-        style = "bold" if number < 2 else _STYLES.get(line[:1])
-        for row in _rows(_visible(line), console):
-            console.out(row, style=style, highlight=False)
+        style = "bold" if number < 2 else _STYLES.get(line[:1], "")
+        for row in _rows(_visible(line), width):
+            yield Span(row, style)
     if diff.note is not None:
-        console.print(Text(f"({one_line(diff.note)})", style="yellow"))
+        yield Span(f"({one_line(diff.note)})", "yellow")
 
 
 def _cut(line: str, most: int) -> str:
@@ -188,11 +205,15 @@ def _visible(line: str) -> str:
     return line if isinstance(line, Shown) else line[:1] + exact(line[1:])
 
 
-def _rows(line: str, console: Console) -> list[str]:
+def _width(console: Console) -> int | None:
+    return console.width if console.is_terminal else None
+
+
+def _rows(line: str, width: int | None) -> list[str]:
     """A line as rows of a terminal; the first character of a further row is none that a line of a diff begins with."""
-    if not console.is_terminal:
+    if width is None:
         return [line]
-    first, *rest = chop_cells(line.expandtabs(), max(2, console.width - 1)) or [""]
+    first, *rest = chop_cells(line.expandtabs(), max(2, width - 1)) or [""]
     return [first, *(f"{_CONTINUED}{row}" for row in rest)]
 
 

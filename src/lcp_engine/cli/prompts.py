@@ -52,6 +52,8 @@ _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice
 MOST_LINES = 20
 """Lines of a diff, or of params, that are shown before the question."""
 NO_REASON = "a person said no"
+FIELD_WAYS = {"select": "number or value", "multi_select": "numbers or values, with commas between"}
+"""What is typed at a field, by its type."""
 _CHOICES = (
     Choice("paste", " the reply"),
     Choice("edit", " it"),
@@ -421,21 +423,24 @@ def _read_field(asked: FormField, place: str) -> JsonValue | _Left:
     for number, option in enumerate(options, 1):
         print_line(block(f"    {number}) {option.shown}"))
     usual = "" if asked.default is None else f" [{one_line(asked.shown(asked.default))}]"
-    how = {"select": "number or value", "multi_select": "numbers or values, with commas between"}
     while True:
-        typed = _read_optional(f"    {how.get(asked.type, asked.expectation)}{usual}: ")
+        typed = _read_optional(f"    {FIELD_WAYS.get(asked.type, asked.expectation)}{usual}: ")
         if typed is None:
             return _Left.LEFT
-        entered: JsonValue = typed
-        if options:
-            words = [word.strip() for word in typed.split(",")] if asked.type == "multi_select" else [typed]
-            chosen: list[JsonValue] = [_chosen(options, word) for word in words if word]
-            entered = chosen if asked.type == "multi_select" else "".join(map(str, chosen))
-        match fill_in([asked], {asked.id: entered}):
+        match fill_in([asked], {asked.id: entered_in(asked, typed)}):
             case Filled(values):
                 return values.get(asked.id)
             case Unfilled(problems):
                 print_line(f"    {one_line(problems[0].message)}")
+
+
+def entered_in(asked: FormField, typed: str) -> JsonValue:
+    """What was typed at a field; of its options the values, which may be named by number."""
+    if not asked.options:
+        return typed
+    words = [word.strip() for word in typed.split(",")] if asked.type == "multi_select" else [typed]
+    chosen: list[JsonValue] = [_chosen(asked.options, word) for word in words if word]
+    return chosen if asked.type == "multi_select" else "".join(map(str, chosen))
 
 
 def _chosen(options: Sequence[FieldOption], word: str) -> str:

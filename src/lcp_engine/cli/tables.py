@@ -192,6 +192,23 @@ def plain(line: Line) -> str:
     return "".join(span.text for span in line).rstrip(" ")
 
 
+def wrap_words(text: str, width: int, hang: int = 0) -> list[str]:
+    """`text` in lines of `width` terminal cells, broken at blanks where there are any; further ones hang by `hang`."""
+    lines: list[str] = []
+    line: str | None = None
+    for word in text.split(" "):
+        joined = word if line is None else f"{line} {word}"
+        if cell_len(joined) <= width:
+            line = joined
+            continue
+        lines += [line] if line and line.strip() else []
+        indent = " " * hang if lines else ""
+        *whole, rest = chop_cells(word, max(2, width - len(indent))) or [""]
+        lines += [f"{indent}{part}" for part in whole]
+        line = f"{indent}{rest}"
+    return [*lines, line or ""]
+
+
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` terminal cells, with an ellipsis where it is cut."""
     if width <= 0:

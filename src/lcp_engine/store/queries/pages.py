@@ -54,6 +54,7 @@ _ROOTS = Sql(
     first=int,
     most=int,
 )
+_MARK = "SELECT count(*), coalesce(max(id), 0), coalesce(sum(events), 0) FROM missions"
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
 _ANY_CHANGE = Sql(
     "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' AND staged IS NULL LIMIT 1",
@@ -247,6 +248,12 @@ def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
 def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
     """The changes of state of jobs `first` to `last`, in order."""
     return _MOVES.read(tx, equal("mission_id", mission_id), _of_jobs(first, last), _IS_MOVE, order="seq")
+
+
+def find_mark(tx: Tx) -> tuple[int, int, int]:
+    """How many missions and events there are, and the newest mission: any event makes it another one."""
+    missions, newest, events = tx.query_plain(_MARK)[0]
+    return int(missions), int(newest), int(events)
 
 
 def count_held(tx: Tx) -> int:

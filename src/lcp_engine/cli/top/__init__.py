@@ -1,0 +1,1 @@
+"""The full-screen program, `lcp top`. Only this package imports Textual."""

@@ -1,0 +1,356 @@
+"""The view of held jobs: what each would change, and the decisions of a person on them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import ClassVar, Protocol
+
+from pydantic import JsonValue
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from lcp_engine.api.bulk import each_outcome
+from lcp_engine.api.engine import Engine
+from lcp_engine.cli.approve_all import Candidate, find_candidates
+from lcp_engine.cli.jobs import answer_with
+from lcp_engine.cli.prompts import FIELD_WAYS, NO_REASON, entered_in
+from lcp_engine.cli.tables import Table, fact_column, id_column, text_column
+from lcp_engine.cli.top.dialogs import Ask, Whole
+from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
+from lcp_engine.cli.top.missions_view import table_content
+from lcp_engine.cli.top.shown_job import ShownJob, content_of, content_of_all, read_shown
+from lcp_engine.cli.top.watch import Held, Need, Snapshot
+from lcp_engine.core.job_states import State
+from lcp_engine.core.protocol.question_form import Filled, FormField, Unfilled, fill_in
+from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
+from lcp_engine.core.safe_text import block, one_line
+from lcp_engine.core.summaries import age, as_question
+from lcp_engine.engine.approvals import question_shown
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.workers.ask_user import fields_of
+
+SETTLING_SECONDS = 0.3
+"""A job was on the screen for so long before a key approves it: a key that is held down approves only one."""
+_GONE = "decided in the meantime"
+
+
+class Desk(Protocol):
+    """What the program does for its views."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def note(self, text: str, *, is_problem: bool = False) -> None:
+        """Show a line until the next one."""
+
+    def begin(self, deed: Coroutine[object, object, None]) -> None:
+        """Do something that takes a while or asks the person, unless something else is being done."""
+
+    def look(self) -> None:
+        """Read the database now."""
+
+    async def ask(self, dialog: Ask) -> str | None:
+        """What the person types; None if nothing is."""
+
+    async def show_whole(self, dialog: Whole) -> bool:
+        """Whether the person approves."""
+
+
+class InboxView(Vertical):
+    """Held jobs above, below what the selected one would change."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "approve", "yes"),
+        Binding("n", "reject", "no"),
+        Binding("a", "approve_all", "all"),
+        Binding("d", "whole", "diff"),
+        Binding("enter", "answer", "open"),
+        Binding("s", "say", "say"),
+        Binding("tab", "app.focus_next", "scroll"),
+    ]
+
+    def __init__(self, desk: Desk, *, id: str) -> None:  # noqa: A002  # Textual's own name
+        super().__init__(id=id)
+        self._desk = desk
+        self.jobs = Lines(id="held")
+        self.detail = Lines(id="detail")
+        self._snapshot = Snapshot()
+        self._held: Sequence[Held] = ()
+        self._shown: ShownJob | None = None
+        self._shown_at = 0.0
+        self._gone: int | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self.jobs
+        yield self.detail
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the inbox as it is now. The job under the cursor stays there, also when it was decided elsewhere."""
+        self._snapshot = snapshot
+        held = [*snapshot.held]
+        current = self._current()
+        ids = [one.id for one in held]
+        self._gone = None if current is None or current.id in ids else current.id
+        if current is not None and self._gone is not None:
+            held.insert(min([one.id for one in self._held].index(current.id), len(held)), current)
+        self._held = held
+        self.jobs.show(self._table())
+        if not held:
+            self._clear()
+
+    def open(self, job_id: int) -> bool:
+        """Select a job; False if it is not in the inbox."""
+        if all(one.id != job_id for one in self._held):
+            return False
+        self.jobs.select(job_id)
+        return True
+
+    @on(Lines.Selected, "#held")
+    def choose(self, event: Lines.Selected) -> None:
+        event.stop()
+        self._clear()
+        if self._gone is not None and self._gone != event.key:
+            self.show(self._snapshot)
+        self.run_worker(self._load(event.key), exclusive=True, group="look")
+
+    async def _load(self, job_id: int) -> None:
+        held = self._current()
+        if held is None or held.id != job_id:
+            return
+        expires_at = self._snapshot.expiries.get(job_id)
+        try:
+            shown = await asyncio.to_thread(read_shown, self._desk.engine, held, expires_at)
+        except LcpError as refused:
+            self._desk.note(str(refused), is_problem=True)
+            return
+        if self.jobs.selected == job_id:
+            self._shown, self._shown_at = shown, time.monotonic()
+            self.detail.show(content_of(shown), is_new=True)
+
+    def _clear(self) -> None:
+        self._shown = None
+        self.detail.show(lambda width: Content(()), is_new=True)
+
+    def _current(self) -> Held | None:
+        return next((one for one in self._held if one.id == self.jobs.selected), None)
+
+    def _table(self) -> MakeContent:
+        held, gone, left = self._held, self._gone, self._snapshot.held_count - len(self._snapshot.held)
+
+        def make(width: int) -> Content:
+            if not held:
+                return Content([Row(Text("No job waits for you.", style="dim"))])
+            content = table_content(_table_of(held, gone), width, [one.id for one in held])
+            more = [Row(Text(f"{left:,} more wait behind these", style="dim"))] if left > 0 else []
+            return Content([*content.rows, *more], content.heading)
+
+        return make
+
+    # -- What the keys do
+
+    def action_approve(self) -> None:
+        self._with_shown(self._approve)
+
+    def action_reject(self) -> None:
+        self._with_shown(self._reject)
+
+    def action_approve_all(self) -> None:
+        self._with_shown(self._approve_all)
+
+    def action_whole(self) -> None:
+        self._with_shown(self._show_whole)
+
+    def action_answer(self) -> None:
+        """Answer a question; of any other job show the whole."""
+        self._with_shown(self._answer)
+
+    def action_say(self) -> None:
+        self._with_shown(self._say)
+
+    def _with_shown(self, deed: Callable[[ShownJob], Coroutine[object, object, None]]) -> None:
+        if self._shown is not None and self._shown.job.id == self.jobs.selected:
+            self._desk.begin(deed(self._shown))
+        elif self._held:
+            self._desk.note("what the job would change is not shown yet")
+
+    async def _approve(self, shown: ShownJob) -> None:
+        look = shown.look
+        if look is None:
+            how = "Enter answers it" if shown.need is Need.ANSWER else answer_with(shown.job)
+            self._desk.note(f"job {shown.job.id} is a question: {how}")
+        elif not look.is_whole:
+            self._desk.note(
+                f"{look.caveat}: `lcp job {shown.job.id} --json` has the params, "
+                f"`lcp approve {shown.job.id}` approves it"
+            )
+        elif time.monotonic() - self._shown_at < SETTLING_SECONDS:
+            self._desk.note(f"job {shown.job.id} was shown only just now: look at it, then press y")
+        elif self.detail.was_seen or await self._agrees(shown):
+            await self._decide(
+                shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
+            )
+
+    async def _agrees(self, shown: ShownJob) -> bool:
+        """Show all of it, since not all of it was seen."""
+        return await self._desk.show_whole(Whole(shown.title, content_of(shown), may_approve=True))
+
+    async def _show_whole(self, shown: ShownJob) -> None:
+        look = shown.look
+        may_approve = look is not None and look.is_whole
+        dialog = Whole(shown.title, content_of(shown), may_approve=may_approve)
+        if await self._desk.show_whole(dialog) and look is not None:
+            await self._decide(
+                shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
+            )
+
+    async def _reject(self, shown: ShownJob) -> None:
+        question = f"Reject {shown.title}\nWhy? The planner reads it (empty: no reason)."
+        reason = await self._desk.ask(Ask(question))
+        if reason is not None:
+            await self._decide(
+                shown, lambda: self._desk.engine.reject(shown.job.id, reason or NO_REASON), "rejected"
+            )
+
+    async def _say(self, shown: ShownJob) -> None:
+        job = shown.job
+        words = await self._desk.ask(Ask("Message to the planner (the job stays held)"))
+        if words:
+            await asyncio.to_thread(self._desk.engine.say, job.mission_id, words, job_id=job.id)
+            self._desk.note(f"the planner of mission {job.mission_id} reads the message in its next turn")
+
+    async def _answer(self, shown: ShownJob) -> None:
+        if shown.need is not Need.ANSWER:
+            await self._show_whole(shown)
+            return
+        params, question = shown.job.params, block(as_question(shown.job.params))
+        fields = fields_of(params)
+        if fields:
+            form = await self._fill_in(fields)
+            words = None if form is None else await self._desk.ask(
+                Ask("Anything else, in your own words (empty: nothing)")
+            )  # fmt: skip
+        else:
+            options = params.get("options")
+            how = f"1 to {len(options)}, or your own words" if isinstance(options, list) else "Your answer"
+            form, words = None, await self._desk.ask(Ask(f"{question}\n\n{how}"))
+        if words or (form is not None and words is not None):
+            await self._decide(
+                shown,
+                lambda: self._desk.engine.answer(
+                    shown.job.id, words or "", words=form is not None, form=form, shown=question_shown(params)
+                ),
+                "answered",
+            )
+
+    async def _fill_in(self, fields: Sequence[FormField]) -> Mapping[str, JsonValue] | None:
+        """Ask for each field; what does not fit is asked again. None if the person leaves."""
+        entered: dict[str, JsonValue] = {}
+        for place, asked in enumerate(fields, 1):
+            problem, typed = "", ""
+            while True:
+                answer = await self._desk.ask(Ask(_field_question(asked, place, len(fields)), problem, typed))
+                if answer is None:
+                    return None
+                match fill_in([asked], {asked.id: entered_in(asked, answer)}):
+                    case Filled(values):
+                        entered[asked.id] = values.get(asked.id)
+                        break
+                    case Unfilled(problems):
+                        problem, typed = one_line(problems[0].message), answer
+        return entered
+
+    async def _approve_all(self, shown: ShownJob) -> None:
+        """Show what every held job of this kind and mission would change, and approve exactly that."""
+        engine, job = self._desk.engine, shown.job
+        found = [
+            each
+            for each in await asyncio.to_thread(find_candidates, engine, job.mission_id)
+            if each.job.kind == job.kind and each.job.kind in engine.workers
+        ]
+        ready = [each for each in found if each.look.is_whole and each.job.reason not in FILE_CHANGED]
+        if not ready:
+            self._desk.note(f"no {one_line(job.kind)} of mission {job.mission_id} can be approved together")
+            return
+        left = len(found) - len(ready)
+        title = f"approve {len(ready):,} held {one_line(job.kind)} of mission {job.mission_id}?"
+        title += f"  ({left:,} left out: to be looked at one by one)" if left else ""
+        if await self._desk.show_whole(Whole(title, content_of_all(ready), may_approve=True)):
+            await self._approve_each(ready)
+
+    async def _approve_each(self, ready: Sequence[Candidate]) -> None:
+        engine, sights = self._desk.engine, {each.job.id: each.look.sight for each in ready}
+
+        def approve() -> list[LcpError]:
+            outcomes = each_outcome([*sights], lambda job_id: engine.approve(job_id, shown=sights[job_id]))
+            return [outcome for _, outcome in outcomes if isinstance(outcome, LcpError)]
+
+        refused = await asyncio.to_thread(approve)
+        done = f"{len(ready) - len(refused):,} approved"
+        self._desk.note(
+            f"{done}; {len(refused):,} not: {refused[0]}" if refused else done, is_problem=bool(refused)
+        )
+        self._leave(sights)
+
+    async def _decide(self, shown: ShownJob, act: Callable[[], bool], word: str) -> None:
+        """Call `act`; a refusal is said, and a job that is still held is shown as it is now."""
+        job_id = shown.job.id
+        try:
+            is_new = await asyncio.to_thread(act)
+        except LcpError as refused:
+            self._desk.note(str(refused), is_problem=True)
+            await self._show_again(job_id, refused)
+            return
+        self._desk.note(f"job {job_id} {word if is_new else f'was already {word}'}")
+        self._leave([job_id])
+
+    async def _show_again(self, job_id: int, refused: LcpError) -> None:
+        job = await asyncio.to_thread(self._desk.engine.job, job_id)
+        if job.state != State.HELD:
+            self._leave([job_id])
+        elif refused.code is ErrorCode.CONFLICT:
+            await self._load(job_id)
+
+    def _leave(self, decided: Sequence[int] | Mapping[int, object]) -> None:
+        """Go on at the job that follows those that were decided."""
+        held = [one for one in self._snapshot.held if one.id not in decided]
+        count = self._snapshot.held_count - (len(self._snapshot.held) - len(held))
+        self._held = [one for one in self._held if one.id not in decided]
+        self.show(replace(self._snapshot, held=held, held_count=count))
+        self._desk.look()
+
+
+def _field_question(asked: FormField, place: int, count: int) -> str:
+    lines = [f"{place} of {count}: {asked.label}{'' if asked.required else ' (optional)'}"]
+    lines += [asked.help] if asked.help else []
+    lines += [f"  {number}) {option.shown}" for number, option in enumerate(asked.options or (), 1)]
+    usual = "" if asked.default is None else f" [{asked.shown(asked.default)}]"
+    return block("\n".join([*lines, f"{FIELD_WAYS.get(asked.type, asked.expectation)}{usual}"]))
+
+
+def _table_of(held: Sequence[Held], gone: int | None) -> Table:
+    now = datetime.now(UTC)
+    table = Table([
+        id_column("id"),
+        id_column("mission"),
+        text_column("kind"),
+        text_column("about", least=20),
+        fact_column("held since", spare=0),
+        text_column("why", least=16),
+    ])  # fmt: skip
+    for one in held:
+        table.add(
+            str(one.id),
+            str(one.mission_id),
+            one.kind,
+            one.about,
+            age(str(one.job["created_at"]), now),
+            _GONE if one.id == gone else explain_reason(str(one.job["reason"] or "")),
+        )
+    return table

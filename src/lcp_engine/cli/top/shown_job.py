@@ -1,0 +1,144 @@
+"""A held job as the person sees it: what it would change now, or what it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import assert_never
+
+from rich.text import Text
+
+from lcp_engine.api.engine import Engine
+from lcp_engine.changes.show import Look
+from lcp_engine.cli.approve_all import Candidate
+from lcp_engine.cli.changes import diff_rows, job_rows
+from lcp_engine.cli.jobs import answer_with
+from lcp_engine.cli.output import seconds_until
+from lcp_engine.cli.tables import Span, wrap_words
+from lcp_engine.cli.top.lines import Content, MakeContent, Row
+from lcp_engine.cli.top.watch import Held, Need
+from lcp_engine.core.job_states import State
+from lcp_engine.core.reasons import explain_reason
+from lcp_engine.core.safe_text import block, json_block, one_line, shortened
+from lcp_engine.core.summaries import as_question, duration
+from lcp_engine.store.queries.records import Job
+
+
+@dataclass(frozen=True)
+class ShownJob:
+    """An approval is bound to the sight of its `look`; questions have none."""
+
+    job: Job
+    about: str
+    need: Need
+    look: Look | None
+    expires_at: str | None
+    prompt: str = ""
+    """Of a turn whose planner is a person."""
+
+    @property
+    def title(self) -> str:
+        diff = None if self.look is None else self.look.diff
+        counts = f"  +{diff.added:,} -{diff.removed:,}" if diff and (diff.added or diff.removed) else ""
+        return f"job {self.job.id}: {one_line(self.job.kind)} {self.about}{counts}"
+
+
+def read_shown(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
+    """The job as it is now. Nothing is recorded as seen. Raises `NOT_FOUND`."""
+    job = engine.job(held.id)
+    if held.need is Need.REPLY:
+        turns = engine.turns(job.mission_id, job_id=job.id)
+        prompt = str(turns[-1]["prompt"] or "") if turns else ""
+        return ShownJob(job, held.about, held.need, None, expires_at, prompt)
+    look = None if held.need is Need.ANSWER else engine.look_over([job.json])[job.id]
+    return ShownJob(job, held.about, held.need, look, expires_at)
+
+
+def content_of(shown: ShownJob) -> MakeContent:
+    """Why the job is held, and all that it would change or asks."""
+
+    def make(width: int) -> Content:
+        return Content([*_facts(shown, width), *_substance(shown, width)], Text(shown.title, no_wrap=True))
+
+    return make
+
+
+def _facts(shown: ShownJob, width: int) -> Iterator[Row]:
+    job = shown.job
+    if job.name and job.name != shown.about:
+        yield from _wrapped(one_line(shortened(job.name, 200)), width)
+    if shown.need in (Need.APPROVAL, Need.NO_WORKER):
+        yield from _wrapped(f"held: {one_line(explain_reason(job.reason or 'waits for a decision'))}", width)
+    if shown.expires_at is not None:
+        seconds = seconds_until(shown.expires_at, datetime.now(UTC))
+        yield from _wrapped(
+            f"rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}", width, "yellow"
+        )
+    if shown.look is not None and shown.look.caveat:
+        yield from _wrapped(shown.look.caveat, width, "yellow")
+
+
+def _substance(shown: ShownJob, width: int) -> Iterator[Row]:
+    match shown.need:
+        case Need.APPROVAL | Need.NO_WORKER:
+            diff = None if shown.look is None else shown.look.diff
+            yield from rows_of(job_rows(shown.job, diff, width))
+        case Need.ANSWER:
+            for line in block(as_question(shown.job.params)).split("\n"):
+                yield from _wrapped(line, width)
+        case Need.REPLY:
+            yield from _wrapped(
+                f"you are the planner; {answer_with(shown.job)} submits your reply", width, "yellow"
+            )
+            for line in block(shown.prompt).split("\n"):
+                yield from _wrapped(line, width)
+        case _:
+            assert_never(shown.need)
+
+
+def content_of_all(candidates: Sequence[Candidate]) -> MakeContent:
+    """What each job would change, one below the other."""
+
+    def make(width: int) -> Content:
+        return Content([row for each in candidates for row in _section(each, width)])
+
+    return make
+
+
+def _section(each: Candidate, width: int) -> Iterator[Row]:
+    yield Row(Text(f"job {each.job.id}: {one_line(each.job.kind)} {each.about}", style="bold", no_wrap=True))
+    if each.look.caveat:
+        yield from _wrapped(f"{each.look.caveat}; these are its params:", width, "yellow")
+    yield from rows_of(job_rows(each.job, each.look.diff, width))
+    yield Row(Text(""))
+
+
+def content_of_done(engine: Engine, job: Job) -> MakeContent:
+    """What a job that is not held has changed, else its params and its result."""
+    diffs = [] if job.state == State.HELD else engine.diff(job.id)
+    parts = {"params": job.params, "result": job.result, "error": job.error}
+    texts = [f"{name}: {json_block(value)}" for name, value in parts.items() if value]
+
+    def make(width: int) -> Content:
+        if diffs:
+            return Content(rows_of(diff_rows(diffs, width)))
+        return Content([row for text in texts for line in text.split("\n") for row in _wrapped(line, width)])
+
+    return make
+
+
+def content_of_mission(engine: Engine, mission_id: int) -> MakeContent | None:
+    """What a mission has changed; None if that is nothing."""
+    diffs = engine.mission_diff(mission_id)
+    return (lambda width: Content(rows_of(diff_rows(diffs, width)))) if diffs else None
+
+
+def rows_of(spans: Sequence[Span]) -> list[Row]:
+    """Rows of one style each."""
+    return [Row(Text(span.text, style=span.style, no_wrap=True)) for span in spans]
+
+
+def _wrapped(text: str, width: int, style: str = "") -> Iterator[Row]:
+    for line in wrap_words(text, width):
+        yield Row(Text(line, style=style, no_wrap=True))

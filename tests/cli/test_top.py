@@ -1,0 +1,614 @@
+"""`lcp top`: each key on a real database, by Textual's own pilot, and the whole on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from pydantic import JsonValue
+from tests.cli.conftest import Lcp
+from tests.cli.terminal import PATIENCE_SECONDS, Terminal
+from textual.pilot import Pilot
+
+from lcp_engine import Engine
+from lcp_engine.cli.top.app import Top
+from lcp_engine.cli.top.inbox_view import SETTLING_SECONDS
+
+WRITE: JsonValue = {"kind": "write_file", "params": {"rel_path": "notes.md", "content": "one\ntwo\n"}}
+OTHER: JsonValue = {"kind": "write_file", "params": {"rel_path": "more.md", "content": "more\n"}}
+LONG: JsonValue = {
+    "kind": "write_file",
+    "params": {"rel_path": "long.md", "content": "".join(f"line {number}\n" for number in range(1, 101))},
+}
+DELETE: JsonValue = {"kind": "delete_file", "params": {"rel_path": "a.md"}}
+QUESTION: JsonValue = {"kind": "ask_user", "params": {"question": "Which?", "options": ["this", "that"]}}
+FORM: JsonValue = {
+    "kind": "ask_user",
+    "params": {
+        "question": "Release?",
+        "fields": [
+            {"id": "version", "label": "Which version?", "required": True},
+            {
+                "id": "size",
+                "type": "select",
+                "label": "Which size?",
+                "options": ["small", "large"],
+                "default": "large",
+            },
+        ],
+    },
+}
+COLOUR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
+
+
+class Person:
+    """Someone at the keyboard, who sees the screen."""
+
+    def __init__(self, top: Top, pilot: Pilot[int], engine: Engine) -> None:
+        self.top = top
+        self.engine = engine
+        self._pilot = pilot
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(strip.text.rstrip() for strip in self.top.screen._compositor.render_strips())
+
+    async def press(self, *keys: str) -> None:
+        await self._pilot.press(*keys)
+
+    async def type(self, text: str) -> None:
+        await self._pilot.press(*text, "enter")
+
+    async def sees(self, *texts: str) -> str:
+        """Wait until all of these are on the screen."""
+        await self.until(lambda: all(text in self.screen for text in texts))
+        return self.screen
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not holds():
+            assert time.monotonic() < ends, self.screen
+            await self._pilot.pause(0.02)
+
+    async def looks_at(self, *texts: str) -> str:
+        """Wait until a job has been on the screen long enough to be approved."""
+        await self.sees(*texts)
+        inbox = self.top.inbox
+        await self.until(lambda: inbox._shown is not None and inbox._shown.job.id == inbox.jobs.selected)
+        await self.until(lambda: time.monotonic() - inbox._shown_at > SETTLING_SECONDS)
+        return self.screen
+
+    async def opens_inbox(self, *texts: str) -> str:
+        await self.press("2")
+        return await self.looks_at(*texts)
+
+
+Script: TypeAlias = Callable[[Person], Awaitable[None]]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    with Engine(database_url) as engine:
+        yield engine
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.md").write_text("# a\n")
+    return root
+
+
+def drive(engine: Engine, script: Script, size: tuple[int, int] = (80, 24)) -> int | None:
+    """Run the program with a person who does what the script says; the exit code."""
+
+    async def run() -> int | None:
+        top = Top(engine)
+        async with top.run_test(size=size) as pilot:
+            await script(Person(top, pilot, engine))
+        assert top.defect is None
+        return top.return_value
+
+    return asyncio.run(run())
+
+
+def hold(engine: Engine, root: Path, *jobs: JsonValue, **keys: JsonValue) -> int:
+    """A mission that waits for a person, with these jobs held."""
+    replies: list[JsonValue] = [
+        {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]},
+        {"ok": True, "action": "mission_complete", "summary": "All done."},
+    ]
+    spec: dict[str, JsonValue] = {
+        "goal": "Write notes.",
+        "planner": {"type": "script", "replies": replies},
+        **keys,
+    }
+    mission = engine.launch(spec, root=root)
+    engine.work(until_idle=True)
+    return mission if isinstance(mission, int) else mission.id
+
+
+def states(engine: Engine) -> dict[str, str]:
+    """The state of each job that a planner requested, by what it is about."""
+    return {engine.subject(job): job.state for job in engine.jobs() if job.kind != "agent_plan"}
+
+
+def test_missions_appear_while_it_is_open(engine: Engine, root: Path) -> None:
+    async def script(person: Person) -> None:
+        await person.sees("No missions.")
+        await asyncio.to_thread(hold, engine, root, WRITE)
+        screen = await person.sees("waiting", "turn 1", "inbox (1)", "held  write_file notes.md")
+        assert "Write notes." in screen
+        await person.press("q")
+
+    assert drive(engine, script) == 0
+
+
+def test_yes_approves_the_diff_that_is_shown(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md  +2 -0", "+one", "+two")
+        await person.press("y")
+        await person.looks_at("job 2 approved", "job 3: write_file more.md")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "queued", "more.md": "held"}
+    engine.work(until_idle=True)
+    assert (root / "notes.md").read_text() == "one\ntwo\n"
+
+
+def test_enter_approves_nothing(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.sees("held  write_file notes.md")
+        await person.press("enter", "down", "down", "enter")
+        await person.looks_at("job 2: write_file notes.md")
+        await person.press("enter")
+        await person.sees("yes, approve")
+        await person.press("enter", "enter", "q", "a")
+        await person.sees("approve 1 held write_file of mission 1?")
+        await person.press("enter", "escape")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "held"}
+
+
+def test_a_file_that_changed_since_is_a_conflict_and_is_shown_again(engine: Engine, root: Path) -> None:
+    hold(engine, root, {"kind": "write_file", "params": {"rel_path": "a.md", "content": "new\n"}})
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("-# a", "+new")
+        (root / "a.md").write_text("# b\n")
+        await person.press("y")
+        await person.looks_at("is not what was shown", "-# b", "+new")
+        assert states(engine) == {"a.md": "held"}
+        await person.press("y")
+        await person.sees("job 2 approved")
+
+    drive(engine, script)
+    assert states(engine) == {"a.md": "queued"}
+
+
+def test_a_diff_that_does_not_fit_is_shown_whole_before_yes_counts(engine: Engine, root: Path) -> None:
+    hold(engine, root, LONG)
+
+    async def script(person: Person) -> None:
+        assert "+line 100" not in await person.opens_inbox("job 2: write_file long.md")
+        await person.press("y")
+        await person.sees("yes, approve")
+        assert states(engine) == {"long.md": "held"}
+        await person.press("G")
+        await person.sees("+line 100")
+        await person.press("y")
+        await person.sees("job 2 approved")
+
+    drive(engine, script)
+    assert states(engine) == {"long.md": "queued"}
+
+
+def test_a_diff_that_was_scrolled_through_is_approved_at_once(engine: Engine, root: Path) -> None:
+    hold(engine, root, LONG)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file long.md")
+        await person.press("tab", *["pagedown"] * 20)
+        await person.sees("+line 100")
+        await person.press("y")
+        await person.sees("job 2 approved")
+
+    drive(engine, script)
+
+
+def test_a_key_that_is_held_down_approves_one_job(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await person.press("y", "y", "y")
+        await person.sees("job 3: write_file more.md")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "queued", "more.md": "held"}
+
+
+def test_no_asks_for_a_reason_that_the_planner_reads(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await person.press("n")
+        await person.sees("Reject job 2", "The planner reads it")
+        await person.press("escape", "n")
+        await person.sees("Reject job 2")
+        await person.type("not this one")
+        await person.looks_at("job 2 rejected", "job 3: write_file more.md")
+        await person.press("n")
+        await person.sees("Reject job 3")
+        await person.press("enter")
+        await person.sees("job 3 rejected", "No job waits for you.")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "rejected", "more.md": "rejected"}
+    assert ["not this one" in str(engine.job(2).reason), "a person said no" in str(engine.job(3).reason)] == [
+        True
+    ] * 2
+
+
+def test_all_approves_each_job_of_a_kind_as_it_was_shown(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER, DELETE)
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md", "(4)")
+        await person.press("a")
+        await person.sees("approve 2 held write_file of mission 1?", "+two", "+more")
+        (root / "more.md").write_text("meanwhile\n")
+        await person.press("y")
+        await person.sees("1 approved; 1 not: job 3")
+
+    drive(engine, script)
+    assert [job.state for job in engine.jobs() if job.kind == "write_file"] == ["queued", "held", "held"]
+    assert states(engine)["a.md"] == "held"
+
+
+def test_a_question_is_answered_in_words_or_by_number(engine: Engine, root: Path) -> None:
+    hold(engine, root, QUESTION)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("1) this", "2) that")
+        await person.press("y")
+        await person.sees("job 2 is a question: Enter answers it")
+        await person.press("enter")
+        await person.sees("1 to 2, or your own words")
+        await person.type("7")
+        await person.sees("options")
+        await person.press("enter")
+        await person.sees("1 to 2, or your own words")
+        await person.type("2")
+        await person.sees("job 2 answered")
+
+    drive(engine, script)
+    assert (engine.job(2).result or {})["answer"] == "that"
+
+
+def test_a_form_is_filled_in_field_by_field(engine: Engine, root: Path) -> None:
+    hold(engine, root, FORM)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("Which version?")
+        await person.press("enter")
+        await person.sees("1 of 2: Which version?")
+        await person.press("enter")
+        await person.sees("is required")
+        await person.type("2.0")
+        await person.sees("2 of 2: Which size? (optional)", "1) small", "[large]")
+        await person.type("1")
+        await person.sees("in your own words")
+        await person.type("soon")
+        await person.sees("job 2 answered")
+
+    drive(engine, script)
+    result = engine.job(2).result or {}
+    assert (result["values"], result["words"]) == ({"version": "2.0", "size": "small"}, "soon")
+
+
+def test_a_message_to_the_planner_leaves_the_job_held(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await person.press("s")
+        await person.sees("Message to the planner")
+        await person.type("in docs, please")
+        await person.sees("reads the message in its next turn")
+
+    drive(engine, script)
+    assert states(engine)["notes.md"] == "held"
+    assert "in docs, please" in str(engine.events(1, event="said"))
+
+
+def test_a_mission_is_cancelled_after_another_question(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.sees("held  write_file notes.md")
+        await person.press("c")
+        await person.sees("Cancel mission 1?")
+        await person.press("enter", "n", "c")
+        await person.sees("Cancel mission 1?")
+        assert engine.mission(1).status == "waiting"
+        await person.press("y")
+        await person.sees("mission 1 cancelled", "cancelled")
+        await person.press("c")
+        await person.sees("mission 1 is cancelled; only a mission that runs or waits can be cancelled")
+
+    drive(engine, script)
+    assert engine.mission(1).status == "cancelled"
+
+
+def test_a_job_decided_elsewhere_stays_under_the_cursor(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await asyncio.to_thread(engine.reject, 2, "no")
+        await person.looks_at("decided in the meantime", "job 2: write_file notes.md")
+        await person.press("y")
+        await person.looks_at("job 2 is rejected", "job 3: write_file more.md")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "rejected", "more.md": "held"}
+
+
+def test_the_cursor_leaves_a_job_that_was_decided_elsewhere(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await asyncio.to_thread(engine.approve, 2)
+        await person.sees("decided in the meantime")
+        await person.press("j")
+        await person.looks_at("job 3: write_file more.md")
+        assert "notes.md" not in person.screen
+
+    drive(engine, script)
+
+
+def test_a_job_of_the_tree_opens_in_the_inbox_and_shows_later_what_it_changed(
+    engine: Engine, root: Path
+) -> None:
+    hold(engine, root, OTHER, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.sees("held  write_file notes.md")
+        await person.press("enter")
+        await person.until(lambda: person.top.missions.job_tree.has_focus)
+        await person.press("G", "enter")
+        await person.looks_at("job 3: write_file notes.md")
+        await person.press("y")
+        await person.sees("job 3 approved")
+        await asyncio.to_thread(lambda: engine.work(until_idle=True))
+        await person.press("1")
+        await person.sees("succeeded  write_file notes.md")
+        assert person.top.missions.job_tree.selected == 3
+        await person.press("tab")
+        await person.until(lambda: person.top.missions.job_tree.has_focus)
+        await person.press("d")
+        await person.sees("job 3: write_file notes.md  succeeded", "+one")
+        await person.press("q", "shift+tab", "d")
+        await person.sees("mission 1: what it changed", "+++ b/notes.md")
+
+    drive(engine, script)
+
+
+def test_j_k_and_arrows_move(engine: Engine, root: Path) -> None:
+    for _ in range(3):
+        hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        missions = person.top.missions.missions
+        await person.until(lambda: missions.selected == 3)
+        chosen = []
+        for key in ("j", "down", "j", "k", "up", "G", "g"):
+            await person.press(key)
+            chosen.append(missions.selected)
+        assert chosen == [2, 1, 1, 2, 3, 1, 3]
+        await person.press("j")
+        await person.sees("mission 2 ")
+
+    drive(engine, script)
+
+
+def test_what_planners_write_is_shown_as_text(engine: Engine, root: Path) -> None:
+    evil = "[red]x[/red] [@click=app.quit()]y[/] \x1b[31m\u202e"
+    write: JsonValue = {
+        "kind": "write_file",
+        "name": evil,
+        "params": {"rel_path": "[b]n[/b].md", "content": f"{evil}\n"},
+    }
+    ask: JsonValue = {"kind": "ask_user", "params": {"question": evil}}
+    hold(engine, root, write, ask, goal=evil, name="[blink]z[/blink]")
+    seen = "[red]x[/red] [@click=app.quit()]y[/] <U+001B>[31m<U+202E>"
+
+    async def script(person: Person) -> None:
+        await person.sees(seen, "[blink]z[/blink]")
+        await person.opens_inbox("job 2: write_file [b]n[/b].md", f"+{seen}", f"\n{seen}")
+        await person.press("d")
+        await person.sees(f"+{seen}", "yes, approve")
+        await person.press("q", "j")
+        await person.looks_at(f"job 3: ask_user {seen}")
+        await person.press("enter")
+        await person.sees(f"│ {seen}", "Your answer")
+
+    drive(engine, script)
+
+
+def test_every_key_of_the_last_line_fits_80_columns(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        assert (await person.sees("held  write_file notes.md", "q quit")).splitlines()[-1].split("  ") == [
+            "⏎ open", "d diff", "c cancel", "tab jobs", "q quit",
+        ]  # fmt: skip
+        assert (await person.opens_inbox("job 2:", "q quit")).splitlines()[-1].split("  ") == [
+            "y yes", "n no", "a all", "d diff", "⏎ open", "s say", "tab scroll", "q quit",
+        ]  # fmt: skip
+        assert max(map(len, person.screen.splitlines())) <= 80
+
+    drive(engine, script)
+
+
+def test_a_smaller_and_a_larger_terminal_are_filled(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.sees("mission 1 ", "held")
+        screen = await person.opens_inbox("job 2: write_file")
+        lines, columns = len(screen.splitlines()), max(map(len, screen.splitlines()))
+        assert (columns, lines) == size
+
+    for size in ((40, 12), (120, 40), (240, 60)):
+        drive(engine, script, size)
+
+
+def test_a_database_that_fails_is_said_and_the_program_goes_on(sqlite_copy_url: str, root: Path) -> None:
+    file = sqlite_copy_url.removeprefix("sqlite:///")
+
+    def rename(old: str, new: str) -> None:
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA legacy_alter_table = ON")
+            connection.execute(f"ALTER TABLE {old} RENAME TO {new}")
+        connection.close()
+
+    with Engine(sqlite_copy_url) as engine:
+        hold(engine, root, WRITE)
+
+        async def script(person: Person) -> None:
+            await person.sees("held  write_file notes.md")
+            rename("missions", "gone")
+            await person.sees("the database does not answer", "no such table")
+            rename("gone", "missions")
+            await person.sees("the database answers again")
+            await person.opens_inbox("job 2: write_file notes.md")
+            await person.press("y")
+            await person.sees("job 2 approved")
+
+        drive(engine, script)
+
+
+def test_it_leaves_no_thread_behind(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+    before = {thread.name for thread in threading.enumerate()}
+
+    async def script(person: Person) -> None:
+        await person.sees("held  write_file notes.md")
+
+    drive(engine, script)
+    assert "lcp-top" not in {thread.name for thread in threading.enumerate()} - before
+
+
+# -- On a terminal
+
+
+@pytest.fixture
+def forty(lcp: Lcp) -> Lcp:
+    """A mission that waits with 40 writes."""
+    writes: list[JsonValue] = [
+        {"kind": "write_file", "params": {"rel_path": f"docs/{number}.md", "content": f"{number}\n"}}
+        for number in range(40)
+    ]
+    reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": writes}
+    file = lcp.mission(reply, lcp.complete, limits={"max_followups": 40})
+    assert lcp("run", file, "--root", "root").code == 3
+    return lcp
+
+
+def test_forty_writes_are_decided_with_one_look_and_undone(forty: Lcp) -> None:
+    with Terminal(forty, "top", size=(24, 80)) as terminal:
+        terminal.expect("inbox (40)")
+        terminal.type("2")
+        terminal.expect("job 2: write_file docs/0.md")
+        terminal.type("a")
+        terminal.expect("approve 40 held write_file of mission 1?")
+        terminal.type("y")
+        terminal.expect("40 approved")
+        terminal.type("q")
+        assert terminal.end() == 0
+    assert forty("work", "--until-idle").code == 0
+    assert len([*(forty.root / "docs").iterdir()]) == 40
+    assert forty("undo", "1").code == 0
+    assert not (forty.root / "docs").exists()
+
+
+def test_what_is_typed_ahead_is_not_lost(forty: Lcp) -> None:
+    with Terminal(forty, "top", size=(24, 80)) as terminal:
+        terminal.expect("inbox (40)")
+        terminal.type("2")
+        terminal.expect("job 2: write_file docs/0.md")
+        terminal.type("n")
+        terminal.expect("Reject job 2")
+        terminal.type("not this one\r")
+        terminal.expect("job 2 rejected")
+        terminal.type("q")
+        assert terminal.end() == 0
+    assert "not this one" in forty("job", "2").out
+
+
+def test_ctrl_c_interrupts_and_restores_the_terminal(forty: Lcp) -> None:
+    with Terminal(forty, "top", size=(24, 80)) as terminal:
+        terminal.expect("inbox (40)")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        assert "\x1b[?1049l" in terminal.shown
+
+
+def test_a_signal_ends_it_like_ctrl_c(forty: Lcp) -> None:
+    with Terminal(forty, "top", size=(24, 80)) as terminal:
+        terminal.expect("inbox (40)")
+        terminal.process.terminate()
+        assert terminal.end() == 130
+        assert "\x1b[?1049l" in terminal.shown
+
+
+@pytest.mark.parametrize(("no_color", "has_colours"), [("1", False), ("", True)])
+def test_no_color_is_obeyed(forty: Lcp, no_color: str, *, has_colours: bool) -> None:
+    environment = {name: value for name, value in forty.environment.items() if name != "NO_COLOR"}
+    given = {"NO_COLOR": no_color} if no_color else {}
+    with Terminal(Lcp(forty.home, environment), "top", environment=given) as terminal:
+        shown = terminal.expect("docs/0.md")
+        terminal.type("q")
+        terminal.end()
+    assert bool(COLOUR.search(shown + terminal.shown)) is has_colours
+
+
+def test_without_a_terminal_it_says_what_prints_lists(lcp: Lcp) -> None:
+    done = lcp("top")
+    assert (done.code, done.err) == (
+        2,
+        "lcp top: a terminal is needed; `lcp missions` and `lcp held` print lists (see lcp top --help)\n",
+    )
+    assert lcp("--json", "top").code == 2
+
+
+def test_without_the_extra_it_says_what_to_install(lcp: Lcp) -> None:
+    package = lcp.home / "site" / "textual"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'textual'\", name='textual')\n"
+    )
+    done = lcp.run("top", PYTHONPATH=str(lcp.home / "site"))
+    assert done.code == 2
+    assert (
+        done.err
+        == "lcp top needs the extra 'tui' (textual is missing): pip install '.[tui]' in a clone of lcp-engine\n"
+    )
