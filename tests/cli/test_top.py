@@ -281,6 +281,27 @@ def test_all_approves_each_job_of_a_kind_as_it_was_shown(engine: Engine, root: P
     assert states(engine)["a.md"] == "held"
 
 
+def test_a_job_that_needs_two_people_waits_for_the_other_one(engine: Engine, root: Path) -> None:
+    two: JsonValue = {"kinds": ["write_file"], "do": "hold", "approvals": 2}
+    hold(engine, root, WRITE, OTHER, policy=[two])
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await person.press("y")
+        await person.looks_at(
+            "job 2 approved; it waits for the approval of another person", "job 3: write_file"
+        )
+        await person.press("a")
+        await person.sees("approve 2 held write_file of mission 1?")
+        await person.press("y")
+        await person.sees("2 approved; 2 of them wait for the approval of another person")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "held", "more.md": "held"}
+    assert engine.approve(2, by="someone else")
+    assert states(engine) == {"notes.md": "queued", "more.md": "held"}
+
+
 def test_a_question_is_answered_in_words_or_by_number(engine: Engine, root: Path) -> None:
     hold(engine, root, QUESTION)
 

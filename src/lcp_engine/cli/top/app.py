@@ -146,11 +146,10 @@ class Top(App[int]):
             self._show_view()
 
     def _show_view(self) -> None:
-        view = self._views.current
-        if view == "missions-view":
+        if self._views.current == "missions-view":
             self.missions.show(self._snapshot)
         else:
-            self.inbox.show(self._snapshot)
+            self.inbox.redraw()
 
     def _show_head(self) -> None:
         head = Text("lcp top", style="bold", no_wrap=True, overflow="ellipsis")

@@ -39,6 +39,7 @@ from lcp_engine.workers.ask_user import fields_of
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""
 _GONE = "decided in the meantime"
+_ANOTHER = "it waits for the approval of another person"
 
 
 class Desk(Protocol):
@@ -104,6 +105,10 @@ class InboxView(Vertical):
         self.jobs.show(self._table())
         if not held:
             self._clear()
+
+    def redraw(self) -> None:
+        """Show the ages as they are now."""
+        self.show(self._snapshot)
 
     def open(self, job_id: int) -> bool:
         """Select a job; False if it is not in the inbox."""
@@ -282,9 +287,9 @@ class InboxView(Vertical):
         title = f"approve {len(ready):,} held {one_line(job.kind)} of mission {job.mission_id}?"
         title += f"  ({left:,} left out: to be looked at one by one)" if left else ""
         if await self._desk.show_whole(Whole(title, content_of_all(ready), may_approve=True)):
-            await self._approve_each(ready)
+            await self._approve_each(job.mission_id, ready)
 
-    async def _approve_each(self, ready: Sequence[Candidate]) -> None:
+    async def _approve_each(self, mission_id: int, ready: Sequence[Candidate]) -> None:
         engine, sights = self._desk.engine, {each.job.id: each.look.sight for each in ready}
 
         def approve() -> list[LcpError]:
@@ -292,10 +297,12 @@ class InboxView(Vertical):
             return [outcome for _, outcome in outcomes if isinstance(outcome, LcpError)]
 
         refused = await asyncio.to_thread(approve)
-        done = f"{len(ready) - len(refused):,} approved"
-        self._desk.note(
-            f"{done}; {len(refused):,} not: {refused[0]}" if refused else done, is_problem=bool(refused)
-        )
+        held = await asyncio.to_thread(engine.jobs, mission_id=mission_id, states=[State.HELD])
+        left = sum(job.id in sights for job in held) - len(refused)
+        said = f"{len(ready) - len(refused):,} approved"
+        said += f"; {left:,} of them wait for the approval of another person" if left > 0 else ""
+        said += f"; {len(refused):,} not: {refused[0]}" if refused else ""
+        self._desk.note(said, is_problem=bool(refused))
         self._leave(sights)
 
     async def _decide(self, shown: ShownJob, act: Callable[[], bool], word: str) -> None:
@@ -307,8 +314,14 @@ class InboxView(Vertical):
             self._desk.note(str(refused), is_problem=True)
             await self._show_again(job_id, refused)
             return
-        self._desk.note(f"job {job_id} {word if is_new else f'was already {word}'}")
-        self._leave([job_id])
+        said = f"job {job_id} {word if is_new else f'was already {word}'}"
+        if (await asyncio.to_thread(self._desk.engine.job, job_id)).state == State.HELD:
+            self._desk.note(f"{said}; {_ANOTHER}")
+            self.jobs.action_move(1)
+            self._desk.look()
+        else:
+            self._desk.note(said)
+            self._leave([job_id])
 
     async def _show_again(self, job_id: int, refused: LcpError) -> None:
         job = await asyncio.to_thread(self._desk.engine.job, job_id)
