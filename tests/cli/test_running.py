@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,20 @@ def test_a_no_to_the_survey_ends_it_and_can_be_taken_back(lcp: Lcp) -> None:
     lcp("work", "--until-idle")
     assert (lcp.root / "SURVEY.md").exists()
     assert (lcp("watch", 1).code, lcp("show", 1, "--json").object["unfulfilled"]) == (0, [])
+
+
+def test_a_narrow_terminal_breaks_what_happens_between_words(lcp: Lcp) -> None:
+    write = lcp.ask("write_file", rel_path="notes.md", content="x")
+    with Terminal(lcp, "run", lcp.mission(write, lcp.complete), "--root", "root", size=(24, 60)) as terminal:
+        shown = terminal.expect("run it?")
+        terminal.answer("q")
+        terminal.end()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert (
+        "worst case: 26 turns, 76 questions, 100 jobs, 30 min of\r\n  running, 104.9 MB written\r\n" in plain
+    )
+    assert "  held         2  write_file notes.md  default policy: kinds\r\n" in plain
+    assert f"{' ' * 18}with effects wait for a person\r\n" in plain
 
 
 def ids_in(value: JsonValue) -> list[JsonValue]:

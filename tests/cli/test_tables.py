@@ -15,7 +15,7 @@ from lcp_engine.cli.changes import changes_table
 from lcp_engine.cli.job_tables import held_table, jobs_table
 from lcp_engine.cli.missions import missions_table
 from lcp_engine.cli.schedule import schedules_table
-from lcp_engine.cli.tables import Part, Table, id_column, plain, text_column
+from lcp_engine.cli.tables import Part, Table, id_column, plain, text_column, wrap_words
 from lcp_engine.store.queries.records import Mission, Schedule
 
 if TYPE_CHECKING:
@@ -127,6 +127,27 @@ def test_an_id_that_is_wider_than_the_terminal_is_on_a_line_of_its_own() -> None
     table.add("1" * 50, "word " * 20, "2" * 50)
     shown = [plain(line) for line in table.lines(30)]
     assert [line for line in shown if len(line) > 30] == ["1" * 50, f"other: {'2' * 50}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", [""]),
+        ("one two three", ["one two", "  three"]),
+        ("  1) first", ["  1)", "  first"]),
+        ("longerthanaline x", ["longerth", "analine", "  x"]),
+        ("水水水 水水", ["水水水", "  水水"]),
+    ],
+)
+def test_words_are_broken_at_blanks_and_hang(text: str, lines: list[str]) -> None:
+    assert wrap_words(text, 8, hang=2) == lines
+
+
+@given(st.text(alphabet="ab 水", max_size=60), st.integers(min_value=4, max_value=30))
+def test_no_line_of_words_is_too_wide_and_none_is_lost(text: str, width: int) -> None:
+    lines = wrap_words(text, width, hang=2)
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
 def test_columns_of_ids_are_never_spare() -> None:

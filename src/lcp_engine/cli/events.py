@@ -20,6 +20,8 @@ from lcp_engine.store.queries.records import Job
 if TYPE_CHECKING:
     from lcp_engine.api.history import History
 
+DESCRIPTION_COLUMN = 18
+"""Where the line of a job says what the job is, behind what happened and its number."""
 _WIDTH = 100
 _WARNING_WIDTH = 300
 _MOST_WARNINGS = 3

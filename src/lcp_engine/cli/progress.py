@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, Self
 
+from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Invocation
-from lcp_engine.cli.events import EventFormatter
+from lcp_engine.cli.events import DESCRIPTION_COLUMN, EventFormatter
 from lcp_engine.cli.output import make_console, print_json_line
 from lcp_engine.cli.tables import cut
 from lcp_engine.core.progress import Measure
@@ -91,10 +92,28 @@ class Lines(Silence):
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
             for line in self._formatter.lines(event):
-                self._console.print(line)
+                self._print(line)
 
     def note(self, text: str) -> None:
-        self._console.print(one_line(text))
+        self._print(Text(one_line(text)))
+
+    def _print(self, text: Text) -> None:
+        """Print a text; a terminal gets it broken between words."""
+        for line in text.split("\n"):
+            for part in hung(line, self._console) if self._console.is_terminal else [line]:
+                self._console.print(part)
+
+
+def hung(line: Text, console: Console) -> list[Text]:
+    """A line in parts as wide as the terminal, broken between words; further parts stand below its description."""
+    first, *rest = line.wrap(console, console.width)
+    if not rest:
+        return [line]
+    hang = DESCRIPTION_COLUMN if line.plain.startswith("  ") and console.width > 2 * DESCRIPTION_COLUMN else 2
+    left = line[len(first.plain) :]
+    left = left[len(left.plain) - len(left.plain.lstrip(" ")) :]
+    indent = Text(" " * hang)
+    return [first, *(indent + part for part in left.wrap(console, console.width - hang))]
 
 
 class LiveLine(Lines):

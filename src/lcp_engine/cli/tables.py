@@ -209,6 +209,15 @@ def wrap_words(text: str, width: int, hang: int = 0) -> list[str]:
     return [*lines, line or ""]
 
 
+def fitted(text: str, stream: TextIO) -> str:
+    """`text` as it is printed to a stream: broken between words where that is a terminal."""
+    if not stream.isatty():
+        return text
+    from lcp_engine.cli.output import make_console
+
+    return "\n".join(wrap_words(text, make_console(stream).width, hang=2))
+
+
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` terminal cells, with an ellipsis where it is cut."""
     if width <= 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pydantic import JsonValue
 from tests.engine.reports.facts import AT, a_file, a_job, a_mission, all_of
@@ -20,6 +22,11 @@ def test_what_was_written_comes_from_the_changes_and_not_from_the_planner() -> N
     assert "- `a` created, changed once more, 3 bytes (job 2)\n- `b` changed, 3 bytes (job 2)\n" in text
     assert "> - dreamt.md" in text
     assert "after 2.5 s, 1 turn." in text
+
+
+def test_one_byte_is_not_several() -> None:
+    files = all_of(replace(a_file("a", created=True), size_bytes=1))
+    assert "- `a` created, 1 byte (job 2)\n" in as_markdown(Facts(mission=a_mission(), files=files))
 
 
 def test_what_was_undone_is_no_file_written() -> None:

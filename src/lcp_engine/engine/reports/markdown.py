@@ -318,7 +318,8 @@ def _file_line(file: FileFact) -> str:
         how = "created" + ("" if file.changes == 1 else f", changed {_again(file.changes - 1)}")
     else:
         how = "changed" + ("" if file.changes == 1 else f" {file.changes} times")
-    return f"{code(file.path)} {how}, {file.size_bytes} bytes (job {file.job_id}){disk_note(file.disk)}"
+    size = f"{file.size_bytes} byte{'' if file.size_bytes == 1 else 's'}"
+    return f"{code(file.path)} {how}, {size} (job {file.job_id}){disk_note(file.disk)}"
 
 
 def _again(times: int) -> str:
