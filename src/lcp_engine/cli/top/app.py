@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -251,8 +251,14 @@ class Top(App[int]):
         self.run_worker(self._do(deed))
 
     async def _do(self, deed: Coroutine[object, object, None]) -> None:
+        self.note("")
         try:
-            self.note("")
+            await self.guard(deed)
+        finally:
+            self._is_busy = False
+
+    async def guard(self, deed: Awaitable[None]) -> None:
+        try:
             await deed
         except LcpError as refused:
             self.note(str(refused), is_problem=True)
@@ -260,8 +266,6 @@ class Top(App[int]):
         except Exception as defect:  # noqa: BLE001  # the command says it, with the terminal as it was
             self.defect = defect
             self.exit(Exit.FAILED)
-        finally:
-            self._is_busy = False
 
     def look(self) -> None:
         self._watch.look()

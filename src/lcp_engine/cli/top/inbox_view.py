@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar, Protocol
@@ -53,6 +53,9 @@ class Desk(Protocol):
 
     def begin(self, deed: Coroutine[object, object, None]) -> None:
         """Do something that takes a while or asks the person, unless something else is being done."""
+
+    async def guard(self, deed: Awaitable[None]) -> None:
+        """Wait for `deed`; a refusal is said, and anything unexpected ends the program."""
 
     def look(self) -> None:
         """Read the database now."""
@@ -123,18 +126,17 @@ class InboxView(Vertical):
         self._clear()
         if self._gone is not None and self._gone != event.key:
             self.show(self._snapshot)
-        self.run_worker(self._load(event.key), exclusive=True, group="look")
+        self.run_worker(self._show_job(event.key), exclusive=True, group="look")
+
+    async def _show_job(self, job_id: int) -> None:
+        await self._desk.guard(self._load(job_id))
 
     async def _load(self, job_id: int) -> None:
         held = self._current()
         if held is None or held.id != job_id:
             return
         expires_at = self._snapshot.expiries.get(job_id)
-        try:
-            shown = await asyncio.to_thread(read_shown, self._desk.engine, held, expires_at)
-        except LcpError as refused:
-            self._desk.note(str(refused), is_problem=True)
-            return
+        shown = await asyncio.to_thread(read_shown, self._desk.engine, held, expires_at)
         if self.jobs.selected == job_id:
             self._shown, self._shown_at = shown, time.monotonic()
             self.detail.show(content_of(shown), is_new=True)
