@@ -4,11 +4,12 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
     from tests.web.conftest import House
 
 
 def _schedule(house: House, name: str) -> None:
-    spec = {
+    spec: dict[str, JsonValue] = {
         "name": "Nightly <b>",
         "goal": "Look.",
         "planner": {"type": "script", "replies": [house.complete]},
