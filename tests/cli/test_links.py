@@ -124,3 +124,11 @@ def test_without_a_configuration_a_link_says_what_it_needs(lcp: Lcp) -> None:
     done = lcp("link", 2)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "signed links need `links` in config.yaml, with url and secret_file or secret_env" in done.err
+
+
+def test_the_doctor_says_whether_links_can_be_signed(lcp: Lcp) -> None:
+    configure(lcp)
+    assert "localhost, and its secret can be read" in lcp("doctor").out
+    (lcp.home / "config" / "lcp-engine" / "links.secret").chmod(0o644)
+    done = lcp("doctor")
+    assert (done.code, "should be readable by its user alone; its mode is 0644" in done.out) == (1, True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -127,6 +128,7 @@ def _examine(
     )
     yield from examine_installation(url, shown_url(url), os.environ)
     yield from _guarded("upkeep", lambda: _upkeep(url, settings))
+    yield from _secrets(settings)
     yield examine_isolation(settings.isolation)
     if (why := cannot_confine()) is not None:
         yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
@@ -271,6 +273,22 @@ def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
             yield well(one.duty, one.text)
         else:
             yield doubtful(one.duty, one.text, "Correct what it names; runners try again by themselves.")
+
+
+def _secrets(settings: Settings) -> Iterator[Finding]:
+    """Whether what is sent to people elsewhere can be signed."""
+    from lcp_engine.engine.secret_keys import read_key
+
+    for name, stated in (("webhook", settings.webhook), ("links", settings.links)):
+        if stated is None:
+            continue
+        try:
+            read_key(stated)
+        except LcpError as error:
+            yield broken(name, error.failed)
+        else:
+            # An address may contain a secret of its own.
+            yield well(name, f"{urlsplit(stated.url).hostname}, and its secret can be read")
 
 
 def _new_database(url: str, shown: str) -> Finding:
