@@ -237,6 +237,8 @@ class Evaluation:
                 outcome=mission.outcome,
                 unfulfilled=bool(mission.unfulfilled),
                 answer=_answer(mission),
+                summary=mission.summary or "",
+                asked=str(turns[-1]["prompt"] or "") if turns else "",
                 read=frozenset(path for job in read if (path := subjects.path_of(job.json)) is not None),
                 turns=mission.turns,
                 corrections=sum(turn["corrects"] is not None for turn in turns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ class Run:
     """Whether it completed although a change that it asked for was refused or failed."""
     answer: str
     """What it ended with: summary, issues, recommendations, result."""
+    summary: str
+    """The words of the planner in it."""
+    asked: str
+    """The prompt that led to it; empty if there was none."""
     read: frozenset[str]
     """The files that it read, relative to its root."""
     turns: int
@@ -54,7 +59,7 @@ class Score:
     """How many of the files it read that it had to read, of `files_named`."""
     files_named: int
     cause: str | None
-    """Why it is not right: `unfinished`, `waits`, how the mission ended, `unfulfilled`, `unread` or `wrong`."""
+    """Why it is not right: `unfinished`, `waits`, how the mission ended, `unfulfilled`, `unread`, `echo` or `wrong`."""
 
     @property
     def is_right(self) -> bool:
@@ -85,7 +90,7 @@ def judge(run: Run, expect: Expectation) -> Score:
     if cause is None and files < len(set(expect.reads)):
         cause = "unread"
     if cause is None and facts < len(expect.facts):
-        cause = "wrong"
+        cause = "echo" if is_echo(run.summary, run.asked) else "wrong"
     return Score(run, facts, len(expect.facts), files, len(set(expect.reads)), cause)
 
 
@@ -99,6 +104,29 @@ def _cause(run: Run) -> str | None:
             return "waits"
         case _:
             return run.outcome or run.status
+
+
+_FENCED = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*[ ]*$", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"\w+")
+_RUN_OF_WORDS = 4
+
+
+def is_echo(summary: str, asked: str) -> bool:
+    """Whether a summary repeats the prompt: two thirds of its runs of four words are there, outside the fences."""
+    said, prompt = _words(summary), _words(_FENCED.sub(" ", asked))
+    length = min(_RUN_OF_WORDS, len(said))
+    if length == 0:
+        return False
+    runs = _runs(said, length)
+    return 3 * len(runs & _runs(prompt, length)) >= 2 * len(runs)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
+    return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
 
 
 @dataclass(frozen=True)
