@@ -21,7 +21,7 @@ Turns left after this one: 1. One JSON object, nothing else.
 """
 RUN = Run(
     case="a", planner="p", repetition=1, mission_id=1, status="completed", outcome="analysis_result",
-    unfulfilled=False, answer="Version 1.3.0 of the adder.", summary="Version 1.3.0 of the adder.",
+    error_code=None, unfulfilled=False, answer="Version 1.3.0 of the adder.", summary="Version 1.3.0 of the adder.",
     asked=PROMPT, read=frozenset({"README.md"}), turns=3, corrections=0,
     input_tokens=100, output_tokens=10, seconds=2.0, cpu_seconds=1.0,
 )  # fmt: skip
@@ -36,6 +36,7 @@ EXPECT = Expectation(facts=(r"1\.3\.0", "(?i)ADDER"), reads=("README.md",))
         (replace(RUN, answer="An adder.", summary="Which version of the adder this is."), "echo", 1, 1),
         (replace(RUN, answer="An adder.", read=frozenset({"b"})), "unread", 1, 0),
         (replace(RUN, status="failed", outcome="limit:max_turns"), "limit:max_turns", 2, 1),
+        (replace(RUN, status="failed", outcome="job_failed", error_code="GONE"), "GONE", 2, 1),
         (replace(RUN, status="waiting", outcome=None), "waits", 2, 1),
         (replace(RUN, status="running", outcome=None), "unfinished", 2, 1),
         (replace(RUN, unfulfilled=True), "unfulfilled", 2, 1),

@@ -23,6 +23,7 @@ from pydantic import JsonValue
 from lcp_engine.api.arguments import checked_spec
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.processor_time import ProcessorTime
+from lcp_engine.core.decide import Outcome
 from lcp_engine.core.evaluation.scores import Run, Score, judge
 from lcp_engine.core.evaluation.suite import MOST_REPETITIONS, Case, Suite, parse_suite
 from lcp_engine.core.json_values import JsonObject
@@ -235,6 +236,7 @@ class Evaluation:
                 mission_id=mission.id,
                 status=mission.status.value,
                 outcome=mission.outcome,
+                error_code=_error_code(mission),
                 unfulfilled=bool(mission.unfulfilled),
                 answer=_answer(mission),
                 summary=mission.summary or "",
@@ -249,6 +251,12 @@ class Evaluation:
             ),
             cell.case.expect,
         )
+
+
+def _error_code(mission: Mission) -> str | None:
+    """What failed, where the outcome says no more than that something did."""
+    code = mission.error.get("error_code")
+    return str(code) if mission.outcome == Outcome.JOB_FAILED and code is not None else None
 
 
 def _answer(mission: Mission) -> str:

@@ -27,6 +27,8 @@ class Run:
     mission_id: int
     status: str
     outcome: str | None
+    error_code: str | None
+    """Of the job or question that failed and ended it."""
     unfulfilled: bool
     """Whether it completed although a change that it asked for was refused or failed."""
     answer: str
@@ -59,7 +61,7 @@ class Score:
     """How many of the files it read that it had to read, of `files_named`."""
     files_named: int
     cause: str | None
-    """Why it is not right: `unfinished`, `waits`, how the mission ended, `unfulfilled`, `unread`, `echo` or `wrong`."""
+    """Why it is not right: `unfinished`, `waits`, how the mission ended, `unfulfilled`, `unread`, `echo`, `wrong`."""
 
     @property
     def is_right(self) -> bool:
@@ -72,6 +74,7 @@ class Score:
         return {
             "mission": run.case, "planner": run.planner, "repetition": run.repetition, "mission_id": run.mission_id,
             "right": self.is_right, "cause": self.cause, "status": run.status, "outcome": run.outcome,
+            "error_code": run.error_code,
             "facts": self.facts, "facts_asked": self.facts_asked,
             "files": self.files, "files_named": self.files_named,
             "turns": run.turns, "corrections": run.corrections,
@@ -103,7 +106,7 @@ def _cause(run: Run) -> str | None:
         case "waiting":
             return "waits"
         case _:
-            return run.outcome or run.status
+            return run.error_code or run.outcome or run.status
 
 
 _FENCED = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*[ ]*$", re.MULTILINE | re.DOTALL)
