@@ -115,12 +115,13 @@ def test_a_killed_evaluation_goes_on_and_runs_nothing_twice(lcp: Lcp) -> None:
         assert {engine.mission(mission.id).turns for mission in missions} == {1, 2}
 
 
-def test_an_interrupt_leaves_what_the_same_command_goes_on_with(lcp: Lcp) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_what_the_same_command_goes_on_with(lcp: Lcp, number: int) -> None:
     file = suite_file(lcp, missions=[PRINTS])
     with lcp.start("eval", "run", file, "--to", "it", "--json") as process:
         assert process.stdout is not None
         process.stdout.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate()
     assert (process.returncode, err) == (130, "interrupted; nothing is lost: the same command goes on\n")
     assert lcp("eval", "run", file, "--to", "it").out.splitlines()[1].split()[1] == "1"

@@ -66,6 +66,7 @@ def run_command(
     figures.
     """
     from lcp_engine.api.evaluation import Evaluation
+    from lcp_engine.cli.signals import catching_interrupts
 
     _refuse_database(invocation)
     evaluation = Evaluation.begin(
@@ -81,7 +82,7 @@ def run_command(
         elif not invocation.quiet:
             print_err(f"{done.cell.number}/{count} {_line(done)}")
 
-    with invocation.engine() as engine:
+    with invocation.engine() as engine, catching_interrupts():
         try:
             evaluation.run(engine, parallel=parallel, cases=cases, options=_options(invocation), tell=tell)
         except KeyboardInterrupt:
