@@ -64,7 +64,8 @@ INVALID_ARGUMENT: cli/approvers:approver
     planners/llm/options:require_key replay/replay:_directory runner/runner:Runner.__init__
     sandbox/landlock:isolation_named settings:_read_config settings:_seconds settings:read_url
     store/db/open:make_backend store/db/postgres:_unreadable store/maintenance/backup:_check_target web/actions:_option
-    web/launch:_directory web/server:_listen web/server:_read_name workers/registry:_offered workers/registry:check_kind
+    web/launch:_directory web/replay:fork
+    web/server:_listen web/server:_read_name workers/registry:_offered workers/registry:check_kind
 OUTPUT_NOT_FOUND: engine/plan_steps:resolved_params
 INVALID_MISSION: core/evaluation/suite:_refuse
     core/mission/parse:_refuse engine/plan_steps:check_plans planners/llm/planner:ModelPlanner._chosen

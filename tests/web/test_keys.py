@@ -25,7 +25,10 @@ def _current(page: Page) -> str:
 
 
 def _settled(page: Page) -> None:
-    page.wait_for_function("performance.now() > SETTLE_MS")
+    page.evaluate(
+        "new Promise((done) => { const look = () => performance.now() > SETTLE_MS ? done() : "
+        "requestAnimationFrame(look); look(); })"
+    )
 
 
 def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
@@ -46,7 +49,7 @@ def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
     page.keyboard.press("d")
     page.keyboard.press("y")
     page.get_by_text("Approved. A runner will execute it.").wait_for()
-    page.wait_for_function(f"document.activeElement.id === 'job-{jobs[1]}'")
+    page.locator(f"#job-{jobs[1]}:focus").wait_for()
     assert window.house.engine.job(jobs[0]).state == "queued"
 
     page.keyboard.press("n")
@@ -54,7 +57,7 @@ def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
     page.keyboard.press("Enter")
     page.get_by_text("Rejected. The planner will read the reason.").wait_for()
     assert [window.house.engine.job(job).state for job in jobs] == ["queued", "rejected", "held", "held"]
-    page.wait_for_function(f"document.activeElement.id === 'job-{jobs[2]}'")
+    page.locator(f"#job-{jobs[2]}:focus").wait_for()
     page.keyboard.press("e")
     page.wait_for_url(f"**/jobs/{jobs[2]}/edit")
 

@@ -114,3 +114,12 @@ def test_a_page_without_its_server_says_so_and_loses_nothing_that_was_typed(
     page.get_by_text("The server does not answer.", exact=False).wait_for()
     page.get_by_role("button", name="Reject", exact=True).click()
     assert page.get_by_label("Reason to reject").input_value() == "because of this"
+
+
+def test_the_title_of_an_open_page_has_the_number_of_jobs_that_wait(window: Window) -> None:
+    page = window.open("/")
+    page.locator("#live").wait_for()
+    assert page.title() == "Missions · lcp"
+    window.house.hold("x.md")
+    page.locator("#held-count .count").wait_for()
+    assert page.title() == "(1) Missions · lcp"

@@ -71,7 +71,7 @@ def test_a_moment_is_still_seen() -> None:
 
 
 def test_nothing_is_an_empty_drawing() -> None:
-    assert draw([], [], START) == Timeline([], [], 0.0)
+    assert draw([], [], START) == Timeline([], [], 0.0, [0.0] * 5)
     assert draw([{"id": 1}], [], START).bars[0].segments == []
 
 
@@ -144,3 +144,16 @@ def test_invisible_characters_are_seen() -> None:
     assert block("a\tb\n\x1b[0m\u202e") == "a\tb\n<U+001B>[0m<U+202E>"
     assert one_line("a\tb\n\r") == "a<U+0009>b<U+000A><U+000D>"
     assert json_block("\ud800\x7f\u2028\t") == '"\\ud800\\u007f\\u2028\\t"'
+
+
+def test_the_axis_has_marks_at_equal_distances_also_across_shortened_idle_time() -> None:
+    busy = _draw(_moves(1, (0, "queued"), (0, "started"), (10, "succeeded")))
+    assert busy.ticks == pytest.approx([0, 2, 4, 6, 8])
+    idle = _draw(
+        _moves(1, (0, "queued"), (0, "started"), (10, "succeeded")),
+        _moves(2, (10, "queued"), (1010, "started"), (1020, "succeeded")),
+    )
+    assert idle.ticks[:3] == pytest.approx([0, 4.8, 9.6])
+    assert idle.ticks[3] == pytest.approx(1010 + 0.4)
+    assert [*idle.ticks] == sorted(idle.ticks)
+    assert _draw(_moves(1, (0, "queued"))).ticks == [0] * 5

@@ -14,6 +14,8 @@ WIDTH = 1000.0
 """The width of the chart, in its own units."""
 THINNEST = 3.0
 """The smallest width of a segment, so that it stays visible."""
+TICKS = 5
+"""Marks of the axis, the first at its start."""
 _IDLE_SHARE = 0.2
 _TARGETS: Mapping[str, State] = {transition.event: transition.target for transition in TRANSITIONS}
 
@@ -56,11 +58,12 @@ class Cut:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The bars of all jobs; the axis covers `seconds`."""
+    """The bars of all jobs; the axis covers `seconds`, and `ticks` are seconds from its start, at equal distances."""
 
     bars: Sequence[Bar]
     cuts: Sequence[Cut]
     seconds: float
+    ticks: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def draw(jobs: Sequence[JsonObject], state_changes: Iterable[JsonObject], now: d
     spans = _spans(state_changes, now.timestamp())
     axis = _Axis([span for of_job in spans.values() for span in of_job])
     bars = [Bar(job, [axis.place(span) for span in spans.get(job["id"], [])]) for job in jobs]
-    return Timeline(bars, axis.cuts, axis.seconds)
+    ticks = [axis.seconds_at(WIDTH * number / TICKS) for number in range(TICKS)]
+    return Timeline(bars, axis.cuts, axis.seconds, ticks)
 
 
 def _spans(state_changes: Iterable[JsonObject], now: float) -> dict[object, list[_Span]]:
@@ -133,6 +137,16 @@ class _Axis:
             span.ended - span.began,
             span.is_run,
         )
+
+    def seconds_at(self, x: float) -> float:
+        """The time at a position, in seconds from the start."""
+        if len(self._times) < 2:
+            return 0.0
+        at = min(bisect_right(self._places, x), len(self._places) - 1)
+        left, right = self._places[at - 1], self._places[at]
+        began, ended = self._times[at - 1], self._times[at]
+        share = (x - left) / (right - left) if right > left else 0.0
+        return began + (ended - began) * min(share, 1.0) - self._times[0]
 
     def _place(self, time: float) -> float:
         return self._places[bisect_right(self._times, time) - 1]

@@ -53,7 +53,8 @@ function update(fresh) {
   if (news.length) announcement.textContent = news.join(". ");
   showTimes(fresh);
   offerReload(fresh);
-  // In a list in which somebody decides, nothing moves.
+  document.title = fresh.title;
+  // Where somebody decides, nothing moves.
   for (const id of document.body.dataset.changed ? ["held-count"] : ["held-count", "main"]) {
     const found = fresh.getElementById(id);
     if (found) Idiomorph.morph(document.getElementById(id), [...found.childNodes], MORPH);
