@@ -146,7 +146,7 @@ INVALID_ARGUMENT: cli/decide:_taken web/actions:_taken
     cli/memory:_entries cli/memory:_from_stdin cli/memory:_objects core/memory:entry_key
     workers/mcp:read_tools workers/mcp:tool_kinds workers/mcp:bridge_to
     cli/kinds:_update workers/external:_path workers/external:python_program sandbox/installed_programs:readable_place
-    cli/load_mission:_check_root cli/serve:_load store/db/open:_postgres
+    cli/load_mission:_check_root cli/serve:_load cli/top/command:_load store/db/open:_postgres
     workers/load_files:_refusal
     workers/registry:check_description
 INVALID_MISSION: api/evaluation:_text_of cli/load_mission:load_plans engine/admission:check_kinds
