@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine import Engine, LcpError
+from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.changes.stages import leftovers, remove_stages
 from lcp_engine.core.job_states import State
+from lcp_engine.sandbox.atomic_write import LocalFile
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.programs import cannot_confine
 from lcp_engine.store.maintenance.check import check_database
@@ -308,6 +310,7 @@ def test_a_root_that_vanished_holds_the_merge_until_it_is_back(theatre: Theatre)
         assert theatre.reason(merge).startswith("not merged: root ")
         assert "does not exist" in theatre.reason(merge)
     away.rename(theatre.root)
+    theatre.work()  # what was approved meanwhile is not what is there now
     theatre.approve(merge)
     assert theatre.files() == AFTER
 
@@ -444,3 +447,65 @@ def test_a_late_approval_finds_the_stage_gone(theatre: Theatre) -> None:
 
 def _names(root: Path) -> Sequence[str]:
     return sorted(path.name for path in root.rglob("*.txt"))
+
+
+@pytest.mark.parametrize("call", ["sendfile", "mkdir"])
+def test_a_full_disk_leaves_no_half_of_a_stage(
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real: Callable[..., object] = getattr(os, call)
+
+    def full(*given: object, **named: object) -> object:
+        if call == "mkdir" and "dir_fd" not in named:
+            return real(*given, **named)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    theatre.play(EDITS, EDITS, DONE, kinds={"agent_plan": {"retry": {"max_attempts": 1}}})
+    said = str(theatre.engine.mission(theatre.mission).error)
+    assert theatre.state() == ("failed", "job_failed")
+    assert f"a stage of root {str(theatre.root)!r} needs more room" in said
+    assert "No space left on device" in said
+    assert theatre.staged() == []
+    monkeypatch.undo()
+    theatre.engine.resume(theatre.mission, by="ada")
+    theatre.work()
+    theatre.approve(theatre.merge())
+    assert theatre.files() == AFTER
+
+
+def test_a_merge_that_was_decided_goes_on_when_the_disk_has_room(
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theatre.play(ask(write("n.txt", "n\n"), write("m.txt", "m\n")), DONE)
+    merge = theatre.merge()
+    real = LocalFile.put
+    calls: list[str] = []
+
+    def full(file: LocalFile, *given: object, **named: object) -> None:
+        calls.append(file.path)
+        if file.path == "m.txt" and len(calls) < 4:
+            raise LcpError(ErrorCode.FILE_SYSTEM, "'m.txt': No space left on device")
+        real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(LocalFile, "put", full)
+    theatre.approve(merge)
+    assert theatre.files() == {**BEFORE, "n.txt": "n\n", "m.txt": "m\n"}
+    assert calls == ["n.txt", "m.txt", "m.txt", "m.txt"]
+
+
+@pytest.mark.proof
+def test_a_root_of_100_000_files_is_staged_and_merged(theatre: Theatre) -> None:
+    for directory in range(100):
+        place = theatre.root / "many" / str(directory)
+        place.mkdir(parents=True)
+        for number in range(1000):
+            (place / f"{number}.txt").touch()
+    theatre.play(ask(write("many/7/7.txt", "seven\n")), DONE)
+    (event,) = [one for one in theatre.engine.events(theatre.mission) if one["event"] == "staged"]
+    assert isinstance(event["data"], dict)
+    assert event["data"]["files"] == 100_000 + len(BEFORE)
+    (shown,) = theatre.engine.diff(theatre.merge(), by="ada")
+    assert shown.path == "many/7/7.txt"
+    theatre.approve(theatre.merge())
+    assert (theatre.root / "many/7/7.txt").read_text() == "seven\n"

@@ -62,6 +62,7 @@ class _Copy:
     def __init__(self, root: Root, to: Path, copied: Copied) -> None:
         self._root, self._to, self._copied = root, to, copied
         self._can_clone = True
+        self._umask = _umask()
         self._waiting: list[tuple[str, tuple[_Ignoring, ...]]] = [("", ())]
 
     def run(self) -> None:
@@ -123,7 +124,7 @@ class _Copy:
             new = os.open(name, _NEW, mode, dir_fd=target)
             try:
                 self._fill(opened.descriptor, new, opened.size)
-                if mode & 0o077:  # the umask may have taken some
+                if mode & self._umask:
                     os.fchmod(new, mode)
             finally:
                 os.close(new)
@@ -143,8 +144,17 @@ class _Copy:
                 self._can_clone = False
             else:
                 return
-        while os.sendfile(target, source, None, _MOST_AT_ONCE):
-            pass
+        while size > 0 and (copied := os.sendfile(target, source, None, min(size, _MOST_AT_ONCE))):
+            size -= copied
+
+
+def _umask() -> int:
+    """The bits that new files do not get; it is not changed to find out, since that is about all threads."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    return 0o777
 
 
 @dataclass(frozen=True)
