@@ -110,7 +110,7 @@ WORKER_DIED: runner/confined/external:_Running.__init__
     runner/confined/pool:_death runner/confined/pool:_result runner/confined/programs:run_program
     runner/confined/process:Spawner.spawn runner/confined/remote_files:RemoteBatch.__init__
     runner/confined/remote_files:Steps.take runner/confined/remote_files:_error_of
-WRONG_STATE: changes/merge:_all_locked
+WRONG_STATE: changes/merge:_Merge._decide
     engine/link_decisions:check_linkable
     workers/recall:_refusal cli/decide:_approve_edited engine/approvals:decided_before engine/approvals:_is_known
     engine/approvals:answer engine/approvals:approve engine/messages:_check_is_open engine/missions:_check_step_may_run

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, Snapshot, temporary_name
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, confined_threads
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, confined_threads, lock_all
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, open_known, place_of
@@ -66,7 +65,6 @@ MOST_NAMED = 5
 """Files that a reason names."""
 WAIT_SECONDS = 30.0
 """How long a merge waits for writes to its files that are under way."""
-_PAUSE = 0.01
 _HEAD = ("--- the root", "+++ the root with what the stage has")
 """A diff begins with two lines of names."""
 _MOST_WORDS = 160
@@ -339,8 +337,11 @@ class _Merge:
         judge = _judge(self._instance, self._job.mission_id, root)
         with (
             self._threads.access(root, stage, writes=True) as access,
-            _all_locked(access, root, [one.path for one in files]) as locked,
+            lock_all(access, [(root, one.path) for one in files], Patience(WAIT_SECONDS)) as locked,
         ):
+            if locked is None:
+                message = f"files that are to be merged are still being written after {WAIT_SECONDS:g} s"
+                raise LcpError(ErrorCode.WRONG_STATE, message)
             compared = [
                 _judged(one, _digest(held, root, one.path), _state(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
@@ -576,18 +577,3 @@ def _missing_parents(root: Root, path: str) -> list[JsonValue]:
         except FileNotFoundError:
             missing.append(above)
     return missing
-
-
-@contextmanager
-def _all_locked(access: FileAccess, root: Root, paths: Sequence[str]) -> Iterator[Sequence[Held]]:
-    """The files, all locked. Raises `WRONG_STATE` if others have locks on their directories for too long."""
-    end = time.monotonic() + WAIT_SECONDS
-    while True:
-        with access.lock([(root, path) for path in paths], Wait.NONE) as locked:
-            if all(held is not None for held in locked.found):
-                yield locked.found
-                return
-        if time.monotonic() >= end:
-            message = f"files that are to be merged are still being written after {WAIT_SECONDS:g} s"
-            raise LcpError(ErrorCode.WRONG_STATE, message)
-        time.sleep(_PAUSE)

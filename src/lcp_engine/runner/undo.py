@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
-from lcp_engine.sandbox.file_access import FileAccess, confined_threads
-from lcp_engine.sandbox.locks import Held, RootedPath, Wait
+from lcp_engine.sandbox.file_access import Patience, confined_threads, lock_all
+from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     applied_changes_of_files,
@@ -51,7 +50,6 @@ WAIT_SECONDS = 30.0
 """How long an undo waits for writes that are under way."""
 
 _TRIES = 10
-_LONGEST_PAUSE = 0.05
 
 
 @dataclass(frozen=True)
@@ -142,28 +140,12 @@ def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int
 # -- wait for what is under way
 
 
-class _Patience:
-    """Pauses between the tries of a caller that waits, until `WAIT_SECONDS` are over."""
-
-    def __init__(self) -> None:
-        self._end = time.monotonic() + WAIT_SECONDS
-        self._pause = 0.001
-
-    def is_over(self) -> bool:
-        """Whether there is no time left; if there is some, pauses first."""
-        if time.monotonic() >= self._end:
-            return True
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        return False
-
-
 def _finish_writes(instance: Instance, scope: Scope) -> None:
     """Wait until no write of the mission is under way: a cancelled job may have begun one.
 
     What a killed runner left open is closed. Raises `WRONG_STATE`, and the error of a root that cannot be opened.
     """
-    patience = _Patience()
+    patience = Patience(WAIT_SECONDS)
     while True:
         close_left_open(instance.database, scope.mission_id, confined_threads(instance.isolation))
         left = instance.database.read(lambda tx: open_intents_of_mission(tx, scope.mission_id))
@@ -377,23 +359,13 @@ def _locked(instance: Instance, scope: Scope, wanted: Sequence[Restoration]) -> 
         threads = confined_threads(instance.isolation)
         files = stack.enter_context(threads.access(*roots.values(), writes=True))
         paths = {one.file: (roots[one.root], one.path) for one in wanted if one.root in roots}
-        locked = stack.enter_context(_all_locked(scope, files, [*paths.values()]))
+        locked = stack.enter_context(lock_all(files, [*paths.values()], Patience(WAIT_SECONDS)))
+        if locked is None:
+            names = [repr(path) for _, path in paths.values()]
+            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+            raise _still_written(scope, f"a file in the directory of {shown} is being written")
         found = dict(zip(paths, locked, strict=True))
         yield [refused[one.root] if one.root in refused else found[one.file] for one in wanted]
-
-
-@contextmanager
-def _all_locked(scope: Scope, files: FileAccess, paths: Sequence[RootedPath]) -> Iterator[Sequence[Held]]:
-    """The files, all locked. Raises `WRONG_STATE` if others have locks on their directories for too long."""
-    patience = _Patience()
-    while True:
-        with files.lock(paths, Wait.NONE) as locked:
-            if all(held is not None for held in locked.found):
-                yield locked.found
-                return
-        if patience.is_over():
-            names = ", ".join(repr(path) for _, path in paths[:3]) + (", …" if len(paths) > 3 else "")
-            raise _still_written(scope, f"a file in the directory of {names} is being written")
 
 
 def _close_open(instance: Instance, wanted: Sequence[Restoration], found: Sequence[Held]) -> bool:

@@ -9,6 +9,7 @@ process has open stays open to it, so it protects against wrong paths, not again
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -21,13 +22,16 @@ from lcp_engine.sandbox.atomic_write import Run, Snapshot, run_here
 from lcp_engine.sandbox.directories import remove_empty
 from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.landlock import Isolation, isolates, restrict_to
-from lcp_engine.sandbox.locks import LockedFiles, RootedPath, Wait, lock
+from lcp_engine.sandbox.locks import Held, LockedFiles, RootedPath, Wait, lock
 from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar("T")
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
 
 
 class FileAccess(Protocol):
@@ -43,6 +47,37 @@ class FileAccess(Protocol):
 
     def remove_empty(self, root: Root, directories: Iterable[str]) -> None:
         """Like `directories.remove_empty`."""
+
+
+class Patience:
+    """Pauses between the tries of a caller that waits, until `seconds` are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._pause = _FIRST_PAUSE
+
+    def is_over(self) -> bool:
+        """Whether there is no time left; if there is some, pauses first."""
+        if time.monotonic() >= self._end:
+            return True
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return False
+
+
+@contextmanager
+def lock_all(
+    access: FileAccess, files: Sequence[RootedPath], patience: Patience
+) -> Iterator[Sequence[Held] | None]:
+    """The files, all locked at once; None if others have locks on some of their directories for too long."""
+    while True:
+        with access.lock(files, Wait.NONE) as locked:
+            if all(held is not None for held in locked.found):
+                yield locked.found
+                return
+        if patience.is_over():
+            yield None
+            return
 
 
 class Interrupted(LcpError):
