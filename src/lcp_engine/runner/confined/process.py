@@ -268,7 +268,8 @@ class ConfinedProcess:
 
 def _end(control: socket.socket, pidfd: int | None) -> None:
     if pidfd is not None:
-        with suppress(ProcessLookupError):
+        # The garbage collector may call this in a confined thread, from which the kernel lets no signal out.
+        with suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
     control.close()  # which ends the process by itself, unless it is in the middle of a long call
