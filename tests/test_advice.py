@@ -45,7 +45,7 @@ BINARY sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED core/decide:_go_on
 CONFLICT changes/merge:_Wanted.before
 CONFLICT changes/recovery:staged_content
-CONFLICT cli/decide:_seen_with
+CONFLICT cli/decide:seen_with
 CONFLICT engine/approvals:_conflict
 CONFLICT sandbox/atomic_write:LocalFile._conflict
 CONFLICT sandbox/entries:LocalDirectory.put
@@ -182,6 +182,7 @@ NOT_FOUND cli/load_mission:_read
 NOT_FOUND cli/memory:_entries
 NOT_FOUND cli/schema:schema_command
 NOT_FOUND core/memory:unknown_root
+NOT_FOUND engine/always:remove_rule
 NOT_FOUND engine/messages:_plan
 NOT_FOUND engine/schedules:unknown_schedule
 NOT_FOUND replay/fork:_find_step
@@ -339,6 +340,8 @@ LIMIT_REACHED engine/memory:_full
 LIMIT_REACHED replay/fork:_answer
 NOT_ALLOWED api/run_job:_answer
 NOT_ALLOWED changes/preview:preview_of
+NOT_ALLOWED cli/always:chosen_rule
+NOT_ALLOWED engine/always:_check_can
 NOT_ALLOWED engine/approvals:_reject_expired
 NOT_ALLOWED engine/approvals:_rejection
 NOT_ALLOWED engine/consents:check_person
@@ -407,13 +410,15 @@ WORKER_FAILED engine/plan_course:end_by_rule
 WORKER_FAILED runner/confined/external:_Job._error
 WORKER_FAILED runner/confined/external:_environment
 WRONG_STATE api/arguments:new_root
-WRONG_STATE api/config_text:_replace
+WRONG_STATE api/config_text:_check
 WRONG_STATE api/evaluation:Evaluation.begin
 WRONG_STATE api/evaluation:_only_one
 WRONG_STATE api/evaluation:_read_begun
 WRONG_STATE changes/stages:_make
 WRONG_STATE cli/approvers:add_command
 WRONG_STATE cli/init:_there_already
+WRONG_STATE engine/always:_placed
+WRONG_STATE engine/always:remove_rule
 WRONG_STATE engine/consents:check_person
 WRONG_STATE engine/schedules:add_schedule
 WRONG_STATE replay/fork:_check_not_held

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
 
-QUESTION = "run it? [y,n,e,d,s,l,a,q,?] "
+QUESTION = "run it? [y,n,e,d,s,l,a,r,q,?] "
 RUN = ("run", "mission-0.yaml", "--root", "root")
 
 
@@ -146,6 +146,39 @@ def test_all_asks_no_more_about_this_kind(asking: Lcp) -> None:
         assert terminal.end() == 0
         assert QUESTION not in terminal.shown
     assert _files(asking) == {"b", "c"}
+
+
+def test_a_rule_lets_such_jobs_run_from_then_on(lcp: Lcp) -> None:
+    together(lcp, write("docs/a"), write("docs/b"), write("c"))
+    with Terminal(lcp, *RUN) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("r")
+        shown = terminal.expect("which rule? 1 to 2, or a pattern of paths (empty: none): ")
+        assert "1) write_file of /docs/a runs without asking\r\n  2) write_file of /docs/ runs" in shown
+        terminal.answer("2")
+        terminal.expect("where? [m,u,n,?] ")
+        terminal.answer("u")
+        assert "approved by the rule: job 3" in terminal.expect(QUESTION)
+        terminal.answer("l")
+        assert terminal.end() == 3
+    assert _files(lcp) == {"docs"}
+    config = lcp.home / "config" / "lcp-engine" / "config.yaml"
+    assert config.read_text() == "policy:\n  - {kinds: [write_file], paths: [/docs/], do: auto}\n"
+
+
+def test_a_rule_that_does_not_fit_is_refused_and_the_question_is_asked_again(asking: Lcp) -> None:
+    with Terminal(asking, *RUN) as terminal:
+        for said in ("", "other/"):
+            terminal.expect(QUESTION)
+            terminal.answer("r")
+            terminal.expect("(empty: none): ")
+            terminal.answer(said)
+        terminal.expect("where? ")
+        terminal.answer("m")
+        assert "write_file other/ would not let write_file jobs like this one run" in terminal.expect(
+            QUESTION
+        )
+        terminal.answer("q")
 
 
 def test_quit_asks_no_more_and_keeps_what_was_decided(lcp: Lcp) -> None:
@@ -360,7 +393,7 @@ def test_text_from_a_planner_cannot_control_the_terminal(lcp: Lcp) -> None:
     with Terminal(lcp, *RUN, environment={"TERM": "dumb"}) as terminal:
         shown = ""
         for word in ("d", "q"):
-            shown += terminal.expect("[y,n,e,d,s,l,a,q,?] ")
+            shown += terminal.expect("[y,n,e,d,s,l,a,r,q,?] ")
             terminal.answer(word)
         terminal.end()
         assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown + terminal.shown)

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
 
-QUESTION = "run it? [y,n,e,d,s,l,a,q,?] "
+QUESTION = "run it? [y,n,e,d,s,l,a,r,q,?] "
 WRITES = 40
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from lcp_engine.config_file import ConfigFile, parse_config
+from lcp_engine.core.policy import Rule
 from lcp_engine.errors import ErrorCode, LcpError
 
 
@@ -17,6 +21,30 @@ def add_entry(path: Path, key: str, entry: str, expected: ConfigFile) -> None:
     Raises `WRONG_STATE`, with the line, and writes nothing, if the file would then not say what is `expected`.
     """
     _replace(path, _with_entry(_text_of(path), key, entry), expected, f"add `{entry}` under `{key}:`")
+
+
+class UserRules:
+    """The rules in a configuration file, to which one is added behind the others."""
+
+    def __init__(self, path: Path, rule: Rule) -> None:
+        """Read the file and make its new text. Raises like `add_entry`; nothing is written yet."""
+        before = _text_of(path)
+        stated = parse_config(before, path)
+        flow = yaml.safe_dump(
+            rule.as_json(), default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+        )
+        entry = f"- {flow.strip()}"
+        self._path, self._by_hand = path, f"add `{entry}` under `policy:`"
+        self._expected = stated
+        self._text = before
+        if rule not in stated.policy:
+            self._expected = stated.model_copy(update={"policy": (*stated.policy, rule)})
+            self._text = _with_last_entry(before, "policy", entry)
+        _check(self._text, path, self._expected, self._by_hand)
+
+    def write(self) -> None:
+        """Replace the file. Raises `FILE_SYSTEM`."""
+        _replace(self._path, self._text, self._expected, self._by_hand)
 
 
 def remove_entry(path: Path, line: re.Pattern[str], expected: ConfigFile) -> None:
@@ -47,10 +75,24 @@ def _with_entry(text: str, key: str, entry: str) -> str:
     return "\n".join([*lines[: at + 1], f"{indent}{entry}", *lines[at + 1 :], ""])
 
 
+def _with_last_entry(text: str, key: str, entry: str) -> str:
+    """Like `_with_entry`, behind the other entries of the key."""
+    lines = text.splitlines()
+    begins = re.compile(rf"{re.escape(key)}\s*:\s*(#.*)?")
+    at = next((place for place, line in enumerate(lines) if begins.fullmatch(line.rstrip())), None)
+    beneath = [] if at is None else lines[at + 1 :]
+    count = next((n for n, line in enumerate(beneath) if re.match(r"[^\s#-]", line)), len(beneath))
+    entries = [n for n in range(count) if re.match(r"\s*[^\s#]", beneath[n])]
+    if at is None or not entries:
+        return _with_entry(text, key, entry)
+    first = beneath[entries[0]]
+    indent = first[: len(first) - len(first.lstrip())]
+    end = at + 2 + entries[-1]
+    return "\n".join([*lines[:end], f"{indent}{entry}", *lines[end:], ""])
+
+
 def _replace(path: Path, text: str, expected: ConfigFile, by_hand: str) -> None:
-    if not _says(text, path, expected):
-        message = f"{path} is written in a way that only a person should edit; {by_hand}"
-        raise LcpError(ErrorCode.WRONG_STATE, message, advice="Edit the file by hand.")
+    _check(text, path, expected, by_hand)
     real = path.resolve()
     try:
         real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,6 +107,12 @@ def _replace(path: Path, text: str, expected: ConfigFile, by_hand: str) -> None:
         Path(written.name).replace(real)
     except OSError as refused:
         raise LcpError(ErrorCode.FILE_SYSTEM, f"{path} cannot be written: {refused.strerror}") from refused
+
+
+def _check(text: str, path: Path, expected: ConfigFile, by_hand: str) -> None:
+    if not _says(text, path, expected):
+        message = f"{path} is written in a way that only a person should edit; {by_hand}"
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice="Edit the file by hand.")
 
 
 def _says(text: str, path: Path, expected: ConfigFile) -> bool:

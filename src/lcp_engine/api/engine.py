@@ -19,9 +19,10 @@ from lcp_engine.api.arguments import (
     known_worker,
     new_root,
 )
+from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.history import History
 from lcp_engine.api.memory import Memory
-from lcp_engine.api.queries import explain_policy, read_reply_to
+from lcp_engine.api.queries import explain_policy, read_reply_to, released_by, rules_for_job, rules_of
 from lcp_engine.api.user import user_name
 from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
@@ -34,6 +35,7 @@ from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.recurrence import read_recurrence
 from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine import missions, schedules
+from lcp_engine.engine.always import approve_always, remove_rule
 from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
@@ -355,6 +357,44 @@ class Engine(History):
         return self.instance.write(
             approve, self.instance.admission, job, by=by or user_name(), now=now, params=revised, shown=shown
         )
+
+    def rules_for(self, job_id: int) -> list[Rule]:
+        """The rules that would let jobs like this one run, the narrowest first; none for a job that none can.
+
+        Raises `NOT_FOUND`, `INVALID_PARAMS`.
+        """
+        return rules_for_job(self.instance, self.job(job_id))
+
+    def approve_always(
+        self, job_id: int, rule: Rule, *, by: str | None = None, shown: Sight | None = None
+    ) -> list[int]:
+        """Approve a held job like `approve`, and add to its mission a `rule` that lets jobs like it run from now on.
+
+        Other held jobs of the mission that would run by it are approved, too; their ids. Raises like `approve`,
+        `NOT_ALLOWED` for a job that no rule can let run, `WRONG_STATE` for a rule that does not let this job run.
+        """
+        job, person = known_id("job", job_id), by or user_name()
+        now = show.sight_now(self.instance, job, None)
+        self.instance.write(
+            approve_always, self.instance.admission, job, rule, by=person, now=now, shown=shown
+        )
+        released = released_by(self.instance, self.jobs(mission_id=self.job(job).mission_id, states=["held"]))
+        return [
+            one
+            for one, outcome in each_outcome(released, lambda held: self.approve(held, by=person))
+            if not isinstance(outcome, LcpError) and self.job(one).state != "held"
+        ]
+
+    def rules(self, mission_id: int) -> tuple[Rule, ...]:
+        """The mission's own rules in their order, with those that people added. Raises `NOT_FOUND`."""
+        return rules_of(self.instance, known_id("mission", mission_id))
+
+    def remove_rule(self, mission_id: int, number: int, *, by: str | None = None) -> Rule:
+        """Take rule `number` (from 1) of a mission out, so that such jobs wait again; the rule.
+
+        Raises `NOT_FOUND`, and `WRONG_STATE` for a rule that holds or denies.
+        """
+        return self.instance.write(remove_rule, known_id("mission", mission_id), number, by=by or user_name())
 
     def reject(self, job_id: int, reason: str, *, by: str | None = None) -> bool:
         """Refuse a held job; the planner reads the reason. False if it was rejected before.

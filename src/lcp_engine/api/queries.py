@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lcp_engine.core.mission.spec import expected_result, spec_of
+from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
+from lcp_engine.core.reasons import FILE_CHANGED
+from lcp_engine.engine.always import rules_for
 from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.turn_queue import VERIFIES
@@ -20,6 +25,29 @@ def explain_policy(instance: Instance, job: Job) -> JsonObject:
     return explain_job(
         instance.admission, job.json, spec, root, instance.read(hold_code, job.mission_id, job.id)
     )
+
+
+def rules_for_job(instance: Instance, job: Job) -> list[Rule]:
+    """The rules that would let jobs like this one run; none for a kind without a worker. Raises `INVALID_PARAMS`."""
+    worker = instance.admission.workers.get(job.kind)
+    if worker is None:
+        return []
+    spec, root = instance.read(spec_and_root, job.mission_id)
+    return rules_for(worker, worker.read(job.params, f"job {job.id}"), root, spec_of(spec))
+
+
+def released_by(instance: Instance, held: Sequence[Job]) -> list[int]:
+    """Those of these held jobs that today's rules and every other gate let run, and whose file has not changed."""
+    return [
+        job.id
+        for job in held
+        if job.reason not in FILE_CHANGED and explain_policy(instance, job)["verdict"] == Verdict.AUTO
+    ]
+
+
+def rules_of(instance: Instance, mission_id: int) -> tuple[Rule, ...]:
+    """The mission's own rules. Raises `NOT_FOUND`."""
+    return spec_of(instance.read(spec_and_root, mission_id)[0]).policy
 
 
 def read_reply_to(instance: Instance, mission_id: int, text: str) -> Action | Malformed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from lcp_engine.cli.always import approve_always
 from lcp_engine.cli.approvers import approver
 from lcp_engine.cli.base import (
     Invocation,
@@ -67,6 +68,7 @@ def _jobs_options(command: F) -> F:
     examples=(
         "lcp approve 12 14",
         "lcp approve --all --mission 3",
+        "lcp approve 12 --always mission --paths docs/",
         'lcp approve 12 --params \'{"rel_path": "docs/x.md", "content": "…"}\'',
     ),
 )
@@ -77,6 +79,19 @@ def _jobs_options(command: F) -> F:
     "--only", "only", multiple=True, metavar="PATH", help="Of a merge, take this file only; may be repeated."
 )
 @click.option("--shown", "mark", metavar="MARK", help="Approve only what `lcp diff J` showed with this mark.")
+@click.option(
+    "--always",
+    "scope",
+    type=click.Choice(["mission", "user"]),
+    help="Add a rule, too, that lets such jobs run: in this mission, or also in all that you launch from now on.",
+)
+@click.option(
+    "--paths",
+    "paths",
+    multiple=True,
+    metavar="PATTERN",
+    help="With --always: the paths of the rule, instead of the job's own; may be repeated.",
+)
 @pass_invocation
 def approve_command(
     invocation: Invocation,
@@ -88,6 +103,8 @@ def approve_command(
     edit: bool,
     only: Sequence[str],
     mark: str | None,
+    scope: str | None,
+    paths: Sequence[str],
     person: str | None,
 ) -> int:
     """Let held jobs run; a runner (`lcp work`) executes them.
@@ -95,7 +112,8 @@ def approve_command(
     An approval is bound to what you were shown last (`lcp diff J`), else to the file as it was when the job was held.
     `--all` shows in full what each job would change, and leaves out what cannot be shown (exit code 3).
     Approving twice is harmless. Exit code 5: the file has changed since, and the new diff is shown; or the job was
-    rejected before. With --json the approved jobs are printed, and on stderr one error a line for each other job; if
+    rejected before. With --always the rule is printed first, and a terminal is asked to confirm; `lcp policy remove`
+    takes it back. With --json the approved jobs are printed, and on stderr one error a line for each other job; if
     none was approved, one error for all.
     """
     revised = None if params is None else read_object(params, "--params")
@@ -105,8 +123,15 @@ def approve_command(
             "--only needs exactly one job and no other params", click.get_current_context()
         )
     _check_usage(is_one=is_one, is_revised=revised is not None, edit=edit, has_mark=mark is not None)
+    if (scope or paths) and (not is_one or revised is not None or edit or only or scope is None):
+        raise click.UsageError(
+            "--always needs exactly one job and no other params, --paths needs --always",
+            click.get_current_context(),
+        )
     by = None if person is None else approver(invocation, person)
     with invocation.engine() as engine:
+        if scope is not None:
+            return approve_always(invocation, engine, jobs[0], scope, paths, mark=mark, by=by)
         ids = _named(jobs, mission, all_held=all_held)
         candidates = _show_all(invocation, engine, mission) if all_held else {}
 
@@ -116,7 +141,7 @@ def approve_command(
             if edit:
                 return _approve_edited(engine, job, by)
             # What this terminal was shown is noted for its user.
-            shown = engine.last_seen(job) if mark is None else _seen_with(engine, job, mark)
+            shown = engine.last_seen(job) if mark is None else seen_with(engine, job, mark)
             chosen = _taken(engine, job, only) if only else revised
             return engine.approve(job, params=chosen, shown=shown, by=by)
 
@@ -284,7 +309,7 @@ def _approve_shown(engine: Engine, candidate: Candidate, by: str | None, *, is_s
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None, by=by)
 
 
-def _seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
+def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
     """What `lcp diff` showed this person with that mark. Raises `CONFLICT` if it has shown something since."""
     seen = engine.last_seen(job_id)
     if seen is None or seen.mark != mark:

@@ -175,12 +175,20 @@ class EventFormatter:
             return Text.assemble(f"mission {mission_id} ", (status, COLOURS.get(status, "")), f"  {outcome}")
         if name == "root_accepted":
             return Text(f"mission {mission_id} has root {one_line(str(_data(event).get('root')))}")
+        if name == "rules_changed":
+            return _rule_line(mission_id, _data(event))
         return Text(f"mission {mission_id} resumed") if name == "resumed" else None
 
     def _any_line(self, event: JsonObject) -> Text:
         data = "" if event["data"] is None else one_line(shortened(json_line(_data(event)), _WIDTH))
         job = "" if event["job_id"] is None else f"job {event['job_id']}"
         return Text(f"  {event['event']!s:<10}{job}  {data}".rstrip(), style="dim")
+
+
+def _rule_line(mission_id: int, data: JsonObject) -> Text:
+    does = "added" if "added" in data else "removed"
+    by = one_line(str(data.get("by")))
+    return Text(f"mission {mission_id} rule {does} by {by}: {one_line(json_line(data.get(does)))}")
 
 
 def warning_lines(warnings: JsonValue) -> list[Text]:

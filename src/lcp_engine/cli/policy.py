@@ -1,4 +1,4 @@
-"""Explain decisions (`lcp policy explain`)."""
+"""Explain decisions, and show and remove rules (`lcp policy explain`, `rules`, `remove`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.completion import job_ids
+from lcp_engine.cli.completion import job_ids, mission_ids
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import make_console, print_json
+from lcp_engine.cli.output import make_console, print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line
 
 _STYLES = {"auto": "green", "hold": "yellow", "deny": "red"}
@@ -20,7 +20,7 @@ _STYLES = {"auto": "green", "hold": "yellow", "deny": "red"}
 
 @click.group("policy", cls=LcpGroup)
 def policy_command() -> None:
-    """Explain the rules that decide which jobs run, wait for a person, or are denied."""
+    """Explain the rules that decide which jobs run, wait for a person, or are denied; take added ones back."""
 
 
 @policy_command.command("explain", examples=("lcp policy explain 12",))
@@ -38,6 +38,41 @@ def explain_command(invocation: Invocation, job: int) -> int:
         print_json(explained)
     else:
         _print(make_console(sys.stdout), explained)
+    return Exit.DONE
+
+
+@policy_command.command("rules", examples=("lcp policy rules 3",))
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
+@pass_invocation
+def rules_command(invocation: Invocation, mission: int) -> int:
+    """List the rules of mission M in the order in which they are checked, with those that people added."""
+    with invocation.engine() as engine:
+        rules = engine.rules(mission)
+    if invocation.json:
+        print_json([rule.as_json() for rule in rules])
+        return Exit.DONE
+    for number, rule in enumerate(rules, 1):
+        print_out(f"{number}  {rule.do:<4}  {one_line(str(rule))}")
+    if not rules and not invocation.quiet:
+        print_err(f"mission {mission} has no rules of its own")
+    return Exit.DONE
+
+
+@policy_command.command("remove", examples=("lcp policy remove 3 1",))
+@click.argument("mission", type=int, shell_complete=mission_ids, metavar="M")
+@click.argument("number", type=int, metavar="N")
+@pass_invocation
+def remove_command(invocation: Invocation, mission: int, number: int) -> int:
+    """Take rule N of mission M out, one that says auto: such jobs wait for a person again.
+
+    Jobs that were requested before keep their state. A rule in your configuration file stays there.
+    """
+    with invocation.engine() as engine:
+        rule = engine.remove_rule(mission, number)
+    if invocation.json:
+        print_json(rule.as_json())
+    else:
+        print_out(f"mission {mission}: rule {number} ({one_line(str(rule))}) is removed")
     return Exit.DONE
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.cli.always import add_rule_with_approval, ask_for_rule
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words
@@ -298,6 +299,7 @@ class JobPrompt:
             Choice("say", " something"),
             Choice("later"),
             Choice("all", f"{every} of {one_line(job.kind)}, unseen"),
+            Choice("rule", " to run such jobs"),
             Choice("quit"),
         )
 
@@ -320,6 +322,8 @@ class JobPrompt:
                 return self._say(job)
             case "all":
                 return None if self._approve(job) is None else PromptResult.ALL
+            case "rule":
+                return self._add_rule(job)
             case "quit":
                 raise Closed
             case _:
@@ -331,6 +335,25 @@ class JobPrompt:
         if decided is PromptResult.DECIDED and self._engine.job(job.id).state == State.HELD:
             print_line("  approved; it waits for the approval of another person")
             return PromptResult.LATER
+        return decided
+
+    def _add_rule(self, job: Job) -> PromptResult | None:
+        """Approve the job with a rule that lets such jobs run; None asks again."""
+        if not self._is_whole:
+            self._show_whole(job)
+            return None
+        asked = ask_for_rule(self._engine, job.id)
+        if asked is None:
+            return None
+        rule, scope = asked
+        shown = None if self._look is None else self._look.sight
+        released: list[int] = []
+        decided = self._try(
+            job,
+            lambda: released.extend(add_rule_with_approval(self._engine, job.id, rule, scope, shown=shown)),
+        )
+        if released:
+            print_line(f"  approved by the rule: {', '.join(f'job {one}' for one in released)}")
         return decided
 
     def _reject(self, job: Job) -> PromptResult | None:

@@ -106,6 +106,15 @@ def compile_patterns(patterns: Sequence[str]) -> Patterns:
     return _compile(tuple(patterns))
 
 
+def literal(path: str) -> str:
+    """The pattern that names exactly this path, relative to the root (and what is beneath it, if it is a directory)."""
+    escaped = _TO_ESCAPE.sub(r"\\\g<0>", path.strip("/"))
+    return f"/{escaped[:-1]}\\ " if escaped.endswith(" ") else f"/{escaped}"
+
+
+_TO_ESCAPE = re.compile(r"[\\*?\[]")
+
+
 @lru_cache(maxsize=256)
 def compile_rule(patterns: tuple[str, ...], *, grants: bool) -> RulePatterns:
     """The list of a rule that grants or refuses. Raises `LcpError` INVALID_PATTERN.

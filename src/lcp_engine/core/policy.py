@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import Annotated, NamedTuple, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -53,6 +53,15 @@ class Rule(BaseModel):
         if self.do is not Verdict.HOLD and (self.approvals > 1 or self.not_requester):
             raise ValueError(f"approvals and not_requester need `do: hold`; this rule says {self.do}")
         return self
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """The rule as a mission file states it."""
+        stated: dict[str, JsonValue] = self.model_dump(mode="json", exclude_defaults=True)
+        return stated
+
+    def __str__(self) -> str:
+        """Its kinds, then its paths."""
+        return " ".join((", ".join(self.kinds), *(self.paths or ())))
 
 
 @dataclass(frozen=True)
@@ -379,10 +388,9 @@ _FINAL, _DENIALS, _MISSION, _USER, _DEFAULT = "user, final", "default denials", 
 
 
 def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
-    what = " ".join((", ".join(rule.kinds), *(rule.paths or ())))
     is_final = rule.final and origin == _USER
     named = f"final {origin}" if is_final else origin
-    reason = because(ReasonCode.RULE, origin=named, number=number, what=what, verdict=rule.do.value)
+    reason = because(ReasonCode.RULE, origin=named, number=number, what=str(rule), verdict=rule.do.value)
     # A file system may be case-sensitive or not: in doubt a rule grants less and refuses more.
     grants = rule.do is Verdict.AUTO
     patterns = exact = None

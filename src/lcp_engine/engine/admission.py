@@ -191,7 +191,7 @@ def effect_of(
     paths = () if worker is None or params is None else worker.paths(params)
     if not paths:
         return mark
-    return "\n".join(sorted({_name_of(path, root, spec) for path in paths}))
+    return "\n".join(sorted({name_of(path, root, spec) for path in paths}))
 
 
 def reserved_bytes(
@@ -345,12 +345,12 @@ def canonical(params: BaseModel, root: str | None, spec: MissionSpec) -> dict[st
         plain = {**plain, "content": params.text, "new_content": None}
     if isinstance(params, FileParams):
         (path,) = requested_paths(params)
-        plain = {**plain, "root": None, "rel_path": None, "path": _name_of(path, root, spec)}
+        plain = {**plain, "root": None, "rel_path": None, "path": name_of(path, root, spec)}
     return plain
 
 
-def _name_of(path: str, root: str | None, spec: MissionSpec) -> str:
-    """One name for every spelling of a path, beginning with `/` at the root."""
+def name_of(path: str, root: str | None, spec: MissionSpec) -> str:
+    """One name for every spelling of a path of a mission over `root`, beginning with `/` at the root."""
     return normpath(f"/{names_of(() if root is None else (root,), spec.root_aliases).relative(path)}")
 
 

@@ -81,7 +81,7 @@ def approve(
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
     # A past decision was everybody's that it needed.
-    consent = USUAL if now is None else _consent_to(ledger, admission, worker, job, read)
+    consent = USUAL if now is None else consent_to(ledger, admission, worker, job, read)
     _check_policy(ledger, admission, worker, job, read)
     check_person(ledger, job, consent, by, admission.approvers, is_revised=revised is not None)
     if revised is not None:
@@ -170,9 +170,10 @@ def _check_policy(
         raise LcpError(code, f"job {job.id} may not run: {reason}", advice=reason.advice)
 
 
-def _consent_to(
+def consent_to(
     ledger: Ledger, admission: Admission, worker: Worker[BaseModel], job: JobRow, params: BaseModel
 ) -> Consent:
+    """Whose approvals the job needs with these params."""
     mission = ledger.mission(job.mission_id)
     policy = admission.policy(spec_of(mission.spec), mission.root)
     return policy.consent(

@@ -22,6 +22,7 @@ from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
+from lcp_engine.replay.reenact import rules_at
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.paths import names_of
@@ -80,6 +81,7 @@ def fork(
     past = instance.database.read(lambda tx: read_archive(tx, mission_id))
     point, _ = _find_point(past, at)
     spec = spec_of(past.spec)
+    spec = spec.model_copy(update={"policy": rules_at(past, point.seq)})
     if planner is not None:
         spec = spec.model_copy(update={"planner": planner})
     made = make_planner(spec.planner, instance.planner_environment)

@@ -30,9 +30,12 @@ from lcp_engine.core.job_states import (
     Role,
     State,
 )
+from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.policy import Rule
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
 from lcp_engine.engine import approvals, missions
+from lcp_engine.engine.always import RULES_CHANGED, set_rules
 from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.messages import say
@@ -91,7 +94,8 @@ def _launch(scratch: Scratch) -> None:
     if past.root is not None:
         # The planner may have used the root's original path.
         spec = spec.model_copy(update={"root_aliases": (*spec.root_aliases, past.root)})
-    spec = spec.model_copy(update={"limits": spec.limits.model_copy(update=_first_limits(past))})
+    limits = spec.limits.model_copy(update=_first_limits(past))
+    spec = spec.model_copy(update={"limits": limits, "policy": rules_at(past, 0)})
 
     def launch(ledger: Ledger) -> None:
         plans = [from_text(plan.text) for plan in past.plans]
@@ -118,6 +122,17 @@ def _first_limits(past: Archive) -> dict[str, JsonValue]:
     return first
 
 
+def rules_at(past: Archive, seq: int) -> tuple[Rule, ...]:
+    """The mission's own rules before event `seq`; people may have added and removed some since."""
+    changed = (event for event in past.events if event.event == RULES_CHANGED and event.seq >= seq)
+    first = next(changed, None)
+    return spec_of(past.spec).policy if first is None else _rules_in(first.data.get("before"))
+
+
+def _rules_in(stated: JsonValue) -> tuple[Rule, ...]:
+    return tuple(Rule.model_validate(rule) for rule in list_in(stated))
+
+
 def _end_by_cancel(scratch: Scratch, event: PastEvent) -> None:
     _cancel_mission(scratch, str(event.data.get("by", "")))
 
@@ -127,6 +142,12 @@ def _resume(scratch: Scratch, event: PastEvent) -> None:
     given = limits if isinstance(limits, dict) else {}
     by = str(event.data.get("by"))
     scratch.write(missions.resume, scratch.mission_id, given, by=by)
+
+
+def _change_rules(scratch: Scratch, event: PastEvent) -> None:
+    rules = _rules_in(event.data.get("rules"))
+    about = None if event.job_id is None else scratch.ids[scratch.past_job(event).id]
+    scratch.write(set_rules, scratch.mission_id, rules, event.data, about)
 
 
 def _fork(scratch: Scratch, event: PastEvent) -> None:
@@ -439,6 +460,7 @@ def _say(scratch: Scratch, event: PastEvent) -> None:
 _ACTS: Mapping[str, Callable[[Scratch, PastEvent], None]] = {
     "mission_cancelled": _end_by_cancel,
     "resumed": _resume,
+    RULES_CHANGED: _change_rules,
     "forked": _fork,
     "asked": _ask,
     "replied": _reply,

@@ -163,7 +163,7 @@ class Executor:
                 return self._programs_ahead(jobs, worker, tracker)
         if len(jobs) > 1 and worker.reads_files and self._confinement is not None:
             with suppress(LcpError):  # each job meets the error alone
-                mission = self._missions.of(jobs[0].mission_id)
+                mission = self._missions.of_jobs(jobs)
                 if mission.root is not None:
                     given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
                     found = self._confinement.work_ahead(
@@ -178,7 +178,7 @@ class Executor:
     def _programs_ahead(
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
     ) -> Sequence[FinishedJob | None]:
-        mission = self._missions.of(jobs[0].mission_id)
+        mission = self._missions.of_jobs(jobs)
         asked = [
             (worker.read(from_json(job.params), label(job)), self._missions.context(mission, job, worker))
             for job in jobs
@@ -220,7 +220,7 @@ class Executor:
 
     def _admit(self, job: JobRow, worker: Worker[BaseModel]) -> JobRow | Failed | Hold:
         """The step of a plan with its references resolved, if it may run; one that is held is stored as it is now."""
-        mission, admission = self._missions.of(job.mission_id), self._instance.admission
+        mission, admission = self._missions.of_jobs([job]), self._instance.admission
         root = None if mission.root is None else mission.root.path
         found = self._database.read(lambda tx: admit(tx, admission, root, mission.spec, job))
         if isinstance(found, Failed):
@@ -242,7 +242,7 @@ class Executor:
         return Hold(found.hold)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
-        mission, confinement = self._missions.of(job.mission_id), self._confinement
+        mission, confinement = self._missions.of_jobs([job]), self._confinement
         is_confined = confinement is not None and worker.reads_files and confinement.executes(worker.kind)
         if confinement is not None and mission.root is not None and is_confined:
             return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
@@ -273,7 +273,7 @@ class Executor:
         tracker.settle_finished()
         try:
             job = effects[0].job
-            mission = self._missions.of(job.mission_id)
+            mission = self._missions.of_jobs([effect.job for effect in effects])
             context = self._missions.context(mission, job, worker)
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
             Journal(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,8 +40,12 @@ MAX_OPEN = 64
 
 @dataclass
 class OpenMission:
-    """A mission with its open root and planner; `key` names it to confined processes."""
+    """A mission with its open root and planner; `key` names it to confined processes.
 
+    `turn` is the last turn whose jobs are known to have been requested under this spec.
+    """
+
+    spec_text: str
     spec: MissionSpec
     root: Root | None
     planner_environment: PlannerEnvironment
@@ -49,6 +53,7 @@ class OpenMission:
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
     is_staged: bool = False
+    turn: int = 0
     key: str = field(default_factory=lambda: uuid4().hex)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -98,6 +103,26 @@ class OpenMissions:
             while len(self._missions) > MAX_OPEN:
                 self._missions.pop(next(iter(self._missions)))
             return known
+
+    def of_jobs(self, jobs: Sequence[JobRow]) -> OpenMission:
+        """The mission of these jobs, with the rules under which they were requested: people may have added some since
+        it was opened.
+        """
+        mission = self.of(jobs[0].mission_id)
+        turn = max(job.turn or 0 for job in jobs)
+        if turn <= mission.turn and jobs[0].terms is None:
+            return mission
+        text, _ = self._instance.database.read(lambda tx: spec_and_root(tx, jobs[0].mission_id))
+        if text == mission.spec_text:
+            mission.turn = max(turn, mission.turn)
+            return mission
+        reopened = self._open(jobs[0].mission_id)
+        reopened.turn = turn
+        if reopened.spec.planner == mission.spec.planner:
+            reopened.planner = mission.planner
+        with self._lock:
+            self._missions[jobs[0].mission_id] = reopened
+        return reopened
 
     def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
         """The context of a job of the mission."""
@@ -167,14 +192,15 @@ class OpenMissions:
         )
         spec = spec_of(spec_text)
         if root is None or known is None:
-            return OpenMission(spec, None, self._instance.planner_environment, spec.root_aliases)
+            return OpenMission(spec_text, spec, None, self._instance.planner_environment, spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
         opened = self._open_stage(mission_id) if spec.stage else None
         is_staged, opened = opened is not None, opened or self._open_root(known, here)
         # The root's path on the machine of the launch stays a name of it, and in a stage that of the root here.
         names = dict.fromkeys(name for name in (root, here) if name != opened.path)
         aliases = (*spec.root_aliases, *names)
-        return OpenMission(spec, opened, self._instance.planner_environment, aliases, is_staged=is_staged)
+        environment = self._instance.planner_environment
+        return OpenMission(spec_text, spec, opened, environment, aliases, is_staged=is_staged)
 
     def _open_stage(self, mission_id: int) -> Root | None:
         directory = self._instance.stages

@@ -1,0 +1,111 @@
+"""Approve a held job with a rule that lets such jobs run from now on (`lcp approve --always`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from lcp_engine.cli.base import Invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.idle import advise
+from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.core.safe_text import one_line
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from lcp_engine.api.engine import Engine
+    from lcp_engine.core.policy import Rule
+    from lcp_engine.store.people import Sight
+
+SCOPES = {"mission": "in this mission", "user": "in this mission, and in all that you launch from now on"}
+
+
+def approve_always(
+    invocation: Invocation, engine: Engine, job_id: int, scope: str, paths: Sequence[str],
+    *, mark: str | None, by: str | None,
+) -> int:  # fmt: skip
+    """Show the rule, ask the terminal, approve the job and add the rule."""
+    from lcp_engine.cli.decide import seen_with
+
+    rule = chosen_rule(engine, job_id, paths)
+    if not invocation.json:
+        print_err(f"{rule_line(rule)}: {SCOPES[scope]}")
+    if not invocation.json and sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm("add this rule, and approve the job?", err=True, abort=True)
+    shown = engine.last_seen(job_id) if mark is None else seen_with(engine, job_id, mark)
+    released = add_rule_with_approval(engine, job_id, rule, scope, shown=shown, by=by)
+    if invocation.json:
+        print_json([engine.job(one).json for one in (job_id, *released)])
+        return Exit.DONE
+    print_out(f"job {job_id} approved")
+    for one in released:
+        print_out(f"job {one} approved by the rule")
+    advise(invocation, engine, "`lcp work --until-idle` executes approved jobs")
+    return Exit.DONE
+
+
+def chosen_rule(engine: Engine, job_id: int, paths: Sequence[str]) -> Rule:
+    """The narrowest rule for the job, or one about these paths. Raises `NOT_ALLOWED` if there is none."""
+    rules = engine.rules_for(job_id)
+    if not rules:
+        message = f"no rule can let jobs like job {job_id} run: a person decides each of them"
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=f"Approve it alone: `lcp approve {job_id}`.")
+    return rules[0].model_copy(update={"paths": tuple(paths)}) if paths else rules[0]
+
+
+def add_rule_with_approval(
+    engine: Engine, job_id: int, rule: Rule, scope: str, *, shown: Sight | None, by: str | None = None
+) -> list[int]:
+    """Approve the job, add the rule, for `user` to the configuration file as well; the other jobs that it approved."""
+    from lcp_engine.api.config_text import UserRules
+    from lcp_engine.settings import config_path
+
+    of_user = UserRules(config_path(), rule) if scope == "user" else None
+    released = engine.approve_always(job_id, rule, shown=shown, by=by)
+    if of_user is not None:
+        of_user.write()
+    return released
+
+
+def ask_for_rule(engine: Engine, job_id: int) -> tuple[Rule, str] | None:
+    """Ask at the terminal for a rule and where it holds; None if the person wants none."""
+    from lcp_engine.cli.terminal import Choice, Closed, choose, print_line, read_line
+
+    rules = engine.rules_for(job_id)
+    if not rules:
+        print_line("  no rule can let such jobs run: a person decides each of them")
+        return None
+    for number, rule in enumerate(rules, 1):
+        print_line(f"  {number}) {rule_line(rule)}")
+    own = "" if rules[0].paths is None else ", or a pattern of paths"
+    try:
+        said = read_line(
+            f"  which rule? 1{f' to {len(rules)}' if len(rules) > 1 else ''}{own} (empty: none): "
+        )
+        if not said:
+            return None
+        rule = _rule_of(rules, said)
+        print_line(f"  {rule_line(rule)}")
+        scope = choose(
+            "  where?", (Choice("mission", ": this one"), Choice("user", ": all of yours"), Choice("none"))
+        )
+    except Closed:
+        return None
+    return None if scope == "none" else (rule, scope)
+
+
+def _rule_of(rules: Sequence[Rule], said: str) -> Rule:
+    """The rule of that number, or the first one about the pattern that was typed instead."""
+    if said.isdecimal() and 1 <= int(said) <= len(rules):
+        return rules[int(said) - 1]
+    return rules[0] if rules[0].paths is None else rules[0].model_copy(update={"paths": (said,)})
+
+
+def rule_line(rule: Rule) -> str:
+    """A rule in words, on one line."""
+    kinds = ", ".join(rule.kinds)
+    about = "" if rule.paths is None else f" of {', '.join(rule.paths)}"
+    return one_line(f"{kinds}{about} runs without asking")
