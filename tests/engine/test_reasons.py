@@ -103,8 +103,11 @@ def _cancelled(lab: Lab) -> int:
 
 
 def _limited(lab: Lab) -> int:
-    plan: Object = {"kind": "agent_plan", "params": {"user_prompt": "more", "scope": "step"}}
-    asked: Object = {"ok": True, "action": "create_followup_jobs", "new_jobs": [plan, plan]}
+    plans: list[JsonValue] = [
+        {"kind": "agent_plan", "params": {"user_prompt": prompt, "scope": "step"}}
+        for prompt in ("more", "else")
+    ]
+    asked: Object = {"ok": True, "action": "create_followup_jobs", "new_jobs": plans}
     return lab.run(asked, DONE, DONE, limits={"max_turns": 1}).id
 
 

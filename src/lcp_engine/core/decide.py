@@ -5,7 +5,7 @@ Pure: no clock, no database, no randomness, no kind names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
@@ -162,6 +162,7 @@ class PlanState:
     what the caps still allow. `clarifications` counts the rounds of questions to a person, `verifications` those of
     checks that did not pass. `last_turn` names the limit that made this turn the last (R6). `unheard`: a
     person has sent a message since this turn was asked (R14). `may_ask`: policy lets the mission ask a person.
+    `merges`: equal jobs of the reply are one (R11); histories from before that rule have each of them.
 
     Acceptance (R9): `failed_checks` do not pass now; `to_verify` are questions that the planner is asked before its
     plan may end; `refused` counts how often either sent it back. In the turn that answers these questions, `claim` is
@@ -185,6 +186,7 @@ class PlanState:
     unheard: bool = False
     is_declined: bool = False
     may_ask: bool = True
+    merges: bool = True
 
 
 MAX_REFUSED = 3
@@ -330,8 +332,11 @@ def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
         message = f"at most {limits.max_followups} jobs in one reply; this one has {len(requested)}"
         return _correct(state, Malformed(errors=(Problem(path="new_jobs", message=message),)))
     room = Room(state.jobs_left, state.bytes_left)
-    jobs = place(limits, room, requested, state.evaluations, in_order=are_steps)
-    refused = len(jobs) == len(requested) and all(job.state is State.REJECTED for job in jobs)
+    jobs = place(
+        limits, room, requested, state.evaluations, in_order=are_steps, merges=state.merges and not are_steps
+    )
+    stored = sum(1 + len(job.merged) for job in jobs)
+    refused = stored == len(requested) and all(job.state is State.REJECTED for job in jobs)
     known = state.evaluations[: len(requested)]
     repeated = len(known) == len(requested) and all(one.is_repeated or one.is_held_already for one in known)
     stalled = state.stalled + 1 if refused or repeated else 0
@@ -410,7 +415,8 @@ class Evaluation:
 class NewJob:
     """A job to store: the index of the requested one, its state, and why.
 
-    `after` is the index of the job that must succeed first; the job is blocked while that one is open.
+    `after` is the index of the job that must succeed first; the job is blocked while that one is open. `merged` are the
+    indexes of later jobs of the reply that are equal to it: it is each of them (R11).
     """
 
     index: int
@@ -418,6 +424,7 @@ class NewJob:
     reason: Reason | None = None
     refusal: ErrorCode | None = None
     after: int | None = None
+    merged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -435,11 +442,13 @@ def place(
     evaluations: Sequence[Evaluation],
     *,
     in_order: bool,
+    merges: bool,
 ) -> tuple[NewJob, ...]:
     """The state of each job, without those that are held already (R11); a job without an evaluation is held.
 
     `in_order`: each waits for the one before it, and those after a refused one are refused. Otherwise those above
-    `max_followups` are held at least.
+    `max_followups` are held at least. `merges`: of equal ones the first stands for all, held if one of them asks for
+    review.
     """
     known = _known(evaluations, len(requested))
     if not in_order:
@@ -447,8 +456,8 @@ def place(
         known = (*known[:most], *(_at_least_held(evaluation, most) for evaluation in known[most:]))
     placed: list[NewJob] = []
     held: set[str | None] = set()
-    for index, (spec, evaluation) in enumerate(zip(requested, known, strict=True)):
-        job = _gate(index, spec, evaluation)
+    for gated in _gate_all(requested, known, merges=merges):
+        job, evaluation = gated, known[gated.index]
         if job.state is not State.REJECTED and (evaluation.is_held_already or evaluation.key in held):
             if in_order:
                 break  # what comes after it has been asked for with it
@@ -456,7 +465,8 @@ def place(
         if job.state is not State.REJECTED:
             exceeded = _exceeded(limits, evaluation, room)
             if exceeded is not None:
-                job = NewJob(index, State.REJECTED, exceeded, ErrorCode.LIMIT_REACHED)
+                refusal = ErrorCode.LIMIT_REACHED
+                job = replace(gated, state=State.REJECTED, reason=exceeded, refusal=refusal)
         if in_order and placed:
             job = _behind(placed[-1], job)
         if job.state is not State.REJECTED:
@@ -479,13 +489,34 @@ def _at_least_held(evaluation: Evaluation, most: int) -> Evaluation:
     return replace(evaluation, verdict=Verdict.HOLD, reason=because(ReasonCode.MAX_FOLLOWUPS, most=most))
 
 
-def _gate(index: int, spec: JobSpec, evaluation: Evaluation) -> NewJob:
+def _gate_all(requested: Sequence[JobSpec], known: Sequence[Evaluation], *, merges: bool) -> Iterator[NewJob]:
+    """Each job as policy and planner let it be; of equal ones, if it `merges` them, the first."""
+    equal = _equal(known) if merges else {}
+    merged = {index for later in equal.values() for index in later}
+    for index, evaluation in enumerate(known):
+        if index not in merged:
+            alike = equal.get(index, ())
+            is_for_review = any(requested[each].auto_dispatch is False for each in (index, *alike))
+            yield replace(_gate(index, evaluation, is_for_review=is_for_review), merged=alike)
+
+
+def _equal(known: Sequence[Evaluation]) -> Mapping[int, tuple[int, ...]]:
+    """The later jobs that are equal to a first one, by its index."""
+    first: dict[str, int] = {}
+    equal: dict[int, tuple[int, ...]] = {}
+    for index, evaluation in enumerate(known):
+        if evaluation.key is not None and (found := first.setdefault(evaluation.key, index)) != index:
+            equal[found] = (*equal.get(found, ()), index)
+    return equal
+
+
+def _gate(index: int, evaluation: Evaluation, *, is_for_review: bool) -> NewJob:
     match evaluation.verdict:
         case Verdict.DENY:
             return NewJob(index, State.REJECTED, evaluation.reason, evaluation.refusal)
         case Verdict.HOLD:
             return NewJob(index, State.HELD, evaluation.reason)
-        case Verdict.AUTO if spec.auto_dispatch is False:
+        case Verdict.AUTO if is_for_review:
             return NewJob(index, State.HELD, because(ReasonCode.PLANNER_REVIEW))
         case Verdict.AUTO:
             return NewJob(index, State.QUEUED)

@@ -58,6 +58,7 @@ class ReasonCode(StrEnum):
     REPLY_WANTED = "reply_wanted"
     RULE = "rule"
     RUNNER_DIED = "runner_died"
+    SAME_REPLY = "same_reply"
     SECRETS = "secrets"
     STAGED = "staged"
     STEP_ENDED = "step_ended"
@@ -124,6 +125,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.REPLY_WANTED: "a person has to bring the planner's reply",
     ReasonCode.RULE: "{origin} rule {number} ({what}) says {verdict}",
     ReasonCode.RUNNER_DIED: "runner {runner} (pid {pid}) died",
+    ReasonCode.SAME_REPLY: "one reply requests it {times} times, and it is one job",
     ReasonCode.SECRETS: "default policy: secrets are denied",
     ReasonCode.STAGED: "the mission works in a stage, whose merge waits for a person",
     ReasonCode.STEP_ENDED: "job {job}, the step before it, {fault}",

@@ -85,6 +85,9 @@ from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import question_of, store_reading
 from lcp_engine.workers.base import Workers
 
+MERGED = "merged"
+"""The event of a job that equal ones of the same reply were merged into."""
+
 
 def apply_reply(
     ledger: Ledger,
@@ -94,11 +97,13 @@ def apply_reply(
     *,
     failed_checks: tuple[FailedCheck, ...] = (),
     previews: Sequence[Sight] = (),
+    merges: bool = True,
 ) -> bool:
     """Decide on a reply and carry out the decision in this transaction (R18). False if the lease was lost.
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change: the
-    state that an approval is compared with if nobody has viewed the job before.
+    state that an approval is compared with if nobody has viewed the job before. `merges`: equal jobs of the reply are
+    one (R11).
     """
     mission = ledger.mission(lease.mission_id)
     if not ledger.is_leased(lease):
@@ -119,7 +124,7 @@ def apply_reply(
         requested = evaluate(ledger, admission, mission, job.depth, reply.requested)
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
-    state = replace(_state(mission, plan, turn, requested), claim=claim)
+    state = replace(_state(mission, plan, turn, requested), claim=claim, merges=merges)
     if plan.job_id is None:
         state = _with_checks(state, ledger, admission, mission, failed_checks)
     if not requested:
@@ -244,8 +249,16 @@ class _DecidedTurn:
             self.turn.number,
             action=action,
             errors=errors,
-            warnings=to_json([*bounded(self.reply.warnings)]) if self.reply.warnings else None,
+            warnings=to_json([*bounded(self._warnings())]) if self._warnings() else None,
         )
+
+    def _warnings(self) -> tuple[str, ...]:
+        """What was ignored in the reply: unknown keys, and jobs that it requests more than once."""
+        match self.decision:
+            case Continue(jobs) | Wait(jobs) | AskAgain(jobs):
+                return (*self.reply.warnings, *(_merging(new) for new in jobs if new.merged))
+            case _:
+                return self.reply.warnings
 
     def _settle_turn(self) -> None:
         """Settle the job that asked; a step whose plan continues is blocked until that plan ends."""
@@ -278,8 +291,8 @@ class _DecidedTurn:
             note["failed_checks"] = [
                 {"check": failed.check, "fact": failed.fact} for failed in self.failed_checks
             ]
-        if self.reply.warnings:
-            note["warnings"] = [*bounded(self.reply.warnings)]
+        if self._warnings():
+            note["warnings"] = [*bounded(self._warnings())]
         return note or None
 
     def _move_on(self) -> None:
@@ -346,8 +359,18 @@ class _DecidedTurn:
                 self.ledger, self.mission, self.plan, self.requested[new.index], new, asked=self.job,
                 waits_for=None if new.after is None else 1, followers=followers[new.index] or None,
             )  # fmt: skip
+            if new.merged:
+                reason = because(ReasonCode.SAME_REPLY, times=1 + len(new.merged))
+                self.ledger.note(self.mission, MERGED, stored[new.index], reason.record)
         behind = ((stored[new.after], stored[new.index]) for new in jobs if new.after is not None)
         connect(self.ledger.tx, [Edge(after, job, Need.SUCCESS) for after, job in behind])
+
+
+def _merging(job: NewJob) -> str:
+    """A sentence about the jobs of a reply that are one with `job`."""
+    places = ", ".join(f"new_jobs[{index}]" for index in job.merged)
+    are = "equals" if len(job.merged) == 1 else "equal"
+    return f"{places}: {are} new_jobs[{job.index}], and they are one job"
 
 
 def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | None:

@@ -48,6 +48,7 @@ class FinishedTurn:
     """A leased turn and its planner's reply.
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change.
+    `merges`: equal jobs of the reply are one (R11), as they are except in older histories.
     """
 
     job: JobRow
@@ -55,6 +56,7 @@ class FinishedTurn:
     admission: Admission
     failed_checks: tuple[FailedCheck, ...] = ()
     previews: tuple[Sight, ...] = ()
+    merges: bool = True
 
 
 Finished: TypeAlias = FinishedJob | FinishedTurn
@@ -98,6 +100,7 @@ def settle_finished(ledger: Ledger, finished: Iterable[Finished], jitter: random
                     one.reply,
                     failed_checks=one.failed_checks,
                     previews=one.previews,
+                    merges=one.merges,
                 )
             case _:
                 assert_never(one)

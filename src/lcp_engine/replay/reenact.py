@@ -176,9 +176,15 @@ def _finish_turn(scratch: Scratch, event: PastEvent, past: PastJob, job: JobRow)
     finished = scratch.execute(past, job)
     if isinstance(finished, FinishedTurn):
         checks = _failed_checks(scratch, event, finished.failed_checks)
-        finished = replace(finished, failed_checks=checks)
+        finished = replace(finished, failed_checks=checks, merges=not _has_equal_jobs(scratch.past, past))
     if finished is not None:
         scratch.settle_finished(finished)
+
+
+def _has_equal_jobs(history: Archive, turn: PastJob) -> bool:
+    """Whether a turn stored equal jobs of its reply apart, as it did before they were one (R11)."""
+    marks = [job.fingerprint for job in history.jobs if job.parent_id == turn.id and job.fingerprint]
+    return len(marks) > len(set(marks))
 
 
 def _count_tokens(scratch: Scratch, past: PastJob, job: JobRow, failed: Failed) -> None:

@@ -53,6 +53,8 @@ EVALUATIONS = {
     "again": AGAIN,
     "twin": TWIN,
     "equal": Evaluation(Verdict.HOLD, key="the same job"),
+    "same": Evaluation(Verdict.AUTO, key="the same job"),
+    "no": Evaluation(Verdict.DENY, stated("policy denies it"), key="the same job"),
     "deep": Evaluation(Verdict.AUTO, depth=6),
     "60bytes": BIG,
 }
@@ -148,6 +150,16 @@ R11 the twin of a held job is not stored       | twin                       | ? 
 R11 … beside others neither                    | twin auto                  | ? ?      | continue: queued
 R11 … and decided on where the rest is denied  | twin deny                  | ? ?      | wait: rejected
 R11 two equal jobs that are held are one       | equal equal                | ? ?      | wait: held
+R11 equal jobs of one reply are one            | same*5                     | ?*5      | continue: queued
+R11 … and the others are what they are         | same auto same             | ? ? ?    | continue: queued*2
+R11 … held if one of them is for review        | same*2                     | yes no   | wait: held
+R11 … denied once                              | no no                      | ? ?      | ask again: rejected
+R11 … which is no progress                     | no no stalled=2            | ? ?      | failed: no_progress
+R11 … and count once for max_jobs              | same*3 auto jobs_left=2    | ?*4      | continue: queued*2
+R11 … each for max_followups                   | same*6                     | ?*6      | correct
+R11 … and not where the surplus is held        | same*6 overflow=hold       | ?*6      | continue: queued
+R11 in a history from before they are several  | same*2 merges=no           | ? ?      | continue: queued*2
+R11 steps of a plan that are equal are several | same*3                     | steps*3  | continue: queued, blocked*2
 R12 steps are asked one after another          | auto*3                     | steps*3  | continue: queued, blocked*2
 R12 … and max_followups does not count them    | auto*7                     | steps*7  | continue: queued, blocked*6
 R12 … but max_jobs does                        | auto*2 jobs_left=1         | steps*2  | continue: queued, LIMIT_REACHED
@@ -191,6 +203,7 @@ def read_state(known: str) -> PlanState:
         failed_checks=tuple(facts.get("failed_checks", "")),
         to_verify=tuple(facts.get("to_verify", "")),
         claim=Claim(Outcome.MISSION_COMPLETE, "claimed") if "claim" in facts else None,
+        merges="merges" not in facts,
         **numbers,
     )
 

@@ -81,6 +81,7 @@ _STATES = st.builds(
     refused=_SMALL,
     last_turn=st.none() | st.sampled_from(["max_turns", "max_seconds", "max_tokens"]),
     unheard=st.booleans(),
+    merges=st.booleans(),
 )
 _JOBS = st.builds(JobSpec, kind=st.just("any"), params=st.just({}), auto_dispatch=st.none() | st.booleans())
 _REPLIES = st.one_of(
@@ -215,6 +216,7 @@ def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: t
     assert sum(job.state is State.QUEUED for job in jobs) <= limits.max_followups
     assert len(accepted) <= max(0, state.jobs_left)
     assert len({job.index for job in jobs}) == len(jobs)
+    _check_merged(state, manner, jobs)
     known = dict(enumerate(state.evaluations[: len(requested)]))
     if state.bytes_left is not None and accepted:
         assert sum(known[job.index].written_bytes for job in accepted if job.index in known) <= max(
@@ -225,13 +227,26 @@ def _check_jobs(state: PlanState, reply: CreateFollowupJobs | WriteFile, jobs: t
         if job.state is State.QUEUED:
             assert evaluation is not None
             assert evaluation.verdict is Verdict.AUTO
-            assert requested[job.index].auto_dispatch is not False
+            assert all(requested[each].auto_dispatch is not False for each in (job.index, *job.merged))
             assert evaluation.depth <= limits.max_depth
         if evaluation is not None and evaluation.verdict is Verdict.DENY:
             assert job.state is State.REJECTED
         assert (job.state is State.REJECTED) == (job.refusal is not None)
         assert job.state in (State.QUEUED, State.HELD, State.REJECTED, State.BLOCKED)
         assert job.state is not State.BLOCKED or job.after is not None
+
+
+def _check_merged(state: PlanState, manner: Manner, jobs: tuple[NewJob, ...]) -> None:
+    keys = [evaluation.key for evaluation in state.evaluations]
+    merged = [index for job in jobs for index in job.merged]
+    assert len({job.index for job in jobs} | {*merged}) == len(jobs) + len(merged)
+    for job in jobs:
+        assert all(keys[index] == keys[job.index] is not None and index > job.index for index in job.merged)
+    if manner is Manner.STEPS or not state.merges:
+        assert not merged
+    else:
+        stored = [keys[job.index] for job in jobs if job.index < len(keys) and keys[job.index] is not None]
+        assert len(stored) == len(set(stored)), "equal jobs are stored apart"
 
 
 @given(_STATES, st.lists(_JOBS, max_size=7).map(tuple), st.sampled_from(Manner))
