@@ -20,7 +20,7 @@ from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.planners.base import Correction, Question, Said, SeenJob, SeenMemory
 from lcp_engine.planners.llm.chat import about_tokens
-from lcp_engine.planners.llm.job_text import fenced
+from lcp_engine.planners.llm.job_text import by_directory, fenced
 from lcp_engine.planners.llm.known_files import known_of
 from lcp_engine.planners.llm.prompt import Prompt, for_context, system_message, write_prompt
 from lcp_engine.workers.registry import BUILT_IN
@@ -176,10 +176,11 @@ def test_a_long_file_is_cut_with_how_to_read_on() -> None:
     assert prompt.fits
     ((path, line),) = prompt.cut.items()
     assert path == "src/plan.py"
-    assert (
-        f"line {line}\n```\n[cut here: lines 1 to {line} of 2,000 are shown; read on with read_file, offset {line},"
-        in prompt.text
+    left = sum(len(f"line {number}\n") for number in range(line + 1, 2001))
+    said = (
+        f"[cut here: lines 1 to {line} of 2,000 are shown, {left:,} bytes left out; read on with read_file,"
     )
+    assert f"line {line}\n```\n{said} offset {line}," in prompt.text
     assert f"line {line + 1}\n" not in prompt.text
 
 
@@ -191,11 +192,72 @@ def test_small_results_are_whole_while_a_long_one_is_cut() -> None:
     assert "the end" in prompt.text
 
 
+_LINE_CUT = re.compile(
+    r"\[line 1 of 1 is cut: ([\d,]+) of its ([\d,]+) bytes are shown, ([\d,]+) bytes left out\]"
+)
+
+
 def test_a_line_that_is_too_long_is_not_offered_to_be_read_on() -> None:
     results = (reading(4, "long.js", "word " * 9000),)
     prompt = write_prompt(asked(history=lambda: results, results=results), budget_tokens=1500)
-    assert "[line 1 is cut: lines 1 to 1 of 1 are shown]" in prompt.text
+    shown, whole, left = (
+        int(number.replace(",", ""))
+        for number in _LINE_CUT.search(prompt.text).groups()  # type: ignore[union-attr]  # raises
+    )
+    assert (whole, shown + left) == (45_000, 45_000)
+    assert prompt.text.count("word ") * 5 in range(shown - 5, shown + 50)
     assert prompt.cut == {}
+
+
+def listing_of(*files: str, number: int = 1) -> SeenJob:
+    return job(number, "list_files", {"patterns": None}, {"files": [*files]}, turn=1)
+
+
+def test_a_name_of_a_list_stands_once_in_a_prompt() -> None:
+    new = write_prompt(asked(history=lambda: (LIST,), results=(LIST,)), budget_tokens=3000).text
+    later = write_prompt(asked(history=lambda: (LIST, README), results=(README,)), budget_tokens=3000).text
+    assert [text.count("src/oven.py") for text in (new, later)] == [1, 1]
+    assert ("# New results" in new, "# Files that you have not read" in new) == (True, False)
+    assert "# Files that you have not read" in later
+
+
+def test_a_list_of_thousands_is_shown_as_directories_and_the_names_that_the_goal_is_about() -> None:
+    files = [f"src/pkg{part}/mod{number}.py" for part in range(100) for number in range(100)]
+    many = listing_of(*files, "README.md", "docs/bakery.md", "src/pkg7/oven_test.py", "src/main.py")
+    for goal in ("Which temperatures does the oven have?", "Read src/pkg99/mod99.py."):
+        question = asked(goal=goal, prompt=goal, history=lambda: (many,), results=(many,))
+        prompt = write_prompt(question, budget_tokens=3000)
+        assert prompt.fits
+        assert "list_files all files: 10,004 files" in prompt.text
+        about = "src/pkg7/oven_test.py" if "oven" in goal else "src/pkg99/mod99.py"
+        names = prompt.text.partition("# Files that you have not read\n")[2]
+        assert names.startswith(f"```\n{about}\n")
+        counts = [
+            int(count.replace(",", ""))
+            for count in re.findall(r"/: ([\d,]+) files?$", prompt.text, re.MULTILINE)
+        ]
+        assert sum(counts) == 10_004
+        assert len(counts) <= 40
+        assert re.search(r"^- and 9,\d\d\d more$", names, re.MULTILINE)
+    later = write_prompt(asked(history=lambda: (many, OVEN), results=(OVEN,)), budget_tokens=3000)
+    assert re.search(r"^- and 9,\d\d\d more:\n```\n", later.text, re.MULTILINE)
+    assert later.text.count("docs/bakery.md") == 1
+
+
+def test_a_tree_of_countless_directories_is_counted_whole() -> None:
+    flat = by_directory([f"d{number}/f" for number in range(3000)], 10)
+    assert (len(flat), sum(files for _, files in flat), flat[0]) == (10, 3000, ("", 2991))
+    assert by_directory(["a/b/c/d.txt", "e.txt"], 5) == [("", 1), ("a/b/c/", 1)]
+    assert by_directory([], 5) == [("", 0)]
+
+
+def test_a_binary_file_is_named_and_not_offered() -> None:
+    files = ("docs/logo.PNG", "lib/a.so", "png", "data.bin", "notes.txt")
+    question = asked(goal="Say what data.bin holds.", results=(listing_of(*files),))
+    assert known_of(question).unread == ("data.bin", "notes.txt", "png")
+    assert "docs/logo.PNG  (binary)\n" in write_prompt(question, budget_tokens=3000).text
+    failed = job(2, "read_file", {"rel_path": "png"}, state="failed", error="'png' is binary")
+    assert "png" not in known_of(replace(question, history=lambda: (listing_of(*files), failed))).unread
 
 
 def test_a_job_that_read_a_part_says_how_to_read_on() -> None:
@@ -259,7 +321,7 @@ def test_what_is_never_cut_says_when_it_does_not_fit() -> None:
     assert not prompt.fits
     assert prompt.tokens > 2000
     assert "word " * 3999 in prompt.text
-    assert '- read_file "src/oven.py": 2 lines\n[cut here: left out' in prompt.text
+    assert '- read_file "src/oven.py": 2 lines\n[left out here: 2 lines, 26 bytes; read on' in prompt.text
 
 
 @given(st.text())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole, shown_text
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.planners.base import SeenJob
-from lcp_engine.planners.llm.known_files import View, line_count
+from lcp_engine.planners.llm.known_files import View, is_binary, line_count
 
 Count: TypeAlias = Callable[[str], int]
 
@@ -69,12 +69,22 @@ def body(job: SeenJob, view: View) -> Body | None:
         count = total if isinstance(total, int) else first + line_count(found)
         return Body(job, found, first=first, total=count, read_on=recall(view, recalled_number(job)))
     if role is KindRole.LISTS and isinstance(found, list):
-        lines = "\n".join(listed_name(str(name)) for name in found)
+        lines = "\n".join(f"{listed_name(name)}{_BINARY * is_binary(name)}" for name in map(str, found))
         return Body(job, lines, total=total if isinstance(total, int) else len(found), items="files")
     if role in (*CHANGES, KindRole.ASKS):
         return None
     whole = shown_text(result, view.shows(job))
     return Body(job, whole, total=line_count(whole)) if whole else None
+
+
+_BINARY = "  (binary)"
+
+
+def listed_paths(job: SeenJob, view: View) -> list[str]:
+    """The files that a job listed, by their paths in the root."""
+    base, found = view.target(job), view.found(job)
+    names = [str(name) for name in found] if isinstance(found, list) else []
+    return [f"{base}/{name}" if base else name for name in names]
 
 
 def recalled_number(job: SeenJob) -> int | None:
@@ -94,16 +104,74 @@ def show(given: Body, tokens: int, count: Count) -> Shown:
     last = given.first + line_count(text)
     if len(text) == len(given.text) and last >= given.total:
         return Shown(fenced(text))
-    if text and not text.endswith("\n") and len(text) < len(given.text):
-        # The rest of a line that is too long cannot be read: offsets count lines.
-        said = f"line {last} is cut" if given.path is not None else "cut in a line"
-    else:
-        said = "cut here"
-    span = f"{given.items} {given.first + 1} to {last} of {given.total:,} are shown"
-    shown = span if last > given.first else "left out"
-    advice = _advice(given, last)
-    whole = "\n".join(part for part in (fenced(text) if text else "", f"[{said}: {shown}{advice}]") if part)
+    said = f"[{_cut_at(given, text, last)}{_advice(given, last)}]"
+    whole = "\n".join(part for part in (fenced(text) if text else "", said) if part)
     return Shown(whole, last if last < given.total else None)
+
+
+def _cut_at(given: Body, text: str, last: int) -> str:
+    """Where a body is cut, and how much of it is left out."""
+    left = byte_count(given.text) - byte_count(text)
+    more = f", {counted(left, 'bytes')} left out" if left else ""
+    if last == given.first:
+        return f"left out here: {counted(given.total - last, given.items)}, {counted(left, 'bytes')}"
+    if not left or text.endswith("\n"):
+        return f"cut here: {given.items} {given.first + 1} to {last} of {given.total:,} are shown{more}"
+    # The rest of a line that is too long cannot be read: offsets count lines.
+    start = text.rfind("\n") + 1
+    line, whole = text[start:], given.text[start:].partition("\n")[0]
+    said = f"line {last} of {given.total:,} is cut" if given.path is not None else "cut in a line"
+    return f"{said}: {byte_count(line):,} of its {counted(byte_count(whole), 'bytes')} are shown{more}"
+
+
+def by_directory(paths: Sequence[str], most: int) -> list[tuple[str, int]]:
+    """At most `most` directories with how many of the files are in them; a file counts for the deepest that is shown.
+
+    The largest directories are divided first. The root is an empty text.
+    """
+    tree = _Directory("")
+    for path in paths:
+        tree.add(path)
+    shown, open_ = list[tuple[str, int]](), [tree]
+    while open_:
+        largest = max(open_, key=lambda each: each.files)
+        room = most - len(shown) - len(open_)
+        if room < 1 or not largest.inner:
+            break
+        open_.remove(largest)
+        inner = sorted(largest.inner.values(), key=lambda each: (-each.files, each.path))[:room]
+        own = largest.files - sum(each.files for each in inner)
+        shown += [(largest.path, own)] if own else []
+        open_ += inner
+    return sorted([*shown, *((each.path, each.files) for each in open_)])
+
+
+@dataclass
+class _Directory:
+    path: str
+    files: int = 0
+    """How many files are beneath it."""
+    inner: dict[str, _Directory] = field(default_factory=dict)
+
+    def add(self, path: str) -> None:
+        at = self
+        at.files += 1
+        for name in path.split("/")[:-1]:
+            at = at.inner.setdefault(name, _Directory(f"{at.path}{name}/"))
+            at.files += 1
+
+
+def directory_lines(paths: Sequence[str], most: int) -> list[str]:
+    """A line for each directory with its number of files; see `by_directory`."""
+    return [
+        f"{listed_name(path) if path else './'}: {counted(files, 'files')}"
+        for path, files in by_directory(paths, most)
+    ]
+
+
+def byte_count(text: str) -> int:
+    """How many bytes a text has in UTF-8."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def fenced(text: str) -> str:
@@ -181,13 +249,13 @@ def _outcome(job: SeenJob, view: View) -> str:
 def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
     found, role, total = view.found(job), view.role(job), result.get("total")
     if role is KindRole.LISTS and isinstance(found, list):
-        return _counted(len(found), "file") + (f" of {total:,}" if isinstance(total, int) else "")
+        return counted(len(found), "files") + (f" of {total:,}" if isinstance(total, int) else "")
     if role in (KindRole.READS, KindRole.RECALLS) and isinstance(found, str):
         offset = job.params.get("offset")
         first = offset if isinstance(offset, int) else 0
         lines = line_count(found)
         part = f" (from line {first + 1} on, of {total:,})" if isinstance(total, int) else ""
-        return _counted(lines, "line") + part
+        return counted(lines, "lines") + part
     if role is KindRole.DELETES:
         return "deleted"
     if role is KindRole.MOVES:
@@ -196,13 +264,14 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
         return "made" if result.get("created", True) else "was there already"
     if role in CHANGES:
         size = result.get("size_bytes")
-        return "written" + (f", it has {_counted(size, 'byte')} now" if isinstance(size, int) else "")
+        return "written" + (f", it has {counted(size, 'bytes')} now" if isinstance(size, int) else "")
     summary = result.get("summary") or result.get("answer")
     return f"done, {fold(summary)}" if isinstance(summary, str) else "done"
 
 
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def counted(count: int, words: str) -> str:
+    """A number of things, such as `files`."""
+    return f"{count:,} {words.removesuffix('s') if count == 1 else words}"
 
 
 def _why(job: SeenJob) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,7 +24,8 @@ class Known:
     jobs: tuple[SeenJob, ...]
     """The settled jobs, oldest first."""
     unread: tuple[str, ...]
-    """Files that were listed and not read since they last changed; those of the newest listing first."""
+    """Files that were listed and not read since they last changed, without binary ones; those that the goal is about
+    first, then those of the newest listing."""
     partly: Mapping[str, int]
     """Files that were read in part, with the first line (from 0) that was not read."""
     read: tuple[str, ...]
@@ -50,11 +52,17 @@ def known_of(question: Question) -> Known:
     for index, job in enumerate(jobs):
         files.add(job, index)
     waiting = {view.target(job) for job in question.waiting if view.role(job) is KindRole.READS}
-    unread = [path for path in files.unread() if path not in waiting and question.may_read(path)]
-    named = {word.rstrip(".") for word in _WORD.findall(f"{question.goal} {question.prompt}")}
+    goal = f"{question.goal} {question.prompt}"
+    named = {word.rstrip(".") for word in _WORD.findall(goal)}
+    about = {word for word in _LONG_WORD.findall(goal.lower()) if word not in _OF_ANY_GOAL}
+    unread = [
+        path
+        for path in files.unread()
+        if path not in waiting and question.may_read(path) and (not is_binary(path) or _is_named(path, named))
+    ]
     return Known(
         jobs=jobs,
-        unread=tuple(sorted(unread, key=lambda path: _rank(path, files.listed, named))),
+        unread=tuple(sorted(unread, key=lambda path: _rank(path, files.listed, named, about))),
         partly={path: at for path, at in files.partly().items() if path not in waiting},
         read=tuple(files.covered),
         written=tuple(files.written),
@@ -124,6 +132,29 @@ def line_count(text: str) -> int:
 
 T = TypeVar("T")
 _WORD = re.compile(r"[\w./-]+")
+_LONG_WORD = re.compile(r"[^\W\d_]{4,}")
+_OF_ANY_GOAL = frozenset(
+    {
+        "about", "code", "contents", "describe", "directory", "does", "each", "file", "files", "find", "from", "have",
+        "into", "list", "name", "names", "project", "read", "report", "root", "that", "them", "then", "this", "tree",
+        "what", "where", "which", "whole", "with", "write",
+    }
+)  # fmt: skip
+"""Words that tell nothing about which files a goal is about."""
+_BINARY = frozenset(
+    {
+        "7z", "a", "avif", "bin", "bmp", "bz2", "class", "db", "dll", "dylib", "eot", "exe", "flac", "gif", "gz", "ico",
+        "jar", "jpeg", "jpg", "lib", "mkv", "mo", "mov", "mp3", "mp4", "o", "odt", "ogg", "otf", "pdf", "png", "pyc",
+        "pyd", "rar", "so", "sqlite", "sqlite3", "tar", "tgz", "tif", "tiff", "ttf", "wasm", "wav", "webm", "webp",
+        "whl", "woff", "woff2", "xls", "xlsx", "xz", "zip", "zst",
+    }
+)  # fmt: skip
+"""Suffixes of files that are no text."""
+
+
+def is_binary(path: str) -> bool:
+    """Whether a file's name says that it is no text."""
+    return path.rsplit("/", 1)[-1].rpartition(".")[2].lower() in _BINARY and "." in path.rsplit("/", 1)[-1]
 
 
 @dataclass
@@ -228,10 +259,16 @@ def _first_gap(stretches: Sequence[tuple[int, int]]) -> int:
     return end
 
 
-def _rank(path: str, listed: Mapping[str, int], named: set[str]) -> tuple[bool, int, int, str]:
-    """Files that the goal names come first, then those of the newest listing, then those near the root."""
-    is_named = path in named or path.rsplit("/", 1)[-1] in named
-    return (not is_named, -listed[path], path.count("/"), path)
+def _rank(
+    path: str, listed: Mapping[str, int], named: AbstractSet[str], about: AbstractSet[str]
+) -> tuple[bool, bool, int, int, str]:
+    """Files that the goal names come first, then those that have a word of it, then those of the newest listing."""
+    is_about = not about.isdisjoint(_LONG_WORD.findall(path.lower()))
+    return (not _is_named(path, named), not is_about, -listed[path], path.count("/"), path)
+
+
+def _is_named(path: str, named: AbstractSet[str]) -> bool:
+    return path in named or path.rsplit("/", 1)[-1] in named
 
 
 def _repeated(question: Question, jobs: Sequence[SeenJob]) -> frozenset[str]:

@@ -24,11 +24,14 @@ from lcp_engine.planners.llm.job_text import (
     Body,
     Count,
     body,
+    counted,
     cut,
+    directory_lines,
     fenced,
     fold,
     headline,
     listed_name,
+    listed_paths,
     plain,
     quoted,
     recall,
@@ -213,6 +216,10 @@ class _Turn:
     numbers: Callable[[], Mapping[int, int]]
     cut: dict[str, int] = field(default_factory=dict)
     left_out: dict[int, int] = field(default_factory=dict)
+    listed: set[str] = field(default_factory=set)
+    """The files that a new list shows by name."""
+    has_directories: bool = False
+    """Whether a new list shows directories instead."""
 
     @property
     def view(self) -> View:
@@ -224,10 +231,11 @@ class _Turn:
         last = {job.job_id for job in self.question.results}
         old = [job for job in self.known.jobs if job.job_id not in last]
         left = self.room - self.count(_join(sections))
+        listings = self._listings(left // 3)
         sections["memory"] = self._memory(old, left // 5)
         sections["files"] = self._files(left // 5)
         left -= self.count(f"{sections['memory']}\n{sections['files']}")
-        sections["results"] = self._results(left)
+        sections["results"] = self._results(listings, left)
         left = self.room - self.count(_join(sections))
         sections["remembered"] = self._remembered(left // 3)
         left -= self.count(sections["remembered"])
@@ -254,14 +262,51 @@ class _Turn:
     def _name(self, job: SeenJob) -> str:
         return f"- {headline(job, self.view)}"
 
-    def _results(self, tokens: int) -> str:
+    def _listings(self, tokens: int) -> Mapping[int, str]:
+        """The last lists of files by job: whole while there is room, else the directories with their counts."""
+        self.listed, self.has_directories = set(), False
+        shown: dict[int, str] = {}
+        for job in self.question.results:
+            told = body(job, self.view)
+            if told is None or told.items != "files":
+                continue
+            needed = self.count(told.text) + _FENCE
+            if needed <= tokens:
+                tokens -= needed
+                self.listed |= set(listed_paths(job, self.view))
+                shown[job.job_id] = show(told, needed, self.count).text
+            else:
+                self.has_directories = True
+                shown[job.job_id] = self._directories(listed_paths(job, self.view), tokens)
+                tokens -= self.count(shown[job.job_id])
+        return shown
+
+    def _directories(self, paths: Sequence[str], tokens: int) -> str:
+        """The directories of files with how many are in each, as many as there is room for."""
+        for most in (40, 20, 10, 5):
+            lines = directory_lines(paths, most)
+            text = (
+                f'{fenced(chr(10).join(lines))}\n[files by directory; patterns such as "src/**" list a part]'
+            )
+            if self.count(text) <= tokens:
+                return text
+        return f'[{counted(len(paths), "files")}; patterns such as "src/**" list a part]'
+
+    def _results(self, listings: Mapping[int, str], tokens: int) -> str:
         """The last results by name, each with as much of its content as there is room for."""
         view = self.view
-        bodies = {job.job_id: told for job in self.question.results if (told := body(job, view)) is not None}
+        bodies = {
+            job.job_id: told
+            for job in self.question.results
+            if job.job_id not in listings and (told := body(job, view)) is not None
+        }
+        tokens -= sum(map(self.count, listings.values()))
         share = _share([self.count(told.text) + _FENCE for told in bodies.values()], tokens)
         parts: list[str] = []
         for job in self.question.results:
             parts.append(self._name(job))
+            if job.job_id in listings:
+                parts.append(listings[job.job_id])
             if job.job_id in bodies:
                 parts.append(self._show(bodies[job.job_id], max(share - _FENCE, 0)))
         return "\n".join(parts)
@@ -339,20 +384,28 @@ class _Turn:
         return "\n".join(kept)
 
     def _files(self, tokens: int) -> str:
-        """The files that can be read next; the schema limits the decoder to them, but the model does not see it."""
+        """The files that can be read next, but for those that a new list shows: each name stands once.
+
+        The schema limits the decoder to them, but the model does not see it.
+        """
         if self.question.last_turn is not None:
             return ""
         lines: list[str] = []
-        tokens -= _FENCE
-        for path in self.known.unread[: self.most_files]:
+        unread = [path for path in self.known.unread if path not in self.listed]
+        for_names = tokens // 2 if len(unread) > self.most_files else tokens
+        for_names -= _FENCE
+        for path in unread[: self.most_files]:
             line = listed_name(path)
-            tokens -= self.count(line) + 2
-            if tokens < 0:
+            for_names -= self.count(line) + 2
+            if for_names < 0:
                 break
             lines.append(line)
-        left_out = len(self.known.unread) - len(lines)
-        more = f"- and {left_out:,} more; list a part of the tree to see its files" if left_out else ""
-        return "\n".join([*([fenced("\n".join(lines))] if lines else []), *([more] if more else [])])
+        names = fenced("\n".join(lines)) if lines else ""
+        rest = unread[len(lines) :]
+        more = f"- and {len(rest):,} more" if rest else ""
+        if rest and not self.has_directories:
+            more = f"{more}:\n{self._directories(rest, tokens - self.count(names))}"
+        return "\n".join(part for part in (names, more) if part)
 
     def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
         """What earlier turns found and is still true; without room for all, notes of the rest."""
