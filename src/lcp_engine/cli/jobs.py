@@ -23,7 +23,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import QUESTION, TURN
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
-from lcp_engine.core.summaries import as_question, nearest
+from lcp_engine.core.summaries import as_question, left_out_line, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
@@ -153,25 +153,42 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         events = history.events(found.mission_id, job_id=job)
         turns = history.turns(found.mission_id, job_id=job) if found.kind == TURN else []
     prompt, warnings = (turns[0]["prompt"], turns[0]["warnings"]) if turns else (None, None)
+    left_out = left_out_lines(turns[0]["left_out"]) if turns else []
     if only_prompt and not isinstance(prompt, str):
         message = f"job {job} has no stored prompt; only turns do"
         raise LcpError(
             ErrorCode.NOT_FOUND, message, advice="Name a turn: a job of kind agent_plan that was asked."
         )
     if invocation.json:
-        print_json(
-            {**found.json, "events": [*events], **({"prompt": prompt, "warnings": warnings} if turns else {})}
-        )
+        print_json({**found.json, "events": [*events], **(_told(turns[0]) if turns else {})})
     elif only_prompt:
         print_out(block(str(prompt)))
+        for part in left_out:  # not part of the prompt, which may be piped elsewhere
+            print_err(part)
     else:
         console = make_console(sys.stdout)
         _print_job(console, found, events)
         for line in warning_lines(warnings):
             console.print(line)
+        for part in left_out:
+            console.print(part, markup=False)
         if found.state == State.HELD and isinstance(prompt, str):
             print_out(f"prompt\n{block(prompt)}")
     return Exit.DONE
+
+
+def _told(turn: JsonObject) -> JsonObject:
+    return {key: turn[key] for key in ("prompt", "warnings", "context_tokens", "left_out")}
+
+
+def left_out_lines(left_out: JsonValue) -> list[str]:
+    """What a prompt left out of the results of jobs, a line each."""
+    parts = [part for part in left_out if isinstance(part, dict)] if isinstance(left_out, list) else []
+    return (
+        ["left out of the prompt:", *(f"  {one_line(left_out_line(part))}" for part in parts)]
+        if parts
+        else []
+    )
 
 
 def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:

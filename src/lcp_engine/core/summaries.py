@@ -10,7 +10,7 @@ from datetime import datetime
 from posixpath import normpath
 from typing import TypeAlias
 
-from lcp_engine.core.json_values import JsonValue, list_in, object_in
+from lcp_engine.core.json_values import JsonValue, int_in, list_in, object_in
 from lcp_engine.core.safe_text import Shown, one_line, shortened
 
 Object: TypeAlias = Mapping[str, JsonValue]
@@ -285,3 +285,11 @@ _GISTS: Mapping[str, Callable[[Object], str]] = {
     "search_files_result": _found,
     "write_file_result": _written,
 }
+
+
+def left_out_line(part: Mapping[str, JsonValue]) -> str:
+    """What a prompt left out of the result of a job, in one line."""
+    lines, size, first = (int_in(part.get(key)) for key in ("lines", "bytes", "first"))
+    much = f"{lines:,} line{'' if lines == 1 else 's'}, {size:,} byte{'' if size == 1 else 's'}"
+    where = "all of it" if part.get("is_whole") else f"from line {first + 1:,} on"
+    return f"{part.get('what')}: {where}, {much}"

@@ -61,7 +61,10 @@ class Admission:
 
 @dataclass(frozen=True)
 class Requested:
-    """A requested job with its evaluation; `sight` is what it would change at that moment."""
+    """A requested job with its evaluation.
+
+    `sight` is what it would change at that moment; `repeats` are equal jobs that were requested before (R11).
+    """
 
     spec: JobSpec
     worker: Worker[BaseModel] | None
@@ -69,6 +72,11 @@ class Requested:
     fingerprint: str
     evaluation: Evaluation
     sight: Sight | None = None
+    repeats: frozenset[int] = frozenset()
+
+    def anew(self) -> Requested:
+        """The job, requested for the first time as far as R11 is concerned."""
+        return replace(self, evaluation=replace(self.evaluation, is_repeated=False))
 
 
 def evaluate_jobs(
@@ -229,7 +237,9 @@ def _evaluate(
     spec = spec_of(mission.spec)
     mark = fingerprint(job.kind, job.params if params is None else canonical(params, mission.root, spec))
     equal = equal_jobs(ledger.tx, mission.id, mark, mission.changed_seq)
-    seen, twin = not _SEEN.isdisjoint(equal), State.HELD in equal
+    repeats = frozenset(job_id for job_id, state in equal.items() if state in _SEEN)
+    seen = bool(repeats)
+    twin = State.HELD in equal.values()
     verdict, reason, refusal = Verdict.HOLD, stated(NO_WORKER), ErrorCode.NO_WORKER
     depth_of, written = depth, 0
     if worker is not None and params is not None:
@@ -243,7 +253,7 @@ def _evaluate(
         no is None
         and worker is not None
         and worker.executed_by is ExecutedBy.PERSON
-        and State.SUCCEEDED in equal
+        and State.SUCCEEDED in equal.values()
     ):
         no = _person_answered(ledger, mission, mark)
     if no is not None and verdict is not Verdict.DENY:
@@ -258,7 +268,7 @@ def _evaluate(
         depth=depth_of,
         written_bytes=written,
     )
-    return Requested(job, worker, params, mark, evaluation)
+    return Requested(job, worker, params, mark, evaluation, repeats=repeats)
 
 
 def _person_said_no(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | None:

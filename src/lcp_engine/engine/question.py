@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.decide import Usage, limit_reached
@@ -20,7 +20,7 @@ from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.planners.base import Said, SeenJob, SeenMemory
+from lcp_engine.planners.base import PromptRecord, Said, SeenJob, SeenMemory
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
@@ -28,6 +28,8 @@ from lcp_engine.store.people import has_event
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import (
     MEMORIES,
+    PROMPT,
+    REPLIED,
     StoredReply,
     add_cost,
     ask,
@@ -37,6 +39,7 @@ from lcp_engine.store.turns import (
     make_last,
     number_job,
     numbered_jobs,
+    prompt_records,
     question,
     question_of,
     settled_jobs,
@@ -164,7 +167,9 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
     mission.input_tokens += reply.input_tokens or 0
     mission.output_tokens += reply.output_tokens or 0
     if store_reply(ledger.tx, turn.mission_id, turn.number, reply):
-        ledger.note(mission, "replied", turn.job_id, {"question": turn.number})
+        about: dict[str, JsonValue] = {"question": turn.number}
+        noted = about if reply.record is None else {**about, PROMPT: {**reply.record}}
+        ledger.note(mission, REPLIED, turn.job_id, noted)
     elif reply.input_tokens or reply.output_tokens:
         add_cost(ledger.tx, turn.mission_id, turn.number, reply)
     kept = question(ledger.tx, turn.mission_id, turn.number)
@@ -198,6 +203,38 @@ def history(tx: Tx, plan_id: int) -> Sequence[SeenJob]:
     """Every settled job of a plan, oldest first, after the steps before the one that began it."""
     rows = (*steps_before(tx, plan_id), *settled_jobs(tx, plan_id, 0, 2**31 - 1))
     return [seen_job(row) for row in rows]
+
+
+_RECORD = TypeAdapter(PromptRecord)
+
+
+def record_json(record: PromptRecord) -> dict[str, JsonValue] | None:
+    """A record of a prompt as it is stored; None if it has values of other types than it declares."""
+    try:
+        checked = _RECORD.validate_python(record, strict=True)
+    except ValidationError:
+        return None
+    stored: dict[str, JsonValue] = _RECORD.dump_python(checked, mode="json")
+    return stored
+
+
+def prompts(tx: Tx, turn: TurnRow) -> list[PromptRecord]:
+    """What the earlier prompts of the plan of `turn` showed and left out, in their order."""
+    return [
+        _RECORD.validate_python(record) for number, record in prompt_records(tx, turn) if number < turn.number
+    ]
+
+
+def unseen_jobs(tx: Tx, turn: TurnRow) -> frozenset[int]:
+    """The jobs of which the prompt of `turn` showed nothing: to ask for them again is no repetition (R11)."""
+    own = [
+        _RECORD.validate_python(record)
+        for number, record in prompt_records(tx, turn)
+        if number == turn.number
+    ]
+    left_out = {part.number for record in own for part in record.left_out if part.is_whole}
+    known = numbers(tx, turn.mission_id) if left_out else {}
+    return frozenset(job for job, number in known.items() if number in left_out)
 
 
 def numbers(tx: Tx, mission_id: int) -> dict[int, int]:

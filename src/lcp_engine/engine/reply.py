@@ -68,7 +68,7 @@ from lcp_engine.engine.progress import (
     refresh,
     said_in,
 )
-from lcp_engine.engine.question import drop_turn
+from lcp_engine.engine.question import drop_turn, unseen_jobs
 from lcp_engine.engine.turn_queue import (
     VERIFIES,
     acting_plan,
@@ -122,6 +122,11 @@ def apply_reply(
     if isinstance(reply, CreateFollowupJobs | WriteFile):
         evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
         requested = evaluate(ledger, admission, mission, job.depth, reply.requested)
+        if any(one.repeats for one in requested):
+            unseen = unseen_jobs(ledger.tx, turn)
+            requested = [
+                one.anew() if one.repeats and max(one.repeats) in unseen else one for one in requested
+            ]
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim, merges=merges)

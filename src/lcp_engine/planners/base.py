@@ -67,6 +67,8 @@ class Question:
     """Queries the messages of people that earlier turns had."""
     history: Callable[[], Sequence[SeenJob]] = tuple
     """Queries every settled job of the plan, oldest first; in a step, after the steps before it."""
+    prompts: Callable[[], Sequence[PromptRecord]] = tuple
+    """Queries what the earlier prompts of the plan showed and left out, oldest first, where that is known."""
     numbers: Callable[[], Mapping[int, int]] = dict
     """Queries the number of each job of the mission, by its id: its place in the order in which they were requested,
     from 1. Params can name a job by it, since unlike an id it is the same in a replay and a fork."""
@@ -101,6 +103,36 @@ class Question:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """The result of a job, or the end of it, that a prompt did not show."""
+
+    number: int
+    """The job, by its number in the mission."""
+    what: str
+    """The job in words, such as `read_file "a.txt"`."""
+    first: int
+    """The first line that is left out, from 0; of a file that was read in part, in the file."""
+    lines: int
+    bytes: int
+    """How much is left out."""
+    is_whole: bool
+    """Whether nothing of the result is shown."""
+
+
+@dataclass(frozen=True)
+class PromptRecord:
+    """What a prompt showed of what the jobs of its plan found."""
+
+    shown: tuple[int, ...] = ()
+    """The jobs whose results it showed to their end, by number."""
+    left_out: tuple[LeftOut, ...] = ()
+    tokens: int | None = None
+    """How many tokens it was counted to have before it was sent; None if they were not counted."""
+    context_tokens: int | None = None
+    """The size of the model's context; None if it is not known."""
+
+
+@dataclass(frozen=True)
 class Reply:
     """A planner's reply, as it came."""
 
@@ -111,6 +143,8 @@ class Reply:
     """What the prompt cost; None if not counted. Counts in the mission's `max_tokens`."""
     output_tokens: int | None = None
     """What the text cost; None if not counted."""
+    record: PromptRecord | None = None
+    """What the prompt showed and left out; None if that is not known."""
 
 
 @dataclass(frozen=True)

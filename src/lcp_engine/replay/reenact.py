@@ -62,7 +62,7 @@ from lcp_engine.store.people import SAID
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.stated_plans import RESOLVED
-from lcp_engine.store.turns import StoredReply, keep_memories, question, question_of
+from lcp_engine.store.turns import PROMPT, StoredReply, keep_memories, question, question_of
 from lcp_engine.workers.base import Hold
 
 _CREATED = {QUEUE.event: State.QUEUED, HOLD.event: State.HELD}
@@ -253,7 +253,11 @@ def _reply(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.past.turns.get(number) if isinstance(number, int) else None
     if past is None or past.reply is None:
         raise Diverged(f"the reply to question {number} is not in the history")
-    reply = StoredReply(past.reply, past.prompt, past.input_tokens, past.output_tokens, past.latency or 0.0)
+    noted = event.data.get(PROMPT)
+    record = noted if isinstance(noted, dict) else None
+    reply = StoredReply(
+        past.reply, past.prompt, past.input_tokens, past.output_tokens, past.latency or 0.0, record
+    )
 
     def store(ledger: Ledger) -> None:
         turn = question(ledger.tx, scratch.mission_id, past.number)

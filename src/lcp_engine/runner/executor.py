@@ -44,6 +44,8 @@ from lcp_engine.engine.question import (
     keep_reply,
     numbers,
     open_question,
+    prompts,
+    record_json,
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -399,8 +401,9 @@ class Turns:
             self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt))
             return None
         stored = StoredReply(
-            reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began
-        )
+            reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began,
+            None if reply.record is None else record_json(reply.record),
+        )  # fmt: skip
         return self._write_paid(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
 
     def _write_paid(self, work: Callable[[Tx], T]) -> T:
@@ -449,6 +452,7 @@ class Turns:
             memories=asked.memories,
             said_before=lambda: self._database.read(lambda tx: earlier_messages(tx, turn)),
             history=lambda: self._database.read(lambda tx: history(tx, turn.plan_id)),
+            prompts=lambda: self._database.read(lambda tx: prompts(tx, turn)),
             numbers=lambda: self._database.read(lambda tx: numbers(tx, turn.mission_id)),
         )
 
@@ -479,6 +483,9 @@ def _storable_reply(job: JobRow, reply: object) -> Reply:
         if not isinstance(text, str):
             fact = f"the planner's reply has {name} of type {type(text).__name__}, a str is expected"
             raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
+    if reply.record is not None and record_json(reply.record) is None:
+        fact = "the planner's reply has a record that is no PromptRecord as it is declared"
+        raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
     for name, count in (("input_tokens", reply.input_tokens), ("output_tokens", reply.output_tokens)):
         if count is not None and (type(count) is not int or not 0 <= count < MAX_TOKENS):
             fact = f"the planner's reply has {name} {_number_text(count)}, an int from 0 to 2**53 - 1 is expected"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from sqlalchemy import bindparam, func, insert, literal_column, or_, select, text, update
 
+from lcp_engine.core.json_values import JsonValue
 from lcp_engine.store.conditions import LIVE
-from lcp_engine.store.db.json_text import storable
+from lcp_engine.store.db.json_text import JsonObject, from_json, storable
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.large_results import RESULT
@@ -17,6 +18,9 @@ from lcp_engine.store.schema import edges, events, jobs, plans, turns
 
 MEMORIES = "memories"
 """The param of the turn that a fork begins with: what the original's question was asked with."""
+REPLIED = "replied"
+"""The event of a turn whose reply was stored; its data has what the prompt showed and left out."""
+PROMPT = "prompt"
 _TURN = select(*(turns.c[field.name] for field in fields(TurnRow)))
 _BY_JOB = Statement(_TURN.where(turns.c.job_id == bindparam("job")))
 _BY_NUMBER = Statement(
@@ -125,8 +129,16 @@ _NUMBERED = Statement(
     .distinct()
     .order_by(events.c.job_id)
 )
+_REPLIED = Statement(
+    select(turns.c.number, events.c.data)
+    .join_from(events, turns, events.c.job_id == turns.c.job_id)
+    .where(events.c.mission_id == bindparam("mission"), turns.c.mission_id == bindparam("mission"))
+    .where(turns.c.plan_id == bindparam("plan"), turns.c.number <= bindparam("number"))
+    .where(text(f"events.event = '{REPLIED}'"))
+    .order_by(events.c.seq)
+)
 _EQUAL = Statement(
-    select(jobs.c.state, jobs.c.settled_seq)
+    select(jobs.c.id, jobs.c.state)
     .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
     .where(jobs.c.fingerprint == bindparam("fingerprint"))
     .where(or_(text("state = 'held'"), jobs.c.settled_seq >= bindparam("since")))
@@ -142,13 +154,14 @@ _EQUAL_DONE = Statement(
 
 @dataclass(frozen=True)
 class StoredReply:
-    """A planner's reply with what it cost; latency in seconds."""
+    """A planner's reply with what it cost; latency in seconds; `record` is what its prompt showed and left out."""
 
     text: str
     prompt: str | None
     input_tokens: int | None
     output_tokens: int | None
     latency: float
+    record: Mapping[str, JsonValue] | None = None
 
 
 def question_of(tx: Tx, job_id: int) -> TurnRow | None:
@@ -277,11 +290,17 @@ def numbered_jobs(tx: Tx, mission_id: int) -> list[int]:
     return [row[0] for row in tx.rows(_NUMBERED, mission=mission_id)]
 
 
-def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> list[str]:
-    """The states of equal jobs that are held, or were settled since event `since_seq` (R11)."""
-    return [
-        str(row[0]) for row in tx.rows(_EQUAL, mission=mission_id, fingerprint=fingerprint, since=since_seq)
-    ]
+def prompt_records(tx: Tx, turn: TurnRow) -> list[tuple[int, JsonObject]]:
+    """What the prompts of a plan up to that of `turn` showed and left out, each with its question, in their order."""
+    rows = tx.rows(_REPLIED, mission=turn.mission_id, plan=turn.plan_id, number=turn.number)
+    noted = ((row[0], from_json(row[1]).get(PROMPT)) for row in rows)
+    return [(number, record) for number, record in noted if isinstance(record, dict)]
+
+
+def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> dict[int, str]:
+    """The states of equal jobs, by id, that are held or were settled since event `since_seq` (R11)."""
+    rows = tx.rows(_EQUAL, mission=mission_id, fingerprint=fingerprint, since=since_seq)
+    return {int(row[0]): str(row[1]) for row in rows}
 
 
 def equal_done(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> int | None:

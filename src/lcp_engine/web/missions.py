@@ -15,6 +15,7 @@ from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
 from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
+from lcp_engine.core.summaries import left_out_line
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import respond
 from lcp_engine.web.context import PageContext, context_of
@@ -185,7 +186,9 @@ def question(request: Request) -> Response:
     context = context_of(request)
     mission = _mission(context, request)
     asked = context.queries.turn(mission.id, number(request.path_params["number"]))
-    return context.render("question.html", mission=mission.json, tab="question", question=asked)
+    return context.render(
+        "question.html", mission=mission.json, tab="question", question=asked, left_out_line=left_out_line
+    )
 
 
 def prompt_text(request: Request) -> Response:

@@ -169,7 +169,7 @@ def _planner_of(
         prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)
         offered, cut, left_out = for_context(question, budget), prompt.cut, prompt.left_out
         schema = reply_schema(offered, question.dialect, narrow=narrow, cut=cut, left_out=left_out)
-        return Wording(prompt.messages, schema)
+        return Wording(prompt.messages, schema, prompt.record)
 
     return ModelPlanner(
         answering=Answering(chat, stored=probes or MemoryProbeCache()),

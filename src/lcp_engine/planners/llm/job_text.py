@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole, shown_text
 from lcp_engine.core.safe_text import json_line, one_line
-from lcp_engine.planners.base import SeenJob
+from lcp_engine.planners.base import LeftOut, SeenJob
 from lcp_engine.planners.llm.known_files import View, is_binary, line_count
 
 Count: TypeAlias = Callable[[str], int]
@@ -40,15 +40,38 @@ class Body:
 
 @dataclass(frozen=True)
 class Shown:
-    """A body as the prompt shows it; `goes_on` is the first line that was left out."""
+    """A body as the prompt shows it: `kept` of it; `goes_on` is the first line that was left out."""
 
     text: str
+    kept: str
     goes_on: int | None = None
 
 
 def headline(job: SeenJob, view: View) -> str:
     """A job and its outcome, in one line."""
-    return f"{job.kind}{_object(job, view)}: {_outcome(job, view)}"
+    return f"{what(job, view)}: {_outcome(job, view)}"
+
+
+def what(job: SeenJob, view: View) -> str:
+    """A job in one line, without its outcome."""
+    return f"{job.kind}{_object(job, view)}"
+
+
+def left_out(told: Body, kept: str | None, number: int, view: View) -> LeftOut | None:
+    """What is left out of a body of which `kept` is shown, None for nothing of it; None if it is shown whole."""
+    shown = kept or ""
+    left = byte_count(told.text) - byte_count(shown)
+    if not left and kept is not None:
+        return None
+    lines = line_count(shown)
+    return LeftOut(
+        number,
+        what(told.job, view),
+        first=told.first + lines,
+        lines=line_count(told.text) - lines,
+        bytes=left,
+        is_whole=not shown,
+    )
 
 
 def body(job: SeenJob, view: View) -> Body | None:
@@ -100,13 +123,15 @@ def recall(view: View, number: int | None) -> str | None:
 
 def show(given: Body, tokens: int, count: Count) -> Shown:
     """The body in a fence; a longer one is cut to about `tokens`, and followed by how to read the rest."""
-    text = given.text if count(given.text) <= tokens else cut(given.text, max(tokens - _MARKER, 0), count)
+    # What says that it is left out takes as much room as a short text.
+    is_short = count(given.text) <= max(tokens, _MARKER // 2)
+    text = given.text if is_short else cut(given.text, max(tokens - _MARKER, 0), count)
     last = given.first + line_count(text)
     if len(text) == len(given.text) and last >= given.total:
-        return Shown(fenced(text))
+        return Shown(fenced(text), text)
     said = f"[{_cut_at(given, text, last)}{_advice(given, last)}]"
     whole = "\n".join(part for part in (fenced(text) if text else "", said) if part)
-    return Shown(whole, last if last < given.total else None)
+    return Shown(whole, text, last if last < given.total else None)
 
 
 def _cut_at(given: Body, text: str, last: int) -> str:

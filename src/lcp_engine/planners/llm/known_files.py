@@ -27,8 +27,10 @@ class Known:
     """Files that were listed and not read since they last changed, without binary ones; those that the goal is about
     first, then those of the newest listing."""
     partly: Mapping[str, int]
-    """Files that were read in part, with the first line (from 0) that was not read."""
+    """Files that were read or shown in part, with the first line (from 0) that no prompt has shown."""
     read: tuple[str, ...]
+    current: frozenset[int]
+    """The jobs whose file has not changed since they read it."""
     written: tuple[str, ...]
     has_listing: bool
     has_all: bool
@@ -48,7 +50,7 @@ def known_of(question: Question) -> Known:
     known = {job.job_id: job for job in (*question.history(), *question.results)}
     jobs = tuple(known.values())
     view = view_of(question)
-    files = _Files(view)
+    files = _Files(view, unshown_of(question))
     for index, job in enumerate(jobs):
         files.add(job, index)
     waiting = {view.target(job) for job in question.waiting if view.role(job) is KindRole.READS}
@@ -65,6 +67,7 @@ def known_of(question: Question) -> Known:
         unread=tuple(sorted(unread, key=lambda path: _rank(path, files.listed, named, about))),
         partly={path: at for path, at in files.partly().items() if path not in waiting},
         read=tuple(files.covered),
+        current=frozenset(stretch.job for stretches in files.covered.values() for stretch in stretches),
         written=tuple(files.written),
         has_listing=files.has_listing,
         has_all=files.has_all,
@@ -73,6 +76,19 @@ def known_of(question: Question) -> Known:
         has_tried_search=any(view.role(job) is KindRole.SEARCHES for job in (*jobs, *question.waiting)),
         has_found=any(job.state == "succeeded" and view.role(job) not in ON_FILES for job in jobs),
     )
+
+
+def unshown_of(question: Question) -> Mapping[int, int]:
+    """The jobs whose results no prompt has shown to their end, with the first line that none has shown."""
+    shown, first = set[int](), dict[int, int]()
+    for record in question.prompts():
+        shown.update(record.shown)
+        for left_out in record.left_out:
+            first[left_out.number] = max(first.get(left_out.number, 0), left_out.first)
+    unshown = {number: line for number, line in first.items() if number not in shown}
+    if not unshown:
+        return {}
+    return {job: unshown[number] for job, number in question.numbers().items() if number in unshown}
 
 
 @dataclass(frozen=True)
@@ -157,13 +173,23 @@ def is_binary(path: str) -> bool:
     return path.rsplit("/", 1)[-1].rpartition(".")[2].lower() in _BINARY and "." in path.rsplit("/", 1)[-1]
 
 
+@dataclass(frozen=True, order=True)
+class _Stretch:
+    """Lines of a file that a job read and prompts have shown, from `start` up to `stop`."""
+
+    start: int
+    stop: int
+    job: int
+
+
 @dataclass
 class _Files:
     """The files that jobs have shown so far."""
 
     view: View
+    unshown: Mapping[int, int]
     listed: dict[str, int] = field(default_factory=dict)
-    covered: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    covered: dict[str, list[_Stretch]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     written: dict[str, None] = field(default_factory=dict)
@@ -226,10 +252,13 @@ class _Files:
             return
         offset, content, total = job.params.get("offset"), self.view.found(job), result.get("total")
         start = offset if isinstance(offset, int) else 0
-        lines = line_count(content) if isinstance(content, str) else 0
-        self.covered.setdefault(path, []).append((start, start + lines))
+        end = start + (line_count(content) if isinstance(content, str) else 0)
+        stop = min(end, max(start, self.unshown.get(job.job_id, end)))
+        self.covered.setdefault(path, []).append(_Stretch(start, stop, job.job_id))
         if isinstance(total, int):
             self.totals[path] = total
+        elif stop < end:
+            self.totals[path] = end
         elif path not in self.totals or start == 0:
             self.totals[path] = 0
 
@@ -250,12 +279,12 @@ def _rename(known: dict[str, T], path: str, new: str) -> None:
         known.pop(new, None)
 
 
-def _first_gap(stretches: Sequence[tuple[int, int]]) -> int:
+def _first_gap(stretches: Sequence[_Stretch]) -> int:
     end = 0
-    for start, stop in sorted(stretches):
-        if start > end:
+    for stretch in sorted(stretches):
+        if stretch.start > end:
             return end
-        end = max(end, stop)
+        end = max(end, stretch.stop)
     return end
 
 

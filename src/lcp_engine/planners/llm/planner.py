@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import PlannerError, Question, Reply
+from lcp_engine.planners.base import PlannerError, PromptRecord, Question, Reply
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering
 from lcp_engine.planners.llm.deadline import Deadline
@@ -27,10 +27,11 @@ LISTING_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Wording:
-    """A question as a model gets it: messages, and the schema of the reply."""
+    """A question as a model gets it: messages, the schema of the reply, and what the messages leave out."""
 
     messages: Sequence[Message]
     schema: Mapping[str, JsonValue]
+    record: PromptRecord = field(default_factory=PromptRecord)
 
 
 Word: TypeAlias = Callable[[Question, int], Wording]
@@ -81,6 +82,7 @@ class ModelPlanner:
             prompt=shown(wording.messages),
             input_tokens=outcome.input_tokens,
             output_tokens=outcome.output_tokens,
+            record=wording.record,
         )
 
     def complete(
@@ -94,6 +96,7 @@ class ModelPlanner:
         shorter = 0
         while True:
             wording = self.word(question, budget)
+            wording = replace(wording, record=replace(wording.record, context_tokens=context))
             ask = Ask(wording.messages, wording.schema, probe, room, deadline)
             outcome = self.answering.complete(ask, context_tokens=context)
             if isinstance(outcome, Completion) or not outcome.is_about_context or shorter == SHORTER:

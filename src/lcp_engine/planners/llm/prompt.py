@@ -18,18 +18,20 @@ from pydantic import JsonValue
 from lcp_engine.core.kinds import WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
-from lcp_engine.planners.base import Question, Said, SeenJob, SeenMemory
+from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.job_text import (
     Body,
     Count,
     body,
+    byte_count,
     counted,
     cut,
     directory_lines,
     fenced,
     fold,
     headline,
+    left_out,
     listed_name,
     listed_paths,
     plain,
@@ -57,6 +59,7 @@ class Prompt:
     """The files that are not shown to their end, with the first line that is left out."""
     left_out: Mapping[int, int] = field(default_factory=dict)
     """The jobs, by number, whose results are not shown to their end, with the first line that is left out."""
+    record: PromptRecord = field(default_factory=PromptRecord)
 
     @property
     def text(self) -> str:
@@ -91,11 +94,12 @@ def write_prompt(
         # The whole may have more tokens than its parts, which were counted one by one.
         while taken + tokens > budget_tokens and turn.room > 0:
             room = max(0, turn.room - max(taken + tokens - budget_tokens, 8))
-            turn = replace(turn, room=room, cut={}, left_out={})
+            turn = replace(turn, room=room, cut={}, left_out={}, kept={})
             content = turn.write()
             tokens = count(content)
         messages = (Message("system", system), Message("user", content))
-        return Prompt(messages, taken + tokens, taken + tokens <= budget_tokens, turn.cut, turn.left_out)
+        fits, record = taken + tokens <= budget_tokens, turn.record(taken + tokens)
+        return Prompt(messages, taken + tokens, fits, turn.cut, turn.left_out, record)
 
     prompt = written(without_recall(whole))
     # A kind that recalls results takes room, too: it is offered only where it is of use.
@@ -220,6 +224,8 @@ class _Turn:
     """The files that a new list shows by name."""
     has_directories: bool = False
     """Whether a new list shows directories instead."""
+    kept: dict[int, str] = field(default_factory=dict)
+    """What is shown of the result of each job; nothing of those that are not in it."""
 
     @property
     def view(self) -> View:
@@ -235,12 +241,31 @@ class _Turn:
         sections["memory"] = self._memory(old, left // 5)
         sections["files"] = self._files(left // 5)
         left -= self.count(f"{sections['memory']}\n{sections['files']}")
-        sections["results"] = self._results(listings, left)
+        # What was found earlier is shown or said to be left out, however much is new.
+        needed = sum(self.count(told.text) + 2 * _FENCE for told in self._found(old))
+        sections["results"] = self._results(listings, left - min(needed, left // 8))
         left = self.room - self.count(_join(sections))
         sections["remembered"] = self._remembered(left // 3)
         left -= self.count(sections["remembered"])
         sections["earlier"] = self._earlier(old, left)
         return _join(sections)
+
+    def record(self, tokens: int) -> PromptRecord:
+        """What the message shows and leaves out of all that was found and is still true."""
+        view, shown, left = self.view, dict[int, None](), dict[int, LeftOut]()
+        new = {job.job_id for job in self.question.results}
+        old = [job for job in self.known.jobs if job.job_id not in new]
+        told_now = filter(None, (body(job, view) for job in self.question.results))
+        for told in (*told_now, *self._found(old)):
+            number = self._number(told.job)
+            if number is None:
+                continue
+            part = left_out(told, self.kept.get(told.job.job_id), number, view)
+            if part is None:
+                shown[number] = None
+            else:
+                left[number] = part
+        return PromptRecord(tuple(shown), tuple(left.values())[:_MOST_LEFT_OUT], tokens)
 
     def _fixed(self) -> dict[str, str]:
         """The sections that are never cut."""
@@ -275,9 +300,11 @@ class _Turn:
                 tokens -= needed
                 self.listed |= set(listed_paths(job, self.view))
                 shown[job.job_id] = show(told, needed, self.count).text
+                self.kept[job.job_id] = told.text
             else:
                 self.has_directories = True
                 shown[job.job_id] = self._directories(listed_paths(job, self.view), tokens)
+                self.kept[job.job_id] = _BY_DIRECTORY
                 tokens -= self.count(shown[job.job_id])
         return shown
 
@@ -313,11 +340,13 @@ class _Turn:
 
     def _show(self, told: Body, tokens: int) -> str:
         shown = show(told, tokens, self.count)
+        self.kept[told.job.job_id] = shown.kept
         if shown.goes_on is not None and told.path is not None:
             self.cut[told.path] = shown.goes_on
         elif shown.goes_on is not None and told.items == "lines":
             number = self._number(told.job)
             shown = show(replace(told, read_on=recall(self.view, number)), tokens, self.count)
+            self.kept[told.job.job_id] = shown.kept
             if number is not None and shown.goes_on is not None:
                 self.left_out[number] = shown.goes_on
         return shown.text
@@ -403,19 +432,21 @@ class _Turn:
         names = fenced("\n".join(lines)) if lines else ""
         rest = unread[len(lines) :]
         more = f"- and {len(rest):,} more" if rest else ""
-        if rest and not self.has_directories:
+        if len(rest) > self.most_files and not self.has_directories:
             more = f"{more}:\n{self._directories(rest, tokens - self.count(names))}"
+        elif rest and not self.has_directories:
+            more = f"{more}; list a part of the tree to see its files"
         return "\n".join(part for part in (names, more) if part)
 
     def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
         """What earlier turns found and is still true; without room for all, notes of the rest."""
         found = self._found(old)
-        kept, left_out = self._fit(found, tokens)
+        kept, dropped = self._fit(found, tokens)
         notes = ""
-        if left_out:
-            for_notes = tokens // 5
-            kept, left_out = self._fit(found, tokens - for_notes)
-            notes = self._notes([told.job for told in left_out], for_notes)
+        if dropped:
+            for_notes = max(tokens // 5, min(tokens, 5 * _FENCE))
+            kept, dropped = self._fit(found, tokens - for_notes)
+            notes = self._notes(dropped, for_notes)
         view = self.view
         kept.sort(key=lambda told: old.index(told.job))
         shown = [f"- {headline(told.job, view)}\n{self._show(told, 2**31)}" for told in kept]
@@ -439,10 +470,15 @@ class _Turn:
     def _current(self, old: Sequence[SeenJob]) -> Iterable[Body]:
         """What earlier turns found first-hand, and what was not found again or changed since."""
         view, newest = self.view, dict[str, Body]()
-        for told in filter(None, (body(job, view) for job in old if view.role(job) is not KindRole.RECALLS)):
-            if told.items != "files" and (not told.path or told.path in self.known.read):
-                newest[told.path or identity(told.job)] = told
-        return newest.values()
+        firsthand = (job for job in (*old, *self.question.results) if view.role(job) is not KindRole.RECALLS)
+        for told in filter(None, (body(job, view) for job in firsthand)):
+            if told.path is not None and told.job.job_id in self.known.current:
+                newest = {key: other for key, other in newest.items() if not _has_lines_of(told, other)}
+                newest[f"{told.path}\n{told.job.job_id}"] = told
+            elif told.path is None and told.items != "files":
+                newest[identity(told.job)] = told
+        new = {job.job_id for job in self.question.results}
+        return [told for told in newest.values() if told.job.job_id not in new]
 
     def _shown_by(self, job: SeenJob, old: Sequence[SeenJob], current: Mapping[int, Body]) -> Body | None:
         """What a job showed that is still true: its own result, or all of the one that it recalled."""
@@ -465,24 +501,46 @@ class _Turn:
             (kept if fits else left_out).append(told)
         return kept, left_out
 
-    def _notes(self, left_out: Sequence[SeenJob], tokens: int) -> str:
-        """A line for each result that is left out, as long as there is room, and how many there are beyond."""
+    def _notes(self, dropped: Sequence[Body], tokens: int) -> str:
+        """A line for each result that is left out, as long as there is room, and how much there is beyond."""
         lines = list[str]()
         tokens -= _FENCE
-        for job in left_out:
-            number = self._number(job)
-            named = "" if number is None else f"number {number}, "
-            line = f"- left out here: {named}{headline(job, self.view)}"
-            tokens -= self.count(line) + 1
-            if tokens < 0:
-                break
-            lines.append(line)
+        for told in dropped:
+            number = self._number(told.job)
+            if told.path is not None:
+                self.cut.setdefault(told.path, self.known.partly.get(told.path, told.first))
             if number is not None:
                 self.left_out[number] = 0
-        more = len(left_out) - len(lines)
-        if more and tokens > -_FENCE:
-            lines.append(f"- {more} {'more results are' if lines else 'results are'} left out here")
+            named = "" if number is None else f"number {number}, "
+            size = counted(byte_count(told.text), "bytes")
+            line = f"- left out here: {named}{headline(told.job, self.view)}, {size}{self._again(told)}"
+            tokens -= self.count(line) + 1
+            if tokens >= 0:
+                lines.append(line)
+        rest = dropped[len(lines) :]
+        if rest:
+            size = counted(sum(byte_count(told.text) for told in rest), "bytes")
+            more = f"{len(rest)} more results" if lines else counted(len(rest), "results")
+            lines.append(f"- {more}, {size}, left out here")
         return "\n".join(lines)
+
+    def _again(self, told: Body) -> str:
+        """How to read a file again that is left out."""
+        if told.path is None or told.read_on is None:
+            return ""
+        return f"; read it with {told.read_on}, offset {self.cut[told.path]}"
+
+
+_BY_DIRECTORY = "by directory"
+_MOST_LEFT_OUT = 200
+
+
+def _has_lines_of(new: Body, old: Body) -> bool:
+    """Whether a newer result shows all the lines of a file that an older one does."""
+    if new.path != old.path:
+        return False
+    stop = old.first + line_count(old.text)
+    return new.first <= old.first and stop <= new.first + line_count(new.text)
 
 
 _FENCE = 12

@@ -433,7 +433,10 @@ def _reads(
     can_list: bool,
     is_repeated: bool,
 ) -> Schema | None:
-    """Files to read from the start, and files to continue; any name only if nothing can be listed."""
+    """Files to read from the start, and files to continue; any name only if nothing can be listed.
+
+    After repetitions a file is continued only where the prompt cuts it.
+    """
     fresh = known.unread[: narrowing.most_files]
     rest = [path for path in {**known.partly, **cut} if path not in fresh][: narrowing.most_files]
     branches: list[Schema] = []
@@ -441,11 +444,22 @@ def _reads(
         branches.append(_read(params, one_of_texts(fresh)))
     if rest and not is_repeated:
         branches.append(_read(params, one_of_texts(rest), {"offset": at_least(0), "limit": at_least(1)}))
+    elif rest:
+        lines = {**known.partly, **cut}
+        branches += [_continued(params, path, lines[path]) for path in rest[:_MOST_CONTINUED]]
     if branches:
         return any_of(branches)
     if known.has_listing or can_list or is_repeated:
         return None
     return _read(params, _PATH)
+
+
+_MOST_CONTINUED = 5
+
+
+def _continued(params: Schema, path: str, line: int) -> Schema:
+    offset: Schema = {"type": "integer", "enum": [line]}
+    return _read(params, one_of_texts([path]), {"offset": offset, "limit": at_least(1)})
 
 
 def _recalls(params: Schema, left_out: Mapping[int, int]) -> Schema | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
-from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Param, Sql
@@ -143,7 +143,23 @@ def find_turns(tx: Tx, mission_id: int, *, job_id: int | None = None) -> list[Js
     where = [_of(mission_id)]
     if job_id is not None:
         where.append(equal("job_id", in_column(job_id)))
-    return _TURNS.read(tx, *where, order="number")
+    return with_records(tx, mission_id, _TURNS.read(tx, *where, order="number"))
+
+
+_REPLIED = Columns("event_history", ("job_id", "data"))
+_OF_PROMPT = ("context_tokens", "left_out")
+
+
+def with_records(tx: Tx, mission_id: int, turns: Sequence[JsonObject]) -> list[JsonObject]:
+    """Turns with the size of the model's context and what their prompts left out; None where that is not known."""
+    where = [_of(mission_id), equal("event", "replied")]
+    if len(turns) == 1:
+        where.append(equal("job_id", int_in(turns[0]["job_id"])))
+    noted = (object_in(row["data"]) for row in _REPLIED.read(tx, *where, order="seq")) if turns else ()
+    records = {data.get("question"): object_in(data.get("prompt")) for data in noted}
+    return [
+        {**turn, **{key: records.get(turn["number"], {}).get(key) for key in _OF_PROMPT}} for turn in turns
+    ]
 
 
 def find_warnings(tx: Tx, mission_id: int) -> list[JsonObject]:

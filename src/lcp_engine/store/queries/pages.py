@@ -13,7 +13,7 @@ from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import read_about
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
-from lcp_engine.store.queries.history import find_where, in_column
+from lcp_engine.store.queries.history import find_where, in_column, with_records
 from lcp_engine.store.queries.selection import Columns, Condition, equal, find
 
 LARGEST = 64 * 1024
@@ -242,7 +242,7 @@ def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
         raise LcpError(
             ErrorCode.NOT_FOUND, f"question {number} of mission {mission_id} is not in the database"
         )
-    return found[0]
+    return with_records(tx, in_column(mission_id), found)[0]
 
 
 def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
