@@ -31,7 +31,9 @@ GENERAL = """
 * cli/check:_text
 * cli/decide:_read
 * cli/replay:_text
+* core/decide:_correct
 * core/policy:_named
+* engine/failure:malformed_error
 * engine/outcome:failure_from_exception
 * planners/llm/planner:ModelPlanner._error
 * replay/reenact:_failure
@@ -164,7 +166,6 @@ INVALID_PARAMS workers/move_file:execute
 INVALID_PATTERN core/patterns:_check_size
 INVALID_PATTERN core/patterns:_invalid
 INVALID_PATTERN sandbox/list_tree:Effort.pieces
-INVALID_REPLY engine/failure:malformed_error
 LINK_REFUSED engine/link_decisions:refused
 NOT_ALLOWED replay/fork:_result
 NOT_A_FILE cli/init:_check_target

@@ -51,6 +51,7 @@ class ErrorCode(StrEnum):
     OUTPUT_NOT_FOUND = "OUTPUT_NOT_FOUND"
     INVALID_MISSION = "INVALID_MISSION"
     INVALID_REPLY = "INVALID_REPLY"
+    ECHO = "ECHO"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     SCRIPT_EXHAUSTED = "SCRIPT_EXHAUSTED"
     CLARIFICATION_EXHAUSTED = "CLARIFICATION_EXHAUSTED"
@@ -152,6 +153,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.INPUT,
         "The planner's reply is not one valid LCP action.",
         "Correct the reply as its errors say; a planner that repeats them needs other instructions or another model.",
+    ),
+    ErrorCode.ECHO: Meaning(
+        _T.INPUT,
+        "The words that a model ends with repeat its goal, its instructions or themselves.",
+        "Ask less at once, or another model; `lcp job J --prompt` shows what it was told. Then resume the mission.",
     ),
     ErrorCode.INVALID_ARGUMENT: Meaning(
         _T.INPUT,
@@ -391,6 +397,7 @@ class InvalidInput(LcpError):
             _C.INVALID_PATTERN,
             _C.OUTPUT_NOT_FOUND,
             _C.INVALID_REPLY,
+            _C.ECHO,
             _C.SCRIPT_EXHAUSTED,
             _C.CLARIFICATION_EXHAUSTED,
             _C.NOT_A_FILE,

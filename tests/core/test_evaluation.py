@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.evaluation.scores import Run, Score, Share, compare, is_echo, judge, summarize
+from lcp_engine.core.echo import Told
+from lcp_engine.core.evaluation.scores import Run, Score, Share, compare, judge, summarize
 from lcp_engine.core.evaluation.suite import Expectation, parse_suite
 from lcp_engine.errors import ErrorCode, LcpError
 
-PROMPT = """# Goal
+PROMPT = """# Now
 Say which version of the adder this is.
 ```
 # Adder, version 9.9 of the year
@@ -22,7 +23,7 @@ Turns left after this one: 1. One JSON object, nothing else.
 RUN = Run(
     case="a", planner="p", repetition=1, mission_id=1, status="completed", outcome="analysis_result",
     error_code=None, unfulfilled=False, answer="Version 1.3.0 of the adder.", summary="Version 1.3.0 of the adder.",
-    asked=PROMPT, read=frozenset({"README.md"}), turns=3, corrections=0,
+    told=Told("Say which version of the adder this is.", PROMPT), read=frozenset({"README.md"}), turns=3, corrections=0,
     input_tokens=100, output_tokens=10, seconds=2.0, cpu_seconds=1.0,
 )  # fmt: skip
 EXPECT = Expectation(facts=(r"1\.3\.0", "(?i)ADDER"), reads=("README.md",))
@@ -49,26 +50,6 @@ def test_a_run_is_right_if_it_completed_read_and_said_what_was_expected(
     score = judge(run, EXPECT)
     assert (score.cause, score.facts, score.files) == (cause, facts, files)
     assert score.is_right == (cause is None)
-
-
-@pytest.mark.parametrize(
-    ("summary", "echoes"),
-    [
-        ("Say which version of the ADDER this is!", True),
-        ("One JSON object, nothing else.", True),
-        ("Turns left", True),
-        ("Which version of the adder this is: one JSON object, nothing else", True),
-        ("Adder, version 9.9 of the year", False),
-        ("The adder this is a version of.", False),
-        ("The version of the adder is 1.3.0", False),
-        ("It adds.", False),
-        ("", False),
-    ],
-)
-def test_a_summary_of_words_of_the_prompt_is_an_echo_unless_they_are_fenced(
-    summary: str, echoes: bool
-) -> None:
-    assert is_echo(summary, PROMPT) == echoes
 
 
 @pytest.mark.parametrize(

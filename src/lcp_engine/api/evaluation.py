@@ -24,6 +24,7 @@ from lcp_engine.api.arguments import checked_spec
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.processor_time import ProcessorTime
 from lcp_engine.core.decide import Outcome
+from lcp_engine.core.echo import Told
 from lcp_engine.core.evaluation.scores import Run, Score, judge
 from lcp_engine.core.evaluation.suite import MOST_REPETITIONS, Case, Suite, parse_suite
 from lcp_engine.core.json_values import JsonObject
@@ -31,6 +32,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
+from lcp_engine.planners.llm.instructions import instructions_of
 from lcp_engine.store.queries.records import Mission
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -240,7 +242,7 @@ class Evaluation:
                 unfulfilled=bool(mission.unfulfilled),
                 answer=_answer(mission),
                 summary=mission.summary or "",
-                asked=str(turns[-1]["prompt"] or "") if turns else "",
+                told=Told(mission.goal, instructions_of(str(turns[-1]["prompt"] or "") if turns else "")),
                 read=frozenset(path for job in read if (path := subjects.path_of(job.json)) is not None),
                 turns=mission.turns,
                 corrections=sum(turn["corrects"] is not None for turn in turns),
@@ -256,7 +258,8 @@ class Evaluation:
 def _error_code(mission: Mission) -> str | None:
     """What failed, where the outcome says no more than that something did."""
     code = mission.error.get("error_code")
-    return str(code) if mission.outcome == Outcome.JOB_FAILED and code is not None else None
+    is_vague = mission.outcome in (Outcome.JOB_FAILED, Outcome.INVALID_REPLY)
+    return str(code) if is_vague and code not in (None, ErrorCode.INVALID_REPLY) else None
 
 
 def _answer(mission: Mission) -> str:

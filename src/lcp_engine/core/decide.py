@@ -252,7 +252,8 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
     if state.last_turn is not None:
         return _end_on_limit(state.last_turn, f"the reply of its last turn is not valid: {first}")
     if state.corrections >= state.limits.max_corrections:
-        return End(Outcome.INVALID_REPLY, succeeded=False, message=f"the last reply is not valid: {first}")
+        message = f"the last reply is not valid: {first}"
+        return End(Outcome.INVALID_REPLY, succeeded=False, message=message, code=malformed.code)
     return Correct(malformed)
 
 

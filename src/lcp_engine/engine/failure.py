@@ -90,9 +90,11 @@ def malformed_error(malformed: Malformed) -> Failed:
     """A reply that cannot be read, with every reason."""
     first = malformed.errors[0].message if malformed.errors else "it is not one LCP action"
     return Failed(
-        ErrorCode.INVALID_REPLY, f"the reply is not valid: {first}", {"errors": _problems(malformed)}
+        malformed.code or ErrorCode.INVALID_REPLY,
+        f"the reply is not valid: {first}",
+        {"errors": _problems(malformed)},
     )
 
 
 def _problems(malformed: Malformed) -> list[Json]:
-    return [{"path": error.path, "message": error.message} for error in malformed.errors]
+    return [error.record for error in malformed.errors]

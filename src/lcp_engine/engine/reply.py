@@ -98,12 +98,13 @@ def apply_reply(
     failed_checks: tuple[FailedCheck, ...] = (),
     previews: Sequence[Sight] = (),
     merges: bool = True,
+    echo: Problem | None = None,
 ) -> bool:
     """Decide on a reply and carry out the decision in this transaction (R18). False if the lease was lost.
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change: the
     state that an approval is compared with if nobody has viewed the job before. `merges`: equal jobs of the reply are
-    one (R11).
+    one (R11). `echo` says why a model's words are no answer.
     """
     mission = ledger.mission(lease.mission_id)
     if not ledger.is_leased(lease):
@@ -118,6 +119,8 @@ def apply_reply(
     spec, claim = spec_of(mission.spec), _claim_of(job)
     if claim is not None:
         reply = _as_verdict(reply, spec.planner.dialect)
+    if echo is not None:
+        reply = Malformed(errors=(echo,), recovered=reply.recovered, warnings=reply.warnings)
     requested: list[Requested] = []
     if isinstance(reply, CreateFollowupJobs | WriteFile):
         evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
@@ -143,7 +146,18 @@ def apply_reply(
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
     _DecidedTurn(
-        ledger, mission, plan, job, turn, reply, requested, failed_checks, decision, error, admission.workers
+        ledger,
+        mission,
+        plan,
+        job,
+        turn,
+        reply,
+        requested,
+        failed_checks,
+        decision,
+        error,
+        admission.workers,
+        echo,
     ).carry_out()
     return True
 
@@ -231,6 +245,7 @@ class _DecidedTurn:
     decision: Decision
     error: str | None
     workers: Workers
+    echo: Problem | None
 
     def carry_out(self) -> None:
         self._store_reading()
@@ -245,15 +260,13 @@ class _DecidedTurn:
     def _store_reading(self) -> None:
         malformed = _malformed(self.reply, self.decision)
         action = None if isinstance(self.reply, Malformed) else self.reply.action
-        errors = (
-            None if malformed is None else to_json([problem.model_dump() for problem in malformed.errors])
-        )
+        problems: list[JsonValue] = [] if malformed is None else [{**one.record} for one in malformed.errors]
         store_reading(
             self.ledger.tx,
             self.turn.mission_id,
             self.turn.number,
             action=action,
-            errors=errors,
+            errors=None if malformed is None else to_json(problems),
             warnings=to_json([*bounded(self._warnings())]) if self._warnings() else None,
         )
 
@@ -290,8 +303,10 @@ class _DecidedTurn:
         )
 
     def _note(self) -> dict[str, JsonValue] | None:
-        """What the turn's event adds: warnings, and the failed acceptance checks, which a replay cannot run again."""
+        """What the turn's event adds: warnings, and what a replay does not find out again: failed checks, an echo."""
         note: dict[str, JsonValue] = {}
+        if self.echo is not None:
+            note[ECHO] = {**self.echo.record}
         if self.failed_checks:
             note["failed_checks"] = [
                 {"check": failed.check, "fact": failed.fact} for failed in self.failed_checks
@@ -395,6 +410,8 @@ def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, n
     return None if failed is None else agent_error(failed, mission.uid, now)
 
 
+ECHO = "echo"
+"""The key of a turn's event with the reason why its words are no answer."""
 MOST_WORDS = 16_000
 """Characters of one text of a reply that the turn's result repeats."""
 

@@ -14,7 +14,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End, FailedCheck, Outcome
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
 from lcp_engine.core.mission.plan import terms_of
-from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import agent_error, paid_tokens
@@ -48,7 +48,8 @@ class FinishedTurn:
     """A leased turn and its planner's reply.
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change.
-    `merges`: equal jobs of the reply are one (R11), as they are except in older histories.
+    `merges`: equal jobs of the reply are one (R11), as they are except in older histories. `echo` says why a model's
+    words are no answer.
     """
 
     job: JobRow
@@ -57,6 +58,7 @@ class FinishedTurn:
     failed_checks: tuple[FailedCheck, ...] = ()
     previews: tuple[Sight, ...] = ()
     merges: bool = True
+    echo: Problem | None = None
 
 
 Finished: TypeAlias = FinishedJob | FinishedTurn
@@ -101,6 +103,7 @@ def settle_finished(ledger: Ledger, finished: Iterable[Finished], jitter: random
                     failed_checks=one.failed_checks,
                     previews=one.previews,
                     merges=one.merges,
+                    echo=one.echo,
                 )
             case _:
                 assert_never(one)

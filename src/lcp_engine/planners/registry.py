@@ -17,7 +17,13 @@ from lcp_engine.core.protocol.strict_json import shown
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
-from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, AsksEndpoint, Placeable, PlannerEnvironment
+from lcp_engine.planners.environment import (
+    EMPTY_ENVIRONMENT,
+    AsksEndpoint,
+    AsksModel,
+    Placeable,
+    PlannerEnvironment,
+)
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
@@ -84,6 +90,13 @@ def endpoint_limit(spec: PlannerSpec, planner_environment: PlannerEnvironment) -
         planner = make_planner(spec, planner_environment)
         return planner.endpoint_limit() if isinstance(planner, AsksEndpoint) else None
     return None
+
+
+def is_model(planner: Planner) -> bool:
+    """Whether a model writes the replies, now or when they were stored: their words are checked for echoes."""
+    from lcp_engine.planners.simple import ReplayPlanner  # slow to load
+
+    return isinstance(planner, AsksModel | ReplayPlanner)
 
 
 def _speaking(planner: Planner, spec: PlannerSpec) -> Planner:

@@ -33,6 +33,7 @@ from lcp_engine.core.job_states import (
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
 from lcp_engine.engine import approvals, missions
 from lcp_engine.engine.always import RULES_CHANGED, set_rules
@@ -50,6 +51,7 @@ from lcp_engine.engine.question import (
     new_question,
     open_question,
 )
+from lcp_engine.engine.reply import ECHO
 from lcp_engine.engine.settle import FinishedTurn, rescue
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
@@ -176,7 +178,8 @@ def _finish_turn(scratch: Scratch, event: PastEvent, past: PastJob, job: JobRow)
     finished = scratch.execute(past, job)
     if isinstance(finished, FinishedTurn):
         checks = _failed_checks(scratch, event, finished.failed_checks)
-        finished = replace(finished, failed_checks=checks, merges=not _has_equal_jobs(scratch.past, past))
+        merges = not _has_equal_jobs(scratch.past, past)
+        finished = replace(finished, failed_checks=checks, merges=merges, echo=_recorded_echo(event))
     if finished is not None:
         scratch.settle_finished(finished)
 
@@ -280,6 +283,12 @@ def _failed_checks(
         source = found if check.path in written else recorded_then
         failed += [one for one in source if one.check == index]
     return tuple(failed)
+
+
+def _recorded_echo(event: PastEvent) -> Problem | None:
+    """Why the words of a turn were no answer: they are not judged again, maybe by another rule."""
+    found = event.data.get(ECHO)
+    return None if found is None else Problem.model_validate(found)
 
 
 def _recorded_checks(event: PastEvent) -> list[FailedCheck]:

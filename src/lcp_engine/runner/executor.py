@@ -17,6 +17,7 @@ from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.core.decide import FailedCheck
+from lcp_engine.core.echo import Told
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.actions import (
@@ -25,6 +26,7 @@ from lcp_engine.core.protocol.actions import (
     CreateFollowupJobs,
     Malformed,
     MissionComplete,
+    Problem,
     WriteFile,
 )
 from lcp_engine.core.protocol.answered_plan import ExecutePlan
@@ -50,6 +52,7 @@ from lcp_engine.engine.question import (
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Correction, Question, Relayed, Reply
+from lcp_engine.planners.registry import is_model
 from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
@@ -329,6 +332,9 @@ class Turns:
             return None
         reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds, asked.expected)
         mission = self._missions.of(job.mission_id)
+        echo = _echo_of(reply, asked, turn, mission)
+        if echo is not None:
+            return FinishedTurn(job, reply, self._instance.admission, echo=echo)
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and _says_done(reply):
             setup = self._missions.setup(mission, mission.root.path)
@@ -462,6 +468,24 @@ class Turns:
         if most is None or asked.turn.last_turn is not None:
             return None
         return max(most - usage_of(asked.mission, self._database.now()).seconds, 0.01)
+
+
+def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission) -> Problem | None:
+    """Why the words of a model that end its plan are no answer; the verdict of a verifying turn needs none."""
+    if isinstance(reply, Malformed) or asked.verifies or turn.prompt is None:
+        return None
+    try:
+        if not is_model(mission.made_planner()):
+            return None
+    except LcpError:  # the reply was stored by an earlier attempt, and the planner is not needed any more
+        return None
+    refused = next((problem for problem in asked.problems if problem.code is ErrorCode.ECHO), None)
+    if refused is not None and asked.corrected is not None and asked.corrected.reply == turn.reply:
+        return refused  # the prompt that it repeats may have been the one before
+    from lcp_engine.planners.llm.instructions import instructions_of, refuse_echo  # only models need it
+
+    told = Told(asked.mission.goal, instructions_of(turn.prompt), is_done=asked.mission.changed_seq > 0)
+    return refuse_echo(reply, told, mission.spec.planner.dialect)
 
 
 def _says_done(reply: Action | Malformed) -> bool:

@@ -62,10 +62,14 @@ class OpenMission:
 
     def ask(self, question: Question) -> object:
         """The planner's answer, not validated: its code may be a plug-in's."""
+        return self.made_planner().answer(question)
+
+    def made_planner(self) -> Planner:
+        """The planner, made when it is first needed. Raises `LcpError`."""
         with self.lock:
             if self.planner is None:
                 self.planner = make_planner(self.spec.planner, self.planner_environment)
-        return self.planner.answer(question)
+            return self.planner
 
     @property
     def is_current(self) -> bool:

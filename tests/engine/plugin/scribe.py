@@ -60,6 +60,6 @@ class Scribe:
             "dialect": question.dialect,
             "correction": {
                 "reply": None if correction is None else correction.reply,
-                "errors": [] if correction is None else [p.model_dump() for p in correction.malformed.errors],
+                "errors": [] if correction is None else [p.record for p in correction.malformed.errors],
             },
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import cached_property
 from math import comb, sqrt
 from typing import TypeAlias
 
+from lcp_engine.core.echo import Told, is_echo
 from lcp_engine.core.evaluation.suite import Expectation
 from lcp_engine.core.json_values import JsonObject, JsonValue
 
@@ -35,8 +35,8 @@ class Run:
     """What it ended with: summary, issues, recommendations, result."""
     summary: str
     """The words of the planner in it."""
-    asked: str
-    """The prompt that led to it; empty if there was none."""
+    told: Told
+    """The goal, and what else the planner was told when it answered."""
     read: frozenset[str]
     """The files that it read, relative to its root."""
     turns: int
@@ -93,7 +93,7 @@ def judge(run: Run, expect: Expectation) -> Score:
     if cause is None and files < len(set(expect.reads)):
         cause = "unread"
     if cause is None and facts < len(expect.facts):
-        cause = "echo" if is_echo(run.summary, run.asked) else "wrong"
+        cause = "echo" if is_echo(run.summary, run.told) else "wrong"
     return Score(run, facts, len(expect.facts), files, len(set(expect.reads)), cause)
 
 
@@ -107,29 +107,6 @@ def _cause(run: Run) -> str | None:
             return "waits"
         case _:
             return run.error_code or run.outcome or run.status
-
-
-_FENCED = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*[ ]*$", re.MULTILINE | re.DOTALL)
-_WORD = re.compile(r"\w+")
-_RUN_OF_WORDS = 4
-
-
-def is_echo(summary: str, asked: str) -> bool:
-    """Whether a summary repeats the prompt: two thirds of its runs of four words are there, outside the fences."""
-    said, prompt = _words(summary), _words(_FENCED.sub(" ", asked))
-    length = min(_RUN_OF_WORDS, len(said))
-    if length == 0:
-        return False
-    runs = _runs(said, length)
-    return 3 * len(runs & _runs(prompt, length)) >= 2 * len(runs)
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
-
-
-def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
-    return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
 
 
 @dataclass(frozen=True)

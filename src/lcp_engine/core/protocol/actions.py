@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.errors import ErrorCode
 
 # The output of a JSON parser is JSON: validating a million values again would take seconds.
 _Json: TypeAlias = Annotated[JsonValue, SkipValidation]
@@ -151,12 +152,18 @@ Action: TypeAlias = CreateFollowupJobs | WriteFile | AnalysisResult | MissionCom
 
 
 class Problem(BaseModel):
-    """One error in a reply: its path, and a message for the planner."""
+    """One error in a reply: its path, a message for the planner, and a code if it is not `INVALID_REPLY`."""
 
     model_config = ConfigDict(frozen=True)
 
     path: str
     message: str
+    code: ErrorCode | None = None
+
+    @property
+    def record(self) -> dict[str, str]:
+        """The error as it is stored and printed."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 class Malformed(BaseModel):
@@ -167,6 +174,11 @@ class Malformed(BaseModel):
     errors: tuple[Problem, ...]
     recovered: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> ErrorCode | None:
+        """The code of its first error; None stands for `INVALID_REPLY`."""
+        return self.errors[0].code if self.errors else None
 
 
 RULE = "rule"
