@@ -9,7 +9,7 @@ from uuid import uuid4
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.protocol.actions import Action, ErrorAction, Malformed
-from lcp_engine.errors import AgentError, ErrorCode, Failed, Json
+from lcp_engine.errors import OF_DATABASE, AgentError, ErrorCode, Failed, Json
 from lcp_engine.store.db.json_text import to_json
 
 _CODES: Mapping[str, ErrorCode] = {
@@ -19,6 +19,12 @@ _CODES: Mapping[str, ErrorCode] = {
     Outcome.NO_PROGRESS: ErrorCode.NO_PROGRESS,
 }
 
+_MAY_BE_NAMED = frozenset(ErrorCode) - OF_DATABASE - {
+    ErrorCode.ECHO, ErrorCode.INVALID_REPLY, ErrorCode.LIMIT_REACHED, ErrorCode.NO_PLANNER, ErrorCode.NO_PROGRESS,
+    ErrorCode.NOT_ISOLATED, ErrorCode.PLANNER_FAILED, ErrorCode.PLANNER_REFUSED, ErrorCode.ROOT_CHANGED,
+    ErrorCode.RUNNER_DIED, ErrorCode.TIMEOUT, ErrorCode.WORKER_DIED, ErrorCode.WORKER_FAILED,
+}  # fmt: skip
+"""The codes that a planner which gives up may name; those of the engine itself would advise on what did not happen."""
 _ATTEMPTED = "attempted_action"
 """What a planner that gave up had tried, in its own words."""
 
@@ -52,7 +58,7 @@ def failure_of(end: End, mission_id: int, reply: Action | Malformed | None = Non
     if isinstance(reply, ErrorAction):
         said = reply.model_dump(exclude_none=True, exclude={"ok", "action", "error", "commentary"})
         details |= said
-        code = ErrorCode(reply.error_code) if reply.error_code in set(ErrorCode) else code
+        code = ErrorCode(reply.error_code) if reply.error_code in _MAY_BE_NAMED else code
         advice = _own_advice(reply, mission_id) or advice
     if isinstance(reply, Malformed):
         details["errors"] = _problems(reply)

@@ -161,3 +161,29 @@ def test_a_refused_echo_is_replayed_as_it_was_judged_then(
     mission = run(engine, faults, root)
     monkeypatch.setattr("lcp_engine.planners.llm.instructions.is_echo", lambda text, told: text == FOUND)
     assert engine.replay(mission.id).is_same
+
+
+OF_ENGINE = ["PLANNER_FAILED", "PLANNER_REFUSED", "TIMEOUT", "DATABASE_BUSY", "RUNNER_DIED"]
+
+
+@pytest.mark.parametrize("dialect", ["lcp", "universal"])
+@pytest.mark.parametrize("code", OF_ENGINE)
+def test_a_model_that_only_errs_ends_with_its_own_words(
+    dialect: str, code: str, engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    said = "you have exceeded the maximum limit to answer the question."
+    details = {"error_code": code, "error_type": "system_error"}
+    universal = {"response_type": "error", "status": "error", "message": said, "error_details": details}
+    faults.play(
+        faults.says(
+            {"lcp": lcp("error", error=said, error_code=code), "universal": json.dumps(universal)}[dialect]
+        )
+    )
+    mission = run(engine, faults, root, dialect=dialect)
+    assert (mission.status, mission.outcome, mission.summary) == ("failed", "error", said)
+    assert (mission.error["error_type"], mission.error["error_code"]) == (
+        "execution_error",
+        "PLANNER_GAVE_UP",
+    )
+    assert "reachable" not in str(mission.error)
+    assert len(faults.requests) == 1
