@@ -121,15 +121,7 @@ def apply_reply(
         reply = _as_verdict(reply, spec.planner.dialect)
     if echo is not None:
         reply = Malformed(errors=(echo,), recovered=reply.recovered, warnings=reply.warnings)
-    requested: list[Requested] = []
-    if isinstance(reply, CreateFollowupJobs | WriteFile):
-        evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
-        requested = evaluate(ledger, admission, mission, job.depth, reply.requested)
-        if any(one.repeats for one in requested):
-            unseen = unseen_jobs(ledger.tx, turn)
-            requested = [
-                one.anew() if one.repeats and max(one.repeats) in unseen else one for one in requested
-            ]
+    requested = _evaluated(ledger, admission, mission, job, turn, reply=reply)
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
     state = replace(_state(mission, plan, turn, requested), claim=claim, merges=merges)
@@ -160,6 +152,26 @@ def apply_reply(
         echo,
     ).carry_out()
     return True
+
+
+def _evaluated(
+    ledger: Ledger,
+    admission: Admission,
+    mission: MissionRow,
+    job: JobRow,
+    turn: TurnRow,
+    *,
+    reply: Action | Malformed,
+) -> list[Requested]:
+    """The requested jobs with their evaluations; one whose equal the planner has not seen yet is no repetition."""
+    if not isinstance(reply, CreateFollowupJobs | WriteFile):
+        return []
+    evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
+    requested = evaluate(ledger, admission, mission, job.depth, reply.requested)
+    if any(one.repeats for one in requested):
+        unseen = unseen_jobs(ledger.tx, turn)
+        return [one.anew() if one.repeats and max(one.repeats) in unseen else one for one in requested]
+    return requested
 
 
 def _with_checks(
