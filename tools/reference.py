@@ -177,7 +177,8 @@ def _type(stated: Mapping[str, JsonValue], models: Mapping[str, Mapping[str, Jso
     if stated.get("type") == "array":
         items = stated["items"]
         assert isinstance(items, dict)
-        return f"list of {_PLURALS[_type(items, models)]}"
+        one = _type(items, models)
+        return f"list of {_PLURALS.get(one, one)}"
     return {"object": "mapping", "string": "text"}.get(str(stated["type"]), str(stated["type"]))
 
 

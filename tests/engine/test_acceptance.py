@@ -165,3 +165,79 @@ def test_a_check_reads_no_secret_through_a_link(tmp_path: Path, check: JsonValue
     with Root(tmp_path) as root:
         fault = fault_of(AcceptCheck.model_validate(check), root, lambda path: path != ".env")
     assert "leads to '.env', which policy denies" in str(fault) or "symbolic link" in str(fault)
+
+
+READ_A: Object = {
+    "ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": "read_file", "params": {"rel_path": "a.py"}}],
+}  # fmt: skip
+
+
+def issues(*found: JsonValue) -> Object:
+    return {"ok": True, "action": "analysis_result", "summary": "one module", "issues": [*found]}
+
+
+def test_who_verifies_is_shown_the_claim_and_what_was_written(lab: Lab) -> None:
+    write: Object = {"ok": True, "action": "write_file", "rel_path": "b.md", "content": "# B\nAll of it.\n"}
+    claim: Object = {**DONE, "deliverables": ["b.md"]}
+    lab.run(write, claim, YES, accept=VERIFY, policy=[{"kinds": ["write_file"], "do": "auto"}])
+    shown = lab.questions[2].context
+    assert shown is not None
+    assert '"deliverables": ["b.md"]' in shown or '"deliverables":["b.md"]' in shown
+    assert "all done" in shown
+    assert 'It was written to "b.md":\n```\n# B\nAll of it.\n```' in shown
+
+
+def test_a_claim_that_is_long_is_shown_by_its_beginning(lab: Lab) -> None:
+    lab.run({**DONE, "summary": "word " * 4000}, YES, accept=VERIFY)
+    shown = lab.questions[1].context
+    assert shown is not None
+    assert len(shown) < 3200
+    assert "more characters]" in shown
+
+
+def test_issues_about_files_that_were_not_read_are_sent_back(lab: Lab) -> None:
+    (lab.root / "a.py").write_text("x = 1\n")
+    wrong, right = issues("17.1.1.1"), issues("a.py: x is not used")
+    mission = lab.run(READ_A, wrong, right, accept=[{"claims": "issues"}])
+    assert (mission.outcome, mission.issues) == ("analysis_result", ["a.py: x is not used"])
+    assert 'issues[0] names no file that was read: "17.1.1.1"' in lab.questions[2].notices[0]
+    assert lab.engine.replay(mission.id).is_same
+
+
+def test_deliverables_that_do_not_exist_are_sent_back(lab: Lab) -> None:
+    (lab.root / "a.md").write_text("a")
+    wrong: Object = {**DONE, "deliverables": ["a.md", "gone.md", "../out.md"]}
+    mission = lab.run(wrong, {**DONE, "deliverables": ["a.md"]}, accept=[{"claims": "deliverables"}])
+    assert mission.outcome == "mission_complete"
+    (notice,) = lab.questions[1].notices
+    assert "gone.md" in notice
+    assert "'../out.md' is no path beneath the root" in notice
+    assert "a.md'" not in notice.replace("'../out.md'", "").replace("gone.md'", "")
+
+
+@pytest.mark.parametrize(
+    ("reply", "dialect", "said"),
+    [
+        (DONE, "lcp", "this mission is completed by analysis_result; mission_complete does not complete it"),
+        (
+            {"ok": True, "action": "create_followup_jobs", "new_jobs": []},
+            "lcp",
+            "this mission is completed by analysis_result; create_followup_jobs does not complete it",
+        ),
+        (
+            {"response_type": "answer", "status": "success", "message": "all done"},
+            "universal",
+            "this mission is completed by research; answer does not complete it",
+        ),
+    ],
+)
+def test_a_mission_is_completed_by_its_endings_alone(
+    lab: Lab, reply: Object, dialect: str, said: str
+) -> None:
+    mission = lab.run(reply, reply, reply, endings=["analysis_result"], planner={"dialect": dialect})
+    assert (mission.status, mission.outcome) == ("failed", "invalid_reply")
+    assert lab.questions[1].correction.errors[0]["message"] == said
+
+
+def test_an_ending_that_is_allowed_completes_the_mission(lab: Lab) -> None:
+    assert lab.run(issues(), endings=["analysis_result"]).outcome == "analysis_result"

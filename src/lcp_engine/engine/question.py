@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
+from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, expected_result, spec_of
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
@@ -48,7 +50,7 @@ from lcp_engine.store.turns import (
     store_reply,
     waiting_jobs,
 )
-from lcp_engine.workers.base import EarlierJob
+from lcp_engine.workers.base import EarlierJob, Workers
 
 MAX_REPLY = 16 * 1024 * 1024
 """Characters of a reply that a person brings."""
@@ -240,6 +242,26 @@ def unseen_jobs(tx: Tx, turn: TurnRow) -> frozenset[int]:
 def numbers(tx: Tx, mission_id: int) -> dict[int, int]:
     """The number of each job of a mission, by its id."""
     return {job_id: number for number, job_id in enumerate(numbered_jobs(tx, mission_id), 1)}
+
+
+def readings(tx: Tx, mission_id: int, workers: Workers) -> dict[str, str]:
+    """The files that jobs of a mission have read, with what they have read of each."""
+    found: dict[str, str] = {}
+    for job in (
+        seen_job(row) for row in map(partial(shown_job, tx), numbered_jobs(tx, mission_id)) if row is not None
+    ):
+        worker, result = workers.get(job.kind), job.result
+        if (
+            worker is None
+            or worker.role is not KindRole.READS
+            or result is None
+            or job.state != State.SUCCEEDED
+        ):
+            continue
+        path, text = result.get("path"), result.get(worker.shows or "")
+        if isinstance(path, str) and isinstance(text, str):
+            found[path] = f"{found.get(path, '')}\n{text}"
+    return found
 
 
 def earlier_job(

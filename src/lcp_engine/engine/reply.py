@@ -27,7 +27,7 @@ from lcp_engine.core.decide import (
     Wait,
     decide,
 )
-from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Need, Role
+from lcp_engine.core.job_states import DELEGATE, FAIL, SUCCEED, Need, Role, State
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
@@ -43,7 +43,7 @@ from lcp_engine.core.protocol.actions import (
     bounded,
 )
 from lcp_engine.core.protocol.answered_plan import ExecutePlan
-from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import (
@@ -58,6 +58,7 @@ from lcp_engine.engine.admission import (
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.lessons import keep_reply
 from lcp_engine.engine.merges import CLAIMED_IN
+from lcp_engine.engine.messages import seen_job
 from lcp_engine.engine.plan_steps import begin_answered
 from lcp_engine.engine.progress import (
     after_holding,
@@ -82,7 +83,7 @@ from lcp_engine.store.edges import Edge, connect
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight, declined_effects, rejected_effects
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
-from lcp_engine.store.turns import question_of, store_reading
+from lcp_engine.store.turns import question_of, settled_jobs, store_reading
 from lcp_engine.workers.base import Workers
 
 MERGED = "merged"
@@ -117,10 +118,7 @@ def apply_reply(
     turn = question_of(ledger.tx, job.id)
     assert turn is not None
     spec, claim = spec_of(mission.spec), _claim_of(job)
-    if claim is not None:
-        reply = _as_verdict(reply, spec.planner.dialect)
-    if echo is not None:
-        reply = Malformed(errors=(echo,), recovered=reply.recovered, warnings=reply.warnings)
+    reply = _as_read(reply, spec, plan, claim, echo)
     requested = _evaluated(ledger, admission, mission, job, turn, reply=reply)
     if previews:
         requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
@@ -348,7 +346,8 @@ class _DecidedTurn:
                 queue_turn(ledger, plan, notices=notices)
             case Verify():
                 dialect = spec_of(self.mission.spec).planner.dialect
-                _queue_verification(ledger, plan, decision, dialect, claimed_in=self.turn.number)
+                shown = self._shown_claim()
+                _queue_verification(ledger, plan, decision, dialect, shown, claimed_in=self.turn.number)
             case AskPerson():
                 # Whatever the answer is, the counters of the planner start again.
                 plan.refused = plan.verifications = 0
@@ -362,6 +361,30 @@ class _DecidedTurn:
                 end_plan(ledger, plan, decision, self.error, self._ending(), claimed_in=claimed_in)
             case _:
                 assert_never(decision)
+
+    def _shown_claim(self) -> str:
+        """The claim, and what was written, for who verifies it: neither is among the results of jobs."""
+        from lcp_engine.planners.llm.job_text import fenced, quoted  # only verification needs it
+
+        assert not isinstance(self.reply, Malformed)
+        claim = to_json(_summarized(self.reply))
+        parts = [f"You claim this:\n{fenced(_beginning(claim, _MOST_CLAIM))}"]
+        written: dict[str, str] = {}
+        for row in settled_jobs(self.ledger.tx, self.plan.id, 0, self.turn.until_seq):
+            job = seen_job(row)
+            worker, path, content = (
+                self.workers.get(job.kind),
+                job.params.get("rel_path"),
+                job.params.get("content"),
+            )
+            is_written = (
+                worker is not None and worker.role is KindRole.WRITES and job.state == State.SUCCEEDED
+            )
+            if is_written and isinstance(path, str) and isinstance(content, str):
+                written[path] = content
+        for path, content in list(written.items())[-_MOST_WRITTEN:]:
+            parts.append(f"It was written to {quoted(path)}:\n{fenced(_beginning(content, _MOST_CONTENT))}")
+        return "\n".join(parts)
 
     def _manner(self) -> Manner:
         return Manner.PLAIN if isinstance(self.reply, Malformed) else self.reply.manner
@@ -422,6 +445,8 @@ def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, n
     return None if failed is None else agent_error(failed, mission.uid, now)
 
 
+_MOST_CLAIM, _MOST_WRITTEN, _MOST_CONTENT = 3000, 3, 1500
+"""Of a claim that is verified: characters, files that were written, and characters of each."""
 ECHO = "echo"
 """The key of a turn's event with the reason why its words are no answer."""
 MOST_WORDS = 16_000
@@ -454,17 +479,23 @@ def _summarized(reply: Action) -> dict[str, JsonValue]:
     return shown
 
 
+def _beginning(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n[cut: {len(text) - most:,} more characters]"
+
+
 def _queue_verification(
-    ledger: Ledger, plan: PlanRow, verify: Verify, dialect: Dialect, *, claimed_in: int
+    ledger: Ledger, plan: PlanRow, verify: Verify, dialect: Dialect, shown: str, *, claimed_in: int
 ) -> int:
     """Queue the turn in which the planner verifies its claim (R9); its params carry the claim. Returns the job id.
 
-    `claimed_in` is the question whose reply made the claim.
+    `claimed_in` is the question whose reply made the claim, `shown` what of it the planner is shown.
     """
     claim: dict[str, JsonValue] = {
         "outcome": verify.claim.outcome, "message": verify.claim.message, CLAIMED_IN: claimed_in,
     }  # fmt: skip
-    params: dict[str, JsonValue] = {"user_prompt": _verification_prompt(verify, dialect), VERIFIES: claim}
+    params: dict[str, JsonValue] = {
+        "user_prompt": _verification_prompt(verify, dialect), "context": shown, VERIFIES: claim,
+    }  # fmt: skip
     return queue_question(ledger, plan, params, depth=plan.depth)
 
 
@@ -477,6 +508,17 @@ def _claim_of(turn: JobRow) -> Claim | None:
     return Claim(Outcome(str(claim["outcome"])), message if isinstance(message, str) else None)
 
 
+def _as_read(
+    reply: Action | Malformed, spec: MissionSpec, plan: PlanRow, claim: Claim | None, echo: Problem | None
+) -> Action | Malformed:
+    """The reply as it counts in its turn."""
+    if echo is not None:
+        return Malformed(errors=(echo,), recovered=reply.recovered, warnings=reply.warnings)
+    if claim is not None:
+        return _as_verdict(reply, spec.planner.dialect)
+    return _as_allowed(reply, spec) if plan.job_id is None else reply
+
+
 def _as_verdict(reply: Action | Malformed, dialect: Dialect) -> Action | Malformed:
     """The reply of a verifying turn; in a dialect with a response type for verdicts, other types are malformed."""
     if dialect == "lcp" or not isinstance(reply, AnalysisResult | MissionComplete):
@@ -487,10 +529,27 @@ def _as_verdict(reply: Action | Malformed, dialect: Dialect) -> Action | Malform
     return Malformed(errors=(Problem(path="response_type", message=message),), recovered=reply.recovered)
 
 
+def _as_allowed(reply: Action | Malformed, spec: MissionSpec) -> Action | Malformed:
+    """The reply, unless it completes the mission by an action that is not among its `endings`."""
+    claims = isinstance(reply, AnalysisResult | MissionComplete)
+    claims = claims or (isinstance(reply, CreateFollowupJobs) and not reply.requested)
+    if isinstance(reply, Malformed) or not claims or reply.action in (spec.endings or (reply.action,)):
+        return reply
+    is_lcp = spec.planner.dialect == "lcp"
+    allowed = " or ".join(name if is_lcp else ENDS[name] for name in spec.endings)
+    problem = Problem(
+        path="action" if is_lcp else "response_type",
+        message=f"this mission is completed by {allowed}; "
+        f"{reply.action if is_lcp else ENDS.get(reply.action, reply.action)} does not complete it",
+    )
+    return Malformed(errors=(problem,), recovered=reply.recovered, warnings=reply.warnings)
+
+
 def _verification_prompt(verify: Verify, dialect: Dialect) -> str:
     asked = "\n".join(f"- {question}" for question in verify.questions)
     intro = (
-        f"You say that the goal is reached. Verify it, question by question, and request no jobs:\n{asked}\n"
+        "You say that the goal is reached. Verify your claim, question by question, by what was read and written, and "
+        f"request no jobs:\n{asked}\n"
     )
     match dialect:
         case "lcp":

@@ -96,6 +96,8 @@ class Question:
     """Whether the question is if the goal has been reached (R9)."""
     result: Mapping[str, JsonValue] | None = field(default=None, hash=False)
     """The JSON Schema of the `result` that a reply which completes the mission has to carry; None if there is none."""
+    endings: Sequence[str] = ()
+    """The actions that may complete the mission; any if there are none."""
     of_step: bool = False
     """Whether the question is about one step of a plan: what ends it is the step's result, and the mission goes on."""
     resumed: bool = False

@@ -193,7 +193,7 @@ def _reasons(events: Sequence[PastEvent]) -> dict[int | None, Reason | None]:
     return {event.job_id: recorded(event.data) for event in events if event.event in _STATE_CHANGES}
 
 
-_ENGINE_TEXTS = ("notices", "user_prompt", "question", "options")
+_ENGINE_TEXTS = ("notices", "user_prompt", "context", "question", "options")
 """Params that hold sentences of the engine, in jobs that it asks in its own name."""
 
 

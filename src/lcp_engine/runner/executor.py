@@ -16,6 +16,7 @@ from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
+from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
 from lcp_engine.core.mission.plan import terms_of
@@ -47,6 +48,7 @@ from lcp_engine.engine.question import (
     numbers,
     open_question,
     prompts,
+    readings,
     record_json,
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
@@ -336,12 +338,31 @@ class Turns:
         if echo is not None:
             return FinishedTurn(job, reply, self._instance.admission, echo=echo)
         failed: tuple[FailedCheck, ...] = ()
-        if spec.accept and mission.root and _says_done(reply):
+        if spec.accept and mission.root and not isinstance(reply, Malformed) and _says_done(reply):
             setup = self._missions.setup(mission, mission.root.path)
             run = partial(self._fault_of_command, job, mission, spec)
             with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
-                failed = checks.failed(spec.accept)
+                failed = (*checks.failed(spec.accept), *self._failed_claims(reply, asked, spec, checks))
         return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
+
+    def _failed_claims(
+        self, reply: Action, asked: Asked, spec: MissionSpec, checks: Checks
+    ) -> Iterator[FailedCheck]:
+        """The checks that the reply itself does not pass; a verifying turn has passed them before."""
+        stated = (
+            [] if asked.verifies else [one for one in enumerate(spec.accept) if one[1].claims is not None]
+        )
+        for index, check in stated:
+            if check.claims == "issues":
+                fault = faults_of_issues(reply, self._readings(asked.mission.id))
+            else:
+                fault = checks.missing(deliverables_of(reply))
+            if fault is not None:
+                yield FailedCheck(index, f"{check.description}: {fault}")
+
+    def _readings(self, mission_id: int) -> Mapping[str, str]:
+        workers = self._instance.admission.workers
+        return self._database.read(lambda tx: readings(tx, mission_id, workers))
 
     def _fault_of_command(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
@@ -451,6 +472,7 @@ class Turns:
             writable=writable(admission, spec, asked.mission.root),
             dialect=spec.planner.dialect,
             verifies=asked.verifies,
+            endings=() if asked.verifies or asked.of_step else spec.endings,
             of_step=asked.of_step,
             resumed=asked.resumed,
             result=None if asked.expected is None else asked.expected.schema,
@@ -488,7 +510,7 @@ def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: Op
     return refuse_echo(reply, told, mission.spec.planner.dialect)
 
 
-def _says_done(reply: Action | Malformed) -> bool:
+def _says_done(reply: Action) -> bool:
     if isinstance(reply, CreateFollowupJobs):
         return not reply.new_jobs
     return isinstance(reply, MissionComplete | AnalysisResult)

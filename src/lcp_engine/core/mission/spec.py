@@ -246,6 +246,11 @@ class AcceptCheck(_Frozen):
         default=None,
         description="This program, with its arguments, ends with exit code 0 on a copy of the root (commands.md).",
     )
+    claims: Literal["issues", "deliverables"] | None = Field(
+        default=None,
+        description="What the reply claims is so: each of its `issues` names a file that was read, or each of its "
+        "`deliverables` is a file (missions.md).",
+    )
     verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = Field(
         default=None, description="A question that the planner answers with yes, in a turn of its own."
     )
@@ -258,16 +263,17 @@ class AcceptCheck(_Frozen):
             self.file_parses,
             self.file_quotes,
             self.command,
+            self.claims,
             self.verify,
         )
         if stated.count(None) != len(stated) - 1:
-            names = "file_exists, file_matches, file_parses, file_quotes, command, verify"
+            names = "file_exists, file_matches, file_parses, file_quotes, command, claims, verify"
             raise ValueError(f"should state exactly one of {names}")
         return self
 
     @property
     def path(self) -> str | None:
-        """The file that is checked; None if a command is run, or the planner verifies."""
+        """The file that is checked; None if a command is run, the reply itself is checked, or the planner verifies."""
         within = self.file_matches or self.file_quotes
         return within.path if within else self.file_exists or self.file_parses
 
@@ -276,6 +282,8 @@ class AcceptCheck(_Frozen):
         """The condition as a sentence."""
         if self.verify:
             return f"the planner verifies: {self.verify}"
+        if self.claims:
+            return f"the {self.claims} of the reply are right"
         if self.command:
             return f"{shlex.join(self.command)} ends with exit code 0"
         if self.file_quotes:
@@ -323,6 +331,8 @@ class MemoryUse(_Frozen):
         description="Entries with one of these tags are shown first; entries of the mission get them.",
     )
 
+
+Ending = Literal["analysis_result", "mission_complete"]
 
 NO_PLANNER = "none"
 """The planner of a mission that asks none."""
@@ -384,6 +394,12 @@ class MissionSpec(_Frozen):
         default=(),
         description="Checks that have to pass before the mission can be completed; each states one.",
     )
+    endings: tuple[Ending, ...] = Field(
+        default=(),
+        max_length=2,
+        description="The actions that may complete the mission, such as `analysis_result` to find issues; any by "
+        "default.",
+    )
     result: ResultSpec | None = Field(
         default=None,
         description="What the reply that completes the mission has to carry as its `result` (missions.md).",
@@ -420,8 +436,8 @@ class MissionSpec(_Frozen):
     @model_validator(mode="after")
     def _falls_back_to_its_plans(self) -> MissionSpec:
         fault = check_fallbacks(self.plan, self.fallback_plans)
-        if self.plan is not None and (self.accept or self.result is not None):
-            name = "accept" if self.accept else "result"
+        if self.plan is not None and (self.accept or self.result is not None or self.endings):
+            name = "accept" if self.accept else "result" if self.result is not None else "endings"
             fault = (
                 f"{name}: is about a planner's last reply, and a plan ends without one; state a step instead"
             )

@@ -38,6 +38,9 @@ Dialect: TypeAlias = Literal["lcp", "universal"]
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
+ENDS: Mapping[str, str] = {"mission_complete": "answer", "analysis_result": "research"}
+"""The response of the dialect universal for each action that completes a mission."""
+
 NO_REASON = "the planner gave no reason"
 # Not a limit of missions (R6): it bounds the time that one text can take.
 MAX_ENTRIES = 10_000

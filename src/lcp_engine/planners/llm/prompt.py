@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.kinds import WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
-from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.job_text import (
@@ -145,11 +145,14 @@ def system_message(
     kinds = {kind.name for kind in question.kinds}
     lists = not kinds or any(kind.role is KindRole.LISTS for kind in question.kinds)
     blocks = _template("actions").strip().split("\n\n")
-    usable = {GOES_ON: bool(kinds), WRITE: WRITE in kinds}
+    usable = {GOES_ON: bool(kinds), WRITE: WRITE in kinds, **{end: end in _ends(question) for end in ENDS}}
     actions = "\n\n".join(block for block in blocks if usable.get(block.partition(":")[0], True))
     if dialect == "universal":
-        inner = "\n\n".join(block for block in actions.split("\n\n") if block.partition(":")[0] in usable)
-        actions = Template(_template("universal").strip()).substitute(actions=inner)
+        going_on = (block for block in actions.split("\n\n") if block.partition(":")[0] in (GOES_ON, WRITE))
+        responses = Template(_template("universal").strip()).substitute(actions="\n\n".join(going_on))
+        refused = {ENDS[end] for end in ENDS if end not in _ends(question)}
+        kept = [block for block in responses.split("\n\n") if block.partition(":")[0] not in refused]
+        actions = "\n\n".join(kept)
     if question.result is not None:
         actions = f"{_carrying(actions)}\n\n{_about_result(question.result, room, count)}"
     return Template(_template("system")).substitute(
@@ -606,10 +609,15 @@ def _ignored(warnings: Sequence[str]) -> str:
     return "\n".join([*lines, *([f"- and {left_out} more"] if left_out else [])])
 
 
-_ENDS: Mapping[Dialect, str] = {
-    "lcp": "mission_complete, analysis_result or error",
-    "universal": "a response of the type answer, research or error",
-}
+def _ends(question: Question) -> Sequence[str]:
+    """The actions that may complete the mission."""
+    return [end for end in ENDS if end in (question.endings or ENDS)]
+
+
+def _listed_ends(question: Question, dialect: Dialect) -> str:
+    if dialect == "lcp":
+        return f"{', '.join(_ends(question))} or error"
+    return f"a response of the type {', '.join(ENDS[end] for end in _ends(question))} or error"
 
 
 _OF_STEP = (
@@ -619,7 +627,7 @@ _OF_STEP = (
 
 def _now(question: Question, dialect: Dialect) -> str:
     if question.last_turn is not None:
-        ends = _ENDS[dialect]
+        ends = _listed_ends(question, dialect)
         carried = "" if question.result is None else " Carry the result, as far as you know it."
         limit = question.last_turn
         return (

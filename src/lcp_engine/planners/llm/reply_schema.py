@@ -32,7 +32,7 @@ from lcp_engine.core.protocol.json_schema import (
     with_ends,
 )
 from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
-from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.protocol.universal import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.known_files import Known, known_of
@@ -203,7 +203,10 @@ def _narrowed(
             files = _files(question, WRITE)
             write = {"root": constant(ROOT), "rel_path": files, "content": _TEXT, "mode": _MODE}
             actions |= _action(WRITE, write)
-    return actions | ({} if needs_reading else _ends(known, narrowing, _carried(question))) | _error()
+    ends = {} if needs_reading else _ends(known, narrowing, _carried(question))
+    return (
+        actions | {name: end for name, end in ends.items() if name in (question.endings or ends)} | _error()
+    )
 
 
 def _universal(
@@ -245,8 +248,9 @@ def _responses(question: Question, actions: Mapping[str, Schema], *, narrow: boo
     goes_on = any(name in _GOING_ON for name in actions)
     if goes_on:
         responses.append("custom")
-    if "mission_complete" in actions and "verification" not in responses:
-        responses += ["answer", "research"]
+    ends = [response for action, response in ENDS.items() if action in actions]
+    if ends and "verification" not in responses:
+        responses += ends
         # The others lead to jobs of certain kinds, and the last turn takes none.
         kinds = {kind.name for kind in question.kinds}
         more = [name for name, kind in _LEADS_TO.items() if goes_on and (kind in kinds or not narrow)]

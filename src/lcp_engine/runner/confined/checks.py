@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.mission.spec import AcceptCheck
@@ -36,6 +36,8 @@ class CheckLimits:
 
 
 LIMITS = CheckLimits()
+_MOST_FILES = 100
+"""Deliverables of one reply that are looked for."""
 
 
 class Checks:
@@ -91,6 +93,18 @@ class Checks:
             for index, check, fault in found
             if fault is not None
         )
+
+    def missing(self, paths: Sequence[str]) -> str | None:
+        """Which of some files do not exist; None if all do."""
+        until = time.monotonic() + self._limits.seconds_together
+        faults = list[str]()
+        for path in paths[:_MOST_FILES]:
+            try:
+                fault = self._fault(AcceptCheck(file_exists=path), until)
+            except ValidationError:
+                fault = f"{path!r} is no path beneath the root"
+            faults += [] if fault is None else [fault]
+        return "; ".join(faults) or None
 
     def _fault(self, check: AcceptCheck, until: float) -> str | None:
         if time.monotonic() >= until:
