@@ -187,3 +187,107 @@ def test_a_model_that_only_errs_ends_with_its_own_words(
     )
     assert "reachable" not in str(mission.error)
     assert len(faults.requests) == 1
+
+
+def universal(response_type: str, **more: JsonValue) -> str:
+    return json.dumps({"response_type": response_type, "status": "success", "message": "A plan.", **more})
+
+
+PLAN = universal(
+    "planning",
+    planning_data={
+        "summary": "p",
+        "steps": [{"step_number": 1, "action": "Read notes.md", "details": "all"}],
+    },
+)
+
+
+def test_a_model_that_only_plans_ends_within_its_limits(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(PLAN))
+    mission = run(engine, faults, root, dialect="universal")
+    assert mission.status == "failed"
+    assert mission.turns <= 6
+    assert mission.summary
+
+
+@pytest.mark.parametrize("text", ["the " * 3000, '{"action": "' + "a" * 3000, "no " * 20 + "}", "\\" * 2000])
+def test_a_model_that_repeats_one_token_is_no_action(
+    text: str, engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(text))
+    mission = run(engine, faults, root)
+    assert (mission.status, mission.outcome, mission.error["error_code"]) == (
+        "failed",
+        "invalid_reply",
+        "INVALID_REPLY",
+    )
+    assert mission.summary
+
+
+def test_a_model_that_answers_in_another_language_is_read_like_any_other(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    answer = "庭は火曜日に掘られました。"
+    faults.play(
+        faults.says("Ich kann das nicht als JSON sagen."),
+        faults.says(reads("notes.md")),
+        faults.says(ends(answer)),
+    )
+    mission = run(engine, faults, root)
+    assert (mission.status, mission.summary) == ("completed", answer)
+
+
+def test_an_echo_in_another_script_is_an_echo(engine: Engine, faults: FaultServer, root: Path) -> None:
+    goal = "Прочитай notes.md и скажи, в какой день был вскопан сад."
+    faults.play(faults.says(ends(f"The goal is still: {goal}")))
+    mission = run(engine, faults, root, goal=goal)
+    assert mission.error["error_code"] == "ECHO"
+
+
+def test_a_model_that_invents_files_ends_without_progress(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(reads("invented.md")))
+    mission = run(engine, faults, root, limits={"max_turns": 9})
+    assert (mission.status, mission.outcome) == ("failed", "no_progress")
+    failed = engine.jobs(mission_id=mission.id, states=["failed"])
+    assert {object_in(job.json["error"])["error_code"] for job in failed} == {"PATH_NOT_FOUND"}
+
+
+def test_a_model_that_quotes_lines_that_are_not_there_is_not_believed(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    wrong = lcp(
+        "analysis_result", summary="One issue.", issues=["notes.md: `import os, sys, re` is not used"]
+    )
+    faults.play(faults.says(reads("notes.md")), faults.says(wrong))
+    mission = run(engine, faults, root, accept=[{"claims": "issues"}], limits={"max_turns": 4})
+    assert (mission.status, mission.outcome) == ("failed", "limit:max_turns")
+    assert "quotes what is not in notes.md" in (mission.summary or "")
+
+
+def test_a_model_that_returns_63_megabytes_is_refused_and_ends_in_words(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(ends("a long story " * 5_000_000)))
+    mission = run(engine, faults, root, kinds={"agent_plan": {"retry": {"max_attempts": 1}}})
+    assert (mission.status, mission.error["error_code"]) == ("failed", "PLANNER_FAILED")
+    assert "bytes" in str(mission.error["user_message"])
+    assert len(faults.requests) == 1
+
+
+def test_a_model_that_is_swapped_in_the_middle_changes_nothing_that_was_done(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(reads("notes.md")), faults.refuses(404, "the model 'tiny' does not exist"))
+    faults.models = ("other",)
+    mission = run(engine, faults, root)
+    assert (mission.status, mission.error["error_code"]) == ("failed", "PLANNER_REFUSED")
+    faults.play(*[faults.says(ends(FOUND))] * 9)
+    engine.resume(mission.id)
+    engine.work(until_idle=True)
+    ended = engine.mission(mission.id)
+    assert (ended.status, ended.summary) == ("completed", FOUND)
+    assert [job.state for job in engine.jobs(mission_id=mission.id, kinds=["read_file"])] == ["succeeded"]
