@@ -160,7 +160,7 @@ def is_repetitive(text: str) -> bool:
 
 
 _FRAME = 8
-_KEYWORDS = frozenset({"minItems", "maxItems"})
+_KEYWORDS = frozenset({"minItems", "maxItems", "maxLength"})
 
 
 def _without(schema: Mapping[str, JsonValue], keywords: frozenset[str]) -> dict[str, JsonValue]:

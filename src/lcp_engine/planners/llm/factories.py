@@ -28,6 +28,7 @@ from lcp_engine.planners.llm.options import (
     ANTHROPIC,
     OPENAI,
     STRICT,
+    Guidance,
     OpenAIOptions,
     RemoteOptions,
     read_remote,
@@ -121,7 +122,10 @@ def openai_planner(
     stated = read_remote(OPENAI, options, environment, user)
     settings = remote_settings(OPENAI, stated, environment)
     require_key(OPENAI, settings)
-    return over_openai_chat(settings, narrow=stated.is_narrow, probes=probes)
+    # A context that is assumed, not stated or reported, says nothing of the model's size.
+    is_assumed = settings.context_tokens is not None and "context_tokens" not in stated.values()
+    guidance = Guidance.OFF if is_assumed and stated.guidance is Guidance.AUTO else stated.guidance
+    return over_openai_chat(settings, narrow=stated.is_narrow, guidance=guidance, probes=probes)
 
 
 def anthropic_planner(
@@ -136,15 +140,16 @@ def anthropic_planner(
     require_key(ANTHROPIC, settings)
     exchange = Exchange(settings, anthropic_messages.headers(settings))
     chat = anthropic_messages.AnthropicMessages(exchange, settings)
-    return _planner_of(chat, settings, narrow=stated.is_narrow, probes=probes)
+    return _planner_of(chat, settings, narrow=stated.is_narrow, guidance=stated.guidance, probes=probes)
 
 
 def over_openai_chat(
-    settings: ModelSettings, *, narrow: bool, probes: ProbeCache | None = None
+    settings: ModelSettings, *, narrow: bool, guidance: Guidance, probes: ProbeCache | None = None
 ) -> ModelPlanner:
     """The planner that asks for chat completions."""
     exchange = Exchange(settings, openai_chat.headers(settings))
-    return _planner_of(openai_chat.OpenAIChat(exchange, settings), settings, narrow=narrow, probes=probes)
+    chat = openai_chat.OpenAIChat(exchange, settings)
+    return _planner_of(chat, settings, narrow=narrow, guidance=guidance, probes=probes)
 
 
 def require(planner: str, modules: Mapping[str, str]) -> None:
@@ -160,15 +165,22 @@ INSTALL_LLM = install("llm")
 
 
 def _planner_of(
-    chat: Chat, settings: ModelSettings, *, narrow: bool, probes: ProbeCache | None
+    chat: Chat, settings: ModelSettings, *, narrow: bool, guidance: Guidance, probes: ProbeCache | None
 ) -> ModelPlanner:
+    from lcp_engine.planners.llm.guidance import OPEN, guide_of
+    from lcp_engine.planners.llm.guided_prompt import write_guided
     from lcp_engine.planners.llm.prompt import for_context, write_prompt
     from lcp_engine.planners.llm.reply_schema import reply_schema
 
-    def word(question: Question, budget: int) -> Wording:
-        prompt = write_prompt(question, budget_tokens=budget, dialect=question.dialect)
-        offered, cut, left_out = for_context(question, budget), prompt.cut, prompt.left_out
-        schema = reply_schema(offered, question.dialect, narrow=narrow, cut=cut, left_out=left_out)
+    def word(question: Question, budget: int, context: int) -> Wording:
+        offered, dialect = for_context(question, budget), question.dialect
+        guide = guide_of(offered) if narrow and guidance.guides(context) else None
+        if guide is None or guide == OPEN:
+            prompt = write_prompt(question, budget_tokens=budget, dialect=dialect)
+        else:
+            prompt = write_guided(offered, guide, budget_tokens=budget, dialect=dialect)
+        cut, left_out = prompt.cut, prompt.left_out
+        schema = reply_schema(offered, dialect, narrow=narrow, cut=cut, left_out=left_out, guide=guide)
         return Wording(prompt.messages, schema, prompt.record)
 
     return ModelPlanner(

@@ -84,7 +84,7 @@ def local_planner(
         # Only this machine's own speed decides how long it is silent.
         first_byte_seconds=values.get("total_seconds", ModelSettings.total_seconds),
     )
-    return over_openai_chat(settings, narrow=stated.is_narrow)
+    return over_openai_chat(settings, narrow=stated.is_narrow, guidance=stated.guidance)
 
 
 def shipped_weights() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields, replace
+from enum import StrEnum
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,6 +19,21 @@ from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.keys import KeyOwner, NoKey, read_variables, variable_for, why
 
 STRICT = ConfigDict(extra="forbid")
+SMALL_CONTEXT = 4096
+"""A model with so few tokens of context is guided, unless its options say otherwise."""
+
+
+class Guidance(StrEnum):
+    """Whether each turn of a model is narrowed to what is to be done next."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+    def guides(self, context_tokens: int) -> bool:
+        return self is Guidance.ON or (self is Guidance.AUTO and context_tokens <= SMALL_CONTEXT)
+
+
 Server: TypeAlias = Literal["lmstudio", "ollama", "llamacpp", "vllm", "openai"]
 SERVERS: Mapping[str, str] = {
     "lmstudio": "http://127.0.0.1:1234/v1",
@@ -63,6 +79,7 @@ class ModelOptions:
     first_byte_seconds: Seconds | None = None
     total_seconds: Seconds | None = None
     narrow: bool | None = None
+    guidance: Guidance | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -125,6 +142,10 @@ class Stated(Generic[Options]):
     def is_narrow(self) -> bool:
         """Whether the schema of a turn is narrowed to what the rules would accept."""
         return self.values().get("narrow") is not False
+
+    @property
+    def guidance(self) -> Guidance:
+        return Guidance(str(self.values().get("guidance", Guidance.AUTO)))
 
 
 def read_stated(

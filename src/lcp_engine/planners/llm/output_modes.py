@@ -92,7 +92,9 @@ class _Stored(BaseModel):
     doubts: int = 0
 
 
-OPTIONAL = ("stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems")
+OPTIONAL = (
+    "stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems", "maxLength",
+)  # fmt: skip
 _REFUSALS = frozenset({400, 415, 422, 500, 501})
 
 

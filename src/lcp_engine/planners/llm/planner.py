@@ -34,7 +34,8 @@ class Wording:
     record: PromptRecord = field(default_factory=PromptRecord)
 
 
-Word: TypeAlias = Callable[[Question, int], Wording]
+Word: TypeAlias = Callable[[Question, int, int], Wording]
+"""Words a question in at most so many tokens, for a model with so many tokens of context."""
 
 
 class RequestSlots:
@@ -95,7 +96,7 @@ class ModelPlanner:
         probe = self.answering.probe(self.settings.endpoint, facts.name)
         shorter = 0
         while True:
-            wording = self.word(question, budget)
+            wording = self.word(question, budget, context)
             wording = replace(wording, record=replace(wording.record, context_tokens=context))
             ask = Ask(wording.messages, wording.schema, probe, room, deadline)
             outcome = self.answering.complete(ask, context_tokens=context)

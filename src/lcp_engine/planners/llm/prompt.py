@@ -88,7 +88,7 @@ def write_prompt(
     def written(offered: Question) -> Prompt:
         system = system_message(offered, dialect, room=budget_tokens // 4, count=count)
         taken = count(system) + FRAME
-        turn = _Turn(whole, known, count, budget_tokens - taken, most_files, dialect, numbers)
+        turn = Turn(whole, known, count, budget_tokens - taken, most_files, dialect, numbers)
         content = turn.write()
         tokens = count(content)
         # The whole may have more tokens than its parts, which were counted one by one.
@@ -158,7 +158,7 @@ def system_message(
     return Template(_template("system")).substitute(
         actions=actions,
         look=f"{_template('look').strip()}\n" if lists else "",
-        kinds="\n".join(_kinds(question)) or "None: only actions that end the mission are possible.",
+        kinds="\n".join(kind_lines(question)) or "None: only actions that end the mission are possible.",
         root=quoted(_slashed(question.root) or ".", 4096),
         most=question.max_followups,
     )
@@ -211,7 +211,7 @@ def _bare(schema: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -
 
 
 @dataclass
-class _Turn:
+class Turn:
     """One attempt to write the turn's message in `room` tokens."""
 
     question: Question
@@ -286,6 +286,17 @@ class _Turn:
             "correction": _correction(question, self.count),
             "now": _now(question, self.dialect),
         }
+
+    def background(self) -> str:
+        """What a guided turn says before its task: nothing in most turns."""
+        names = ("part", "context", "people", "notices", "ignored", "correction")
+        sections = {name: text for name, text in self._fixed().items() if name in names}
+        sections["remembered"] = self._remembered(self.room // 3)
+        return _join(sections, "background")
+
+    def everything_found(self) -> list[Body]:
+        """What the jobs of the plan found and is still true, the oldest first."""
+        return sorted(self._found(self.known.jobs), key=lambda told: told.job.job_id)
 
     def _name(self, job: SeenJob) -> str:
         return f"- {headline(job, self.view)}"
@@ -570,9 +581,9 @@ def _share(sizes: Sequence[int], tokens: int) -> int:
     return max([share, *sizes])
 
 
-def _join(sections: Mapping[str, str]) -> str:
-    """The turn's template without its empty sections."""
-    parts = _template("turn").strip().split("\n\n")
+def _join(sections: Mapping[str, str], template: str = "turn") -> str:
+    """A template without its empty sections."""
+    parts = _template(template).strip().split("\n\n")
     filled = [(part, part.partition("$")[2]) for part in parts]
     return "\n\n".join(
         Template(part).substitute(sections) for part, name in filled if sections.get(name, "").strip()
@@ -659,7 +670,8 @@ def _slashed(path: str) -> str:
     return path.replace("\\", "/")
 
 
-def _kinds(question: Question) -> Iterator[str]:
+def kind_lines(question: Question) -> Iterator[str]:
+    """The kinds that may be requested, with their params."""
     params, _ = strict_params({kind.name: kind.params for kind in question.kinds})
     for kind in question.kinds:
         if kind.included_in in params:

@@ -35,6 +35,16 @@ from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.protocol.universal import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
+from lcp_engine.planners.llm.guidance import (
+    COMPLETE,
+    Concludes,
+    Guide,
+    Lists,
+    Open,
+    Reads,
+    Uses,
+    Writes,
+)
 from lcp_engine.planners.llm.known_files import Known, known_of
 from lcp_engine.planners.llm.offered_result import NAME, REFERENCE, offered_result
 from lcp_engine.planners.llm.prompt import GOES_ON
@@ -73,23 +83,25 @@ def reply_schema(
     narrowing: Narrowing = USUAL,
     cut: Mapping[str, int] = {},
     left_out: Mapping[int, int] = {},
+    guide: Guide | None = None,
 ) -> Schema:
-    """The strict schema of the next reply in a dialect. Pure and total: every question has one, and it allows an error.
+    """The strict schema of the next reply in a dialect. Pure and total: every question has one.
 
     `cut` are files that the prompt does not show to their end, with the first line that is left out, and `left_out` the
-    jobs whose results it does not show, by number. Without `narrow` the schema depends on the kinds of the question
-    alone.
+    jobs whose results it does not show, by number. `guide` narrows further, to the one thing that is to be done now.
+    Without `narrow` the schema depends on the kinds of the question alone. A schema without a guide allows an error.
     """
     # Without narrowing a form is not offered: hardly anything of its rules can be said in the strict vocabulary.
     models = {
         kind.name: kind.params if narrow else kind.brief_params or kind.params for kind in question.kinds
     }
     kinds, definitions = strict_params(models)
-    actions = (
-        _narrowed(question, kinds, narrowing, cut, left_out)
-        if narrow
-        else _everything(kinds, _carried(question))
-    )
+    if not narrow:
+        actions = _everything(kinds, _carried(question))
+    elif guide is None or isinstance(guide, Open):
+        actions = _narrowed(question, kinds, narrowing, cut, left_out, is_guided=guide is not None)
+    else:
+        actions = _guided(question, kinds, narrowing, guide)
     whole = any_of([*actions.values()])
     if definitions and '"$ref"' in json.dumps(whole):
         definitions_used: Schema = {"$defs": dict(definitions)}
@@ -99,7 +111,12 @@ def reply_schema(
         case "lcp":
             schema = whole | definitions_used
         case "universal":
-            schema = _universal(question, actions, definitions_used, narrowing if narrow else None)
+            if narrow and not (guide is None or isinstance(guide, Open)):
+                schema = _guided_universal(actions, definitions_used)
+            else:
+                narrowed = narrowing if narrow else None
+                may_plan = guide is None or not known_of(question).read
+                schema = _universal(question, actions, definitions_used, narrowed, may_plan=may_plan)
         case _:
             assert_never(dialect)
     return schema if question.result is None else _with_result(schema, question.result)
@@ -180,6 +197,8 @@ def _narrowed(
     narrowing: Narrowing,
     cut: Mapping[str, int],
     left_out: Mapping[int, int],
+    *,
+    is_guided: bool,
 ) -> dict[str, Schema]:
     """The schema of each action that the rules would accept now."""
     known = known_of(question)
@@ -203,14 +222,108 @@ def _narrowed(
             files = _files(question, WRITE)
             write = {"root": constant(ROOT), "rel_path": files, "content": _TEXT, "mode": _MODE}
             actions |= _action(WRITE, write)
+    # A small model gives up before it has looked.
+    error = {} if is_guided and needs_reading and not known.jobs and GOES_ON in actions else _error()
     ends = {} if needs_reading else _ends(known, narrowing, _carried(question))
-    return (
-        actions | {name: end for name, end in ends.items() if name in (question.endings or ends)} | _error()
-    )
+    allowed = {name: end for name, end in ends.items() if name in (question.endings or ends)}
+    return actions | allowed | error
+
+
+def _guided(
+    question: Question, kinds: Mapping[str, Schema], narrowing: Narrowing, guide: Guide
+) -> dict[str, Schema]:
+    """The schema of the one action that is to be done now, without keys that it can do without."""
+    known = known_of(question)
+    roles = {kind.name: kind for kind in question.kinds}
+    match guide:
+        case Lists(kind):
+            given = properties_of(kinds[kind])
+            params = {"root": constant(ROOT), "patterns": nullable(NULL)}
+            return _requests(
+                narrowing,
+                [_guided_job(kind, closed({key: part for key, part in params.items() if key in given}))],
+            )
+        case Reads(kind, files, offset):
+            part = {} if offset is None else {"offset": _number(offset), "limit": at_least(20)}
+            jobs = [_guided_job(kind, _read(kinds[kind], one_of_texts(files), part))]
+            return _requests(narrowing, jobs, least=len(files), most=len(files))
+        case Uses(names):
+            offered = {name: _others(kinds[name], roles[name], question, known, narrowing) for name in names}
+            jobs = [_guided_job(name, params) for name, params in offered.items() if params is not None]
+            return _requests(narrowing, jobs, most=question.max_followups)
+        case Writes(files):
+            text = _short(_MOST_WRITTEN, narrowing)
+            return _action_of(WRITE, {"rel_path": one_of_texts(files), "content": text})
+        case Concludes(action, parts, may_fail):
+            said = _short(_MOST_SAID, narrowing)
+            more = {key: narrowing.some(_short(_MOST_SAID, narrowing), _MOST_ENTRIES) for key in parts}
+            end = _action_of(action, {"summary": said, **more, **_carried(question)})
+            return end | (_action_of("error", {"error": said}, ok=False) if may_fail else {})
+        case Open():
+            return {}
+        case _:
+            assert_never(guide)
+
+
+_MOST_SAID, _MOST_WRITTEN = 300, 2000
+"""How long a text is that a small model writes, in characters: it does not always find an end itself."""
+
+
+def _short(most: int, narrowing: Narrowing) -> Schema:
+    return {**_TEXT, "maxLength": most} if narrowing.lengths else _TEXT
+
+
+def _number(value: int) -> Schema:
+    return {"type": "integer", "enum": [value]}
+
+
+def _action_of(name: str, fields: Mapping[str, Schema], *, ok: bool = True) -> dict[str, Schema]:
+    return {name: closed({"action": constant(name), "ok": constant(ok), **fields})}
+
+
+def _guided_job(kind: str, params: Schema) -> Schema:
+    return closed({"kind": constant(kind), "params": params})
+
+
+def _requests(
+    narrowing: Narrowing, jobs: Sequence[Schema], *, least: int = 1, most: int = 1
+) -> dict[str, Schema]:
+    return _action_of(GOES_ON, {"new_jobs": narrowing.some(any_of(jobs), most, at_least=least)})
+
+
+def _guided_universal(actions: Mapping[str, Schema], definitions: Schema) -> Schema:
+    """The one action of a guided turn as a response, without the sections that it can do without."""
+    branches = []
+    for name, action in actions.items():
+        fields = properties_of(action)
+        match name:
+            case "mission_complete" | "analysis_result":
+                response = _response("answer" if name == COMPLETE else "research", fields["summary"])
+                if "issues" in fields:
+                    finding = closed({"topic": fields["summary"], "description": fields["summary"]})
+                    findings = {**fields["issues"], "items": finding}
+                    response["research_data"] = closed({"findings": findings})
+                if NAME in fields:
+                    response["custom_fields"] = closed({NAME: fields[NAME]})
+            case "error":
+                response = _response("error", fields["error"], status="error")
+            case _:
+                response = _response("custom", constant("")) | {"custom_fields": closed({"lcp": action})}
+        branches.append(closed(response))
+    return any_of(branches) | definitions
+
+
+def _response(kind: str, message: Schema, *, status: str = "success") -> dict[str, Schema]:
+    return {"response_type": constant(kind), "status": constant(status), "message": message}
 
 
 def _universal(
-    question: Question, actions: Mapping[str, Schema], definitions: Schema, narrowing: Narrowing | None
+    question: Question,
+    actions: Mapping[str, Schema],
+    definitions: Schema,
+    narrowing: Narrowing | None,
+    *,
+    may_plan: bool,
 ) -> Schema:
     """The same actions as responses of the dialect `universal`; each response is allowed if its action is.
 
@@ -229,7 +342,10 @@ def _universal(
     lcp = any_of(going_on)
     known = known_of(question)
     files = dict.fromkeys((*known.read, *known.written)[-narrowing.most_files :])
-    responses = _responses(question, actions, narrow=True)
+    # A small model plans again what it has done.
+    responses = [
+        name for name in _responses(question, actions, narrow=True) if may_plan or name != "planning"
+    ]
     schema = strict_universal_schema(
         lcp | definitions,
         responses=responses,

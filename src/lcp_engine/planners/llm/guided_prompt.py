@@ -1,0 +1,172 @@
+"""Write the prompt of a guided turn: short, with the one thing that is to be done, and last what it is done with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TypeAlias, assert_never
+
+from pydantic import JsonValue
+
+from lcp_engine.core.kinds import WRITE
+from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.planners.base import Question
+from lcp_engine.planners.llm.chat import Message, about_tokens
+from lcp_engine.planners.llm.evidence import telling_lines
+from lcp_engine.planners.llm.guidance import (
+    COMPLETE,
+    FOUND,
+    Concludes,
+    Guide,
+    Lists,
+    Open,
+    Reads,
+    Uses,
+    Writes,
+)
+from lcp_engine.planners.llm.job_text import Count, fenced
+from lcp_engine.planners.llm.known_files import known_of
+from lcp_engine.planners.llm.prompt import FRAME, GOES_ON, Prompt, Turn, kind_lines
+
+Fields: TypeAlias = Mapping[str, JsonValue]
+
+LINES, MORE_LINES = 2, 12
+"""How many lines of each text a small model is shown: it answers better from few. More if the goal is about a whole."""
+MOST_OF_LINE = 200
+_ASKS_FOR_MORE = re.compile(r"(?i)\b(?:summari[sz]e|summary of|describe|explain|overview|review|analy[sz]e)")
+
+
+def write_guided(
+    question: Question,
+    guide: Guide,
+    *,
+    budget_tokens: int,
+    count: Count = about_tokens,
+    dialect: Dialect = "lcp",
+) -> Prompt:
+    """The prompt of a guided turn in at most `budget_tokens`; `guide` is any but `Open`.
+
+    Words of people and of the engine come first, then what is to be done, and last what it is done with, in one fence:
+    of each text that was found the lines that share words with the goal.
+    """
+    turn = Turn(question, known_of(question), count, budget_tokens - FRAME, 0, dialect, question.numbers)
+    examples = _examples(guide, dialect)
+    taken = sum(count(message.content) + FRAME for message in examples) + FRAME
+    background, task = turn.background(), _task(question, guide, dialect)
+    room = budget_tokens - taken - count(f"{background}\n\n{task}\n")
+    found = _found(turn, max(room, 0)) if isinstance(guide, Uses | Writes | Concludes) else ""
+    content = "\n".join(part for part in (f"{background}\n" if background else "", task, found) if part)
+    messages = (*examples, Message("user", content))
+    tokens = taken + count(content)
+    return Prompt(messages, tokens, tokens <= budget_tokens, turn.cut, turn.left_out)
+
+
+def _task(question: Question, guide: Guide, dialect: Dialect) -> str:
+    """The goal, and the action that is asked for; a conclusion is asked for by the goal alone."""
+    goal = question.prompt.strip() if question.of_step else question.goal.strip()
+    match guide:
+        case Lists(kind):
+            said = f"First list the files:\n{_requests(kind, [{'root': '.', 'patterns': None}], dialect)}"
+        case Reads(kind, files, offset):
+            part: Fields = {} if offset is None else {"offset": offset, "limit": 200}
+            params = [{"rel_path": path, "root": ".", **part} for path in files]
+            said = f"First read what it names:\n{_requests(kind, params, dialect)}"
+        case Uses(kinds):
+            chosen = [kind for kind in question.kinds if kind.name in kinds]
+            described = "\n".join(kind_lines(replace(question, kinds=chosen)))
+            example = chosen[0].example or {}
+            said = f"Have this done:\n{described}\nsuch as\n{_requests(kinds[0], [example], dialect)}"
+        case Writes() | Concludes():
+            return goal
+        case Open():
+            return ""
+        case _:
+            assert_never(guide)
+    return f"{goal}\n\n{said}"
+
+
+def _requests(kind: str, params: Sequence[Fields], dialect: Dialect) -> str:
+    jobs: list[JsonValue] = [{"kind": kind, "params": {**each}} for each in params]
+    return _reply(GOES_ON, {"new_jobs": jobs}, dialect)
+
+
+def _reply(action: str, fields: Fields, dialect: Dialect) -> str:
+    """An action as a planner of the dialect writes it."""
+    body: dict[str, JsonValue] = {"action": action, "ok": True, **fields}
+    if dialect == "universal" and action in (COMPLETE, FOUND):
+        kind = "answer" if action == COMPLETE else "research"
+        body = {"response_type": kind, "status": "success", "message": fields["summary"]}
+    elif dialect == "universal":
+        custom: dict[str, JsonValue] = {"lcp": body}
+        body = {"response_type": "custom", "status": "success", "message": "", "custom_fields": custom}
+    return json.dumps(body, ensure_ascii=False)
+
+
+def _found(turn: Turn, room: int) -> str:
+    """What was found, in one fence: the lines that are likely to answer the goal, the best last, as there is room."""
+    bodies = {told.path or told.job.kind: told for told in turn.everything_found()}
+    if not bodies:
+        return ""
+    goal = f"{turn.question.goal}\n{turn.question.prompt}"
+    most = MORE_LINES if _ASKS_FOR_MORE.search(goal) else LINES
+    shown = list[str]()
+    left = room - FRAME
+    for line in reversed(telling_lines(goal, {name: told.text for name, told in bodies.items()}, most)):
+        text = f"{line.source}: {_bare(line.text)[:MOST_OF_LINE]}"
+        left -= turn.count(text) + 1
+        if left < 0:
+            break
+        shown.insert(0, text)
+    return fenced("\n".join(shown)) if shown else ""
+
+
+def _bare(text: str) -> str:
+    """The text without quotation marks: a small model ends its own text where one stands."""
+    return text.translate(_MARKS)
+
+
+_MARKS = str.maketrans("", "", "\"'`")
+
+
+@cache
+def _examples(guide: Guide, dialect: Dialect) -> tuple[Message, ...]:
+    """Two turns that show how the answer to a question is taken from what was found."""
+    match guide:
+        case Concludes(action, parts, may_fail) if not parts and not may_fail and action == FOUND:
+            shown = [(goal, found, _reply(FOUND, {"summary": said}, dialect)) for goal, found, said in _ASKED]
+        case Writes(files):
+            shown = [
+                (goal, found, _reply(WRITE, {"rel_path": files[0], "content": text}, dialect))
+                for goal, found, text in _WRITTEN
+            ]
+        case _:
+            shown = []
+    return tuple(
+        message
+        for goal, found, reply in shown
+        for message in (Message("user", f"{goal}\n{fenced(found)}"), Message("assistant", reply))
+    )
+
+
+_ASKED = (
+    (
+        "Read shop.txt and say on which day the bakery is closed.",
+        "shop.txt: Bakery Lund, telephone 5521\nshop.txt: open 8 to 17, closed on Mondays",
+        "The bakery is closed on Mondays.",
+    ),
+    (
+        "Read lib/van.cfg and say how many boxes fit in the van.",
+        "lib/van.cfg: colour = green\nlib/van.cfg: max_boxes = 70",
+        "lib/van.cfg sets max_boxes to 70, so 70 boxes fit in the van.",
+    ),
+)
+_WRITTEN = (
+    (
+        "Read shop.txt, then write the file with a heading and the day on which the bakery is closed.",
+        "shop.txt: Bakery Lund, telephone 5521\nshop.txt: open 8 to 17, closed on Mondays",
+        "# Bakery Lund\n\nThe bakery is closed on Mondays.\n",
+    ),
+)
