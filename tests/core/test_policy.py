@@ -202,6 +202,22 @@ def test_rules_that_name_files_and_deny_all_others_leave_these(
     assert Policy(mission, user).only_files("write_file", has_effects=True, writes=True) == left
 
 
+@pytest.mark.parametrize(
+    ("mission", "user", "verdict"),
+    [
+        ([rule(AUTO, "docs/**"), rule(DENY)], [], AUTO),
+        ([rule(HOLD, "/docs/a.md"), rule(DENY, "*")], [], HOLD),
+        ([rule(DENY)], [rule(AUTO)], DENY),
+        ([rule(DENY, "/a.md")], [], HOLD),
+        ([], [], HOLD),
+    ],
+)
+def test_the_mildest_ruling_is_that_of_the_best_path(
+    mission: list[Rule], user: list[Rule], verdict: Verdict
+) -> None:
+    assert Policy(mission, user).mildest("write_file", has_effects=True).verdict is verdict
+
+
 def test_a_bad_pattern_names_its_rule() -> None:
     with pytest.raises(LcpError, match=r"^mission rule 2: pattern 'a\["):
         Policy([rule(DENY), rule(AUTO, "a[")])

@@ -58,6 +58,18 @@ def test_a_planner_is_offered_commands_only_where_some_are_allowed(lab: Lab, com
         assert offered["run_command"].description.endswith('Allowed: ["sh", "-c", "*"]')
 
 
+def test_a_planner_is_offered_a_kind_that_policy_allows_on_some_paths_and_denies_on_all_others(
+    lab: Lab,
+) -> None:
+    some: Object = {"kinds": ["write_file", "ask_user"], "paths": ["docs/**"], "do": "auto"}
+    policy: list[Object] = [some, {"kinds": ["*"], "do": "deny"}]
+    spec = MissionSpec.model_validate({"goal": "a", "planner": {"type": "human"}, "policy": policy})
+    offered = {kind.name: kind for kind in allowed_kinds(lab.engine.instance.admission, spec, str(lab.root))}
+    assert "ask_user" not in offered, "a question to a person has no path"
+    assert not {"read_file", "delete_file", "run_command"} & offered.keys()
+    assert not offered["write_file"].is_held
+
+
 def test_an_allowed_command_is_held_for_a_person_by_default(lab: Lab) -> None:
     mission = lab.run(ask(["sh", "-c", "echo hello"]), DONE, commands=ANY)
     (job,) = lab.jobs()

@@ -177,6 +177,17 @@ class Policy:
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
         return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
 
+    def mildest(self, kind: Named, *, has_effects: bool) -> Ruling:
+        """The mildest ruling that a job has on any path, denials of the default aside."""
+        found: list[Ruling] = []
+        for rule in (rule for group in self._rules for rule in group if rule.has_kind(kind)):
+            found.append(rule.ruling)
+            if rule.matches_everything:
+                break
+        else:
+            found.append(_DEFAULT_HOLD if has_effects else _DEFAULT_AUTO)
+        return min(found, key=lambda ruling: _STRICTNESS[ruling.verdict])
+
     def consent(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Consent:
         """Whose approvals a job needs; of several paths each rule has to be satisfied.
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.kinds import ON_FILES, KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import STAGED, Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
@@ -365,11 +365,13 @@ def name_of(path: str, root: str | None, spec: MissionSpec) -> str:
 
 
 def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> tuple[Kind, ...]:
-    """The kinds that policy does not deny outright; a rule about paths may still hold or deny a job."""
+    """The kinds that policy does not deny on every path; a rule about paths may still hold or deny a job."""
     policy = admission.policy(spec, root)
     kinds: list[Kind] = []
     for worker in admission.workers.values():
         verdict = policy.judge(worker.named, has_effects=worker.has_effects, writes=worker.writes).verdict
+        if verdict is Verdict.DENY and (worker.writes or worker.role in ON_FILES):
+            verdict = policy.mildest(worker.named, has_effects=worker.has_effects).verdict
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused or (worker.command is not None and not spec.commands.allow):
             continue
