@@ -100,6 +100,8 @@ class Question:
     """The actions that may complete the mission; any if there are none."""
     of_step: bool = False
     """Whether the question is about one step of a plan: what ends it is the step's result, and the mission goes on."""
+    attempt: int = 1
+    """Counts how often the question was asked, from 1: earlier attempts got no reply."""
     resumed: bool = False
     """Whether a person has just resumed the mission: what was refused before may be asked for again."""
 

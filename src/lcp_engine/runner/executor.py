@@ -409,7 +409,7 @@ class Turns:
         mission = self._missions.of(asked.mission.id)
         if self._confinement is not None and mission.root is not None:
             self._confinement.start()
-        question = self._question(asked, spec)
+        question = replace(self._question(asked, spec), attempt=job.attempt)
         began = time.monotonic()
         try:
             reply = _storable_reply(job, mission.ask(question))

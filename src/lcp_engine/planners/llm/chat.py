@@ -91,6 +91,8 @@ class Ask:
     deadline: Deadline
     temperature: float | None = None
     """Overrides the temperature of the settings."""
+    seed: int | None = None
+    """Overrides the seed of the settings."""
 
 
 @dataclass(frozen=True)

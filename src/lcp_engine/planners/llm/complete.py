@@ -174,7 +174,8 @@ def insist(
 def _with_more(ask: Ask, cut_short: Completion, context_tokens: int | None) -> Ask | None:
     """The request after a completion without an end; None if there is no more room."""
     if is_repetitive(cut_short.text):
-        return replace(ask, temperature=LIVELY)
+        # The same seed would repeat itself in the same way.
+        return replace(ask, temperature=LIVELY, seed=(ask.seed or 0) + 1)
     room = ask.max_tokens * 2
     if context_tokens is not None:
         room = min(room, context_tokens - (cut_short.input_tokens or 0))

@@ -181,7 +181,7 @@ def _planner_of(
             prompt = write_guided(offered, guide, budget_tokens=budget, dialect=dialect)
         cut, left_out = prompt.cut, prompt.left_out
         schema = reply_schema(offered, dialect, narrow=narrow, cut=cut, left_out=left_out, guide=guide)
-        return Wording(prompt.messages, schema, prompt.record)
+        return Wording(prompt.messages, schema, prompt.record, is_guided=guide is not None)
 
     return ModelPlanner(
         answering=Answering(chat, stored=probes or MemoryProbeCache()),

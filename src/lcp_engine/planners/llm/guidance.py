@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
 from lcp_engine.planners.base import Kind, Question
-from lcp_engine.planners.llm.known_files import Known, known_of
+from lcp_engine.planners.llm.known_files import Known, known_of, line_count, view_of
 
 COMPLETE, FOUND = "mission_complete", "analysis_result"
 """The actions that complete a mission."""
@@ -185,8 +185,21 @@ def _look(question: Question, known: Known) -> Guide | None:
     most = min(question.max_followups, question.jobs_left or question.max_followups)
     if fresh:
         return Reads(kind, fresh[:most])
-    rest = next((path for path in named if path in known.partly and path in known.read), None)
-    return None if rest is None else Reads(kind, (rest,), known.partly[rest])
+    ends = _ends_of_parts(question, known)
+    rest = next((path for path in named if path in ends), None)
+    return None if rest is None else Reads(kind, (rest,), ends[rest])
+
+
+def _ends_of_parts(question: Question, known: Known) -> dict[str, int]:
+    """The files that were not read to their end, with the first line that was not read."""
+    view, ends, totals = view_of(question), dict[str, int](), dict[str, int]()
+    for job in (job for job in known.jobs if job.job_id in known.current):
+        path, found, total = view.target(job), view.found(job), (job.result or {}).get("total")
+        offset = job.params.get("offset")
+        if path is not None and isinstance(found, str) and isinstance(total, int):
+            end = (offset if isinstance(offset, int) else 0) + line_count(found)
+            ends[path], totals[path] = max(end, ends.get(path, 0)), total
+    return {path: end for path, end in ends.items() if end < totals[path]}
 
 
 _OWN = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)

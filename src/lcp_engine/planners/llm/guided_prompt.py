@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.protocol.read_reply import Dialect
-from lcp_engine.planners.base import Question
+from lcp_engine.planners.base import PromptRecord, Question
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.evidence import telling_lines
 from lcp_engine.planners.llm.guidance import (
@@ -57,11 +57,14 @@ def write_guided(
     taken = sum(count(message.content) + FRAME for message in examples) + FRAME
     background, task = turn.background(), _task(question, guide, dialect)
     room = budget_tokens - taken - count(f"{background}\n\n{task}\n")
-    found = _found(turn, max(room, 0)) if isinstance(guide, Uses | Writes | Concludes) else ""
+    found = _shown(turn, guide, max(room, 0))
     content = "\n".join(part for part in (f"{background}\n" if background else "", task, found) if part)
     messages = (*examples, Message("user", content))
     tokens = taken + count(content)
-    return Prompt(messages, tokens, tokens <= budget_tokens, turn.cut, turn.left_out)
+    record = (
+        turn.record(tokens) if isinstance(guide, Uses | Writes | Concludes) else PromptRecord(tokens=tokens)
+    )
+    return Prompt(messages, tokens, tokens <= budget_tokens, turn.cut, turn.left_out, record)
 
 
 def _task(question: Question, guide: Guide, dialect: Dialect) -> str:
@@ -105,8 +108,15 @@ def _reply(action: str, fields: Fields, dialect: Dialect) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
+def _shown(turn: Turn, guide: Guide, room: int) -> str:
+    """What the task is done with: what was found, or changed where the mission ends because of that."""
+    if isinstance(guide, Concludes) and guide.action == COMPLETE and (made := turn.changes()):
+        return fenced("\n".join(_bare(line)[:MOST_OF_LINE] for line in made.values()))
+    return _found(turn, room) if isinstance(guide, Uses | Writes | Concludes) else ""
+
+
 def _found(turn: Turn, room: int) -> str:
-    """What was found, in one fence: the lines that are likely to answer the goal, the best last, as there is room."""
+    """In one fence the lines that are likely to answer the goal, the best last, as there is room."""
     bodies = {told.path or told.job.kind: told for told in turn.everything_found()}
     if not bodies:
         return ""
@@ -120,6 +130,8 @@ def _found(turn: Turn, room: int) -> str:
         if left < 0:
             break
         shown.insert(0, text)
+        job = bodies[line.source].job.job_id
+        turn.kept[job] = f"{line.text}\n{turn.kept.get(job, '')}"
     return fenced("\n".join(shown)) if shown else ""
 
 
@@ -137,6 +149,10 @@ def _examples(guide: Guide, dialect: Dialect) -> tuple[Message, ...]:
     match guide:
         case Concludes(action, parts, may_fail) if not parts and not may_fail and action == FOUND:
             shown = [(goal, found, _reply(FOUND, {"summary": said}, dialect)) for goal, found, said in _ASKED]
+        case Concludes(action, _, may_fail) if not may_fail and action == COMPLETE:
+            shown = [
+                (goal, found, _reply(COMPLETE, {"summary": said}, dialect)) for goal, found, said in _DONE
+            ]
         case Writes(files):
             shown = [
                 (goal, found, _reply(WRITE, {"rel_path": files[0], "content": text}, dialect))
@@ -165,8 +181,25 @@ _ASKED = (
 )
 _WRITTEN = (
     (
+        "Read lib/van.cfg, then write the file with the number of boxes that fit in the van.",
+        "lib/van.cfg: colour = green\nlib/van.cfg: max_boxes = 70",
+        "70 boxes fit in the van.\n",
+    ),
+    (
         "Read shop.txt, then write the file with a heading and the day on which the bakery is closed.",
         "shop.txt: Bakery Lund, telephone 5521\nshop.txt: open 8 to 17, closed on Mondays",
         "# Bakery Lund\n\nThe bakery is closed on Mondays.\n",
+    ),
+)
+_DONE = (
+    (
+        "Read shop.txt, then write docs/SHOP.md with the day on which the bakery is closed.",
+        "docs/SHOP.md: # Bakery Lund The bakery is closed on Mondays.",
+        "docs/SHOP.md says: The bakery is closed on Mondays.",
+    ),
+    (
+        "Read lib/van.cfg, then write VAN.md with the number of boxes that fit in the van.",
+        "VAN.md: # Van 70 boxes fit in the van.",
+        "VAN.md says: 70 boxes fit in the van.",
     ),
 )

@@ -55,7 +55,7 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
     optional: JsonObject = {
         "stream_options": {"include_usage": True},
         "temperature": settings.temperature if ask.temperature is None else ask.temperature,
-        "seed": settings.seed,
+        "seed": settings.seed if ask.seed is None else ask.seed,
         "repeat_penalty": settings.repeat_penalty,
     }
     body: JsonObject = {

@@ -22,6 +22,8 @@ from lcp_engine.planners.llm.http import SHARE
 CONTEXT_TOKENS = 8192
 MOST_TOKENS = 4096
 SHORTER = 3
+AGAIN = 0.5
+"""The least temperature of a question that is asked again."""
 LISTING_SECONDS = 15.0
 
 
@@ -32,6 +34,8 @@ class Wording:
     messages: Sequence[Message]
     schema: Mapping[str, JsonValue]
     record: PromptRecord = field(default_factory=PromptRecord)
+    is_guided: bool = False
+    """Whether it is so short that it is the same again if an answer led to nothing."""
 
 
 Word: TypeAlias = Callable[[Question, int, int], Wording]
@@ -99,11 +103,18 @@ class ModelPlanner:
             wording = self.word(question, budget, context)
             wording = replace(wording, record=replace(wording.record, context_tokens=context))
             ask = Ask(wording.messages, wording.schema, probe, room, deadline)
+            if question.attempt > 1 or (wording.is_guided and (question.correction or question.notices)):
+                ask = self._otherwise(ask, question)
             outcome = self.answering.complete(ask, context_tokens=context)
             if isinstance(outcome, Completion) or not outcome.is_about_context or shorter == SHORTER:
                 return outcome, wording
             shorter += 1
             budget = budget * 2 // 3
+
+    def _otherwise(self, ask: Ask, question: Question) -> Ask:
+        """The request after one that led to nothing: at temperature 0 the answer would be the same again."""
+        seed = (self.settings.seed or 0) + question.number + question.attempt
+        return replace(ask, temperature=max(self.settings.temperature or 0.0, AGAIN), seed=seed)
 
     def known_facts(self, deadline: Deadline) -> ModelFacts:
         """The model's name and context; the server is asked once if the settings leave them open."""

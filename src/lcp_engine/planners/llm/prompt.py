@@ -15,7 +15,7 @@ from string import Template
 
 from pydantic import JsonValue
 
-from lcp_engine.core.kinds import WRITE, KindRole
+from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
@@ -294,9 +294,23 @@ class Turn:
         sections["remembered"] = self._remembered(self.room // 3)
         return _join(sections, "background")
 
+    def changes(self) -> Mapping[str, str]:
+        """What the jobs of the plan changed: for each file that was written its beginning, else the job's outcome."""
+        made = dict[str, str]()
+        for job in (job for job in self.known.jobs if job.state == "succeeded"):
+            path, content = self.view.target(job) or "", job.params.get("content")
+            if self.view.role(job) in CHANGES:
+                is_text = path and isinstance(content, str)
+                made[path] = f"{path}: {fold(str(content))}" if is_text else headline(job, self.view)
+        return made
+
     def everything_found(self) -> list[Body]:
-        """What the jobs of the plan found and is still true, the oldest first."""
-        return sorted(self._found(self.known.jobs), key=lambda told: told.job.job_id)
+        """What the jobs of the plan found and is still true, but for lists, the oldest first."""
+        new = [told for job in self.question.results if (told := body(job, self.view)) is not None]
+        ids = {told.job.job_id for told in new}
+        old = self._found([job for job in self.known.jobs if job.job_id not in ids])
+        found = (told for told in (*old, *new) if told.items != "files")
+        return sorted(found, key=lambda told: told.job.job_id)
 
     def _name(self, job: SeenJob) -> str:
         return f"- {headline(job, self.view)}"

@@ -265,7 +265,7 @@ def _guided(
             assert_never(guide)
 
 
-_MOST_SAID, _MOST_WRITTEN = 300, 2000
+_MOST_SAID, _MOST_WRITTEN = 240, 1000
 """How long a text is that a small model writes, in characters: it does not always find an end itself."""
 
 
