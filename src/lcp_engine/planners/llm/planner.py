@@ -22,7 +22,7 @@ from lcp_engine.planners.llm.http import SHARE
 CONTEXT_TOKENS = 8192
 MOST_TOKENS = 4096
 SHORTER = 3
-AGAIN = 0.5
+AGAIN = 0.7
 """The least temperature of a question that is asked again."""
 LISTING_SECONDS = 15.0
 

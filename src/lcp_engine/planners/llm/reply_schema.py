@@ -255,8 +255,9 @@ def _guided(
             text = _short(_MOST_WRITTEN, narrowing)
             return _action_of(WRITE, {"rel_path": one_of_texts(files), "content": text})
         case Concludes(action, parts, may_fail):
-            said = _short(_MOST_SAID, narrowing)
-            more = {key: narrowing.some(_short(_MOST_SAID, narrowing), _MOST_ENTRIES) for key in parts}
+            # An answer that was refused has often repeated itself.
+            said = _short(_MOST_SAID_AGAIN if question.correction else _MOST_SAID, narrowing)
+            more = {key: narrowing.some(said, _MOST_ENTRIES) for key in parts}
             end = _action_of(action, {"summary": said, **more, **_carried(question)})
             return end | (_action_of("error", {"error": said}, ok=False) if may_fail else {})
         case Open():
@@ -265,7 +266,7 @@ def _guided(
             assert_never(guide)
 
 
-_MOST_SAID, _MOST_WRITTEN = 240, 1000
+_MOST_SAID, _MOST_SAID_AGAIN, _MOST_WRITTEN = 160, 80, 1000
 """How long a text is that a small model writes, in characters: it does not always find an end itself."""
 
 
