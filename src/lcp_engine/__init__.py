@@ -88,7 +88,9 @@ if TYPE_CHECKING:
         WrongState,
     )
     from lcp_engine.planners.base import (
+        CompletionRecord,
         Correction,
+        Fault,
         Kind,
         LeftOut,
         Planner,
@@ -153,6 +155,7 @@ __all__ = [
     "Checks",
     "Clock",
     "Commands",
+    "CompletionRecord",
     "Conflict",
     "Connection",
     "Consent",
@@ -181,6 +184,7 @@ __all__ = [
     "ExternalProgram",
     "Facts",
     "Failed",
+    "Fault",
     "FileEffect",
     "FileFact",
     "FileMatch",
@@ -362,7 +366,9 @@ _MODULES = {
         "WrongState",
     ),
     "planners.base": (
+        "CompletionRecord",
         "Correction",
+        "Fault",
         "Kind",
         "LeftOut",
         "Planner",
@@ -373,7 +379,6 @@ _MODULES = {
         "Reply",
         "Said",
         "SeenJob",
-        "SeenMemory",
         "SeenMemory",
     ),
     "replay.compare": ("Difference",),

@@ -42,7 +42,7 @@ def test_a_narrow_terminal_breaks_what_happens_between_words(lcp: Lcp) -> None:
         terminal.end()
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert (
-        "worst case: 26 turns, 76 questions, 100 jobs, 30 min of\r\n  running, 104.9 MB written\r\n" in plain
+        "worst case: 26 turns, 76 questions, 100 jobs, 33 min of\r\n  running, 104.9 MB written\r\n" in plain
     )
     assert "  held         2  write_file notes.md  default policy: kinds\r\n" in plain
     assert f"{' ' * 18}with effects wait for a person\r\n" in plain
@@ -147,7 +147,7 @@ def test_a_key_launches_once(lcp: Lcp) -> None:
 def test_the_worst_case_is_printed_before_anything_is_spent(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete)
     told = lcp("launch", mission, "--root", "root", "--set", "limits.max_turns=3")
-    worst = "worst case: 4 turns, 10 questions, 100 jobs, 30 min of running, 104.9 MB written"
+    worst = "worst case: 4 turns, 10 questions, 100 jobs, 33 min of running, 104.9 MB written"
     assert told.err.splitlines()[0] == worst
     assert lcp("launch", mission, "--root", "root", "--quiet").err == ""
     model = [

@@ -19,7 +19,7 @@ from lcp_engine.cli.job_tables import held_table, jobs_table, overview
 from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
 from lcp_engine.cli.tables import Table, print_table
 from lcp_engine.core.job_states import State
-from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
 from lcp_engine.core.kinds import QUESTION, TURN
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
@@ -154,6 +154,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         turns = history.turns(found.mission_id, job_id=job) if found.kind == TURN else []
     prompt, warnings = (turns[0]["prompt"], turns[0]["warnings"]) if turns else (None, None)
     left_out = left_out_lines(turns[0]["left_out"]) if turns else []
+    completions = list_in(turns[0]["completions"]) if turns else []
     if only_prompt and not isinstance(prompt, str):
         message = f"job {job} has no stored prompt; only turns do"
         raise LcpError(
@@ -167,7 +168,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
             print_err(part)
     else:
         console = make_console(sys.stdout)
-        _print_job(console, found, events)
+        _print_job(console, found, events, completions)
         for line in warning_lines(warnings):
             console.print(line)
         for part in left_out:
@@ -178,7 +179,8 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
 
 
 def _told(turn: JsonObject) -> JsonObject:
-    return {key: turn[key] for key in ("prompt", "warnings", "context_tokens", "left_out")}
+    keys = ("prompt", "warnings", "context_tokens", "left_out", "completions")
+    return {key: turn[key] for key in keys}
 
 
 def left_out_lines(left_out: JsonValue) -> list[str]:
@@ -198,7 +200,9 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
     print_table(jobs_table([job.json for job in jobs]), sys.stdout)
 
 
-def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None:
+def _print_job(
+    console: Console, job: Job, events: Sequence[JsonObject], completions: Sequence[JsonValue]
+) -> None:
     title = Text.assemble((f"job {job.id} {one_line(job.kind)}", "bold"), "  ", coloured(job.state))
     console.print(title.append(f"  {one_line(explain_reason(job.reason or ''))}"))
     stated = job.json
@@ -213,6 +217,7 @@ def _print_job(console: Console, job: Job, events: Sequence[JsonObject]) -> None
     if job.error is not None:
         _print_object(console, "error", job.error)
     _print_attempts(console, job)
+    _print_completions(console, completions)
     console.print(Text("events", style="bold"))
     for event in events:
         data = "" if event["data"] is None else shortened(json_line(event["data"]), 120)
@@ -258,6 +263,33 @@ def _print_attempts(console: Console, job: Job) -> None:
             if isinstance(stderr := attempt.get("stderr"), str):
                 console.print("    stderr:")
                 _print_lines(console, stderr)
+
+
+def _print_completions(console: Console, completions: Sequence[JsonValue]) -> None:
+    """Print the requests to a model, and why each was not enough."""
+    if completions:
+        console.print(Text("completions", style="bold"))
+    for number, made in enumerate(map(object_in, completions), 1):
+        console.print(f"  {number}  {completion_line(made)}")
+        if made.get("said"):
+            console.print(f"     {one_line(str(made['said']))}")
+
+
+def completion_line(made: JsonObject) -> str:
+    """One completion: what came of it, its tokens, its time, and how it was asked."""
+    paid = made.get("input_tokens"), made.get("output_tokens")
+    temperature, most = made.get("temperature"), made.get("max_tokens")
+    parts = [
+        str(made.get("fault") or "the reply"),
+        "tokens not counted" if paid == (None, None) else f"{paid[0] or 0:,} + {paid[1] or 0:,} tokens",
+        f"{made.get('seconds')} s",
+        one_line(str(made.get("model"))),
+        str(made.get("mode")),
+        "" if temperature is None else f"temperature {temperature}",
+        "" if most is None else f"at most {most} tokens",
+        f"attempt {made.get('attempt')}",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def is_question(job: Job, awaited: Collection[int]) -> bool:

@@ -217,7 +217,7 @@ def decide(state: PlanState, reply: Action | Malformed) -> Decision:
             claim = Claim(Outcome(reply.action), reply.summary)
             return _follow_up(claim) if _needs_follow_up(state, reply) else _finish(state, claim)
         case CreateFollowupJobs() | WriteFile() if state.last_turn is not None:
-            return _end_on_limit(state.last_turn, f"the planner asked for {reply.action} in its last turn")
+            return end_on_limit(state.last_turn, f"the planner asked for {reply.action} in its last turn")
         case CreateFollowupJobs() | WriteFile() if not reply.requested:
             return _finish(state, Claim(Outcome.NO_FOLLOWUP_JOBS, reply.commentary))
         case CreateFollowupJobs() | WriteFile():
@@ -250,7 +250,7 @@ def end_by_person(claim: Claim, failed_checks: tuple[str, ...], choice: int) -> 
 def _correct(state: PlanState, malformed: Malformed) -> Decision:
     first = malformed.errors[0].message if malformed.errors else "it is not one LCP action"
     if state.last_turn is not None:
-        return _end_on_limit(state.last_turn, f"the reply of its last turn is not valid: {first}")
+        return end_on_limit(state.last_turn, f"the reply of its last turn is not valid: {first}")
     if state.corrections >= state.limits.max_corrections:
         message = f"the last reply is not valid: {first}"
         return End(Outcome.INVALID_REPLY, succeeded=False, message=message, code=malformed.code)
@@ -277,7 +277,7 @@ def _finish(state: PlanState, claim: Claim) -> Decision:
         return _end(state, claim)
     if state.last_turn is not None:
         fact = f"no turn is left to verify that it is done: {'; '.join(state.to_verify)}"
-        return _end_on_limit(state.last_turn, fact)
+        return end_on_limit(state.last_turn, fact)
     return Verify(claim, state.to_verify)
 
 
@@ -311,7 +311,7 @@ def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> D
         return replace(_ended(state, claim), failed_checks=failed_checks, is_declined=True)
     listed = "; ".join(failed_checks)
     if state.last_turn is not None:
-        return _end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")
+        return end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")
     if state.refused < MAX_REFUSED:
         return AskAgain((), stalled=state.stalled, failed_checks=failed_checks)
     question = f"The planner says that it is done, but acceptance checks do not pass: {listed}. How should it continue?"
@@ -388,7 +388,8 @@ def _ask_about_verification(reply: CreateFollowupJobs | WriteFile) -> AskPerson:
     return AskPerson(f"{question}\n{told}", ("verify again", "finish as it is"))
 
 
-def _end_on_limit(name: str, fact: str) -> End:
+def end_on_limit(name: str, fact: str) -> End:
+    """The end of a plan whose last turn did not end it (R6)."""
     message = f"the mission reached {name}, and its last turn did not end it: {fact}"
     return End(f"limit:{name}", succeeded=False, message=message, limit=name)
 

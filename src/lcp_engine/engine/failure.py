@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Annotated
 from uuid import uuid4
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.protocol.actions import Action, ErrorAction, Malformed
 from lcp_engine.errors import OF_DATABASE, AgentError, ErrorCode, Failed, Json
+from lcp_engine.planners.base import CompletionRecord
 from lcp_engine.store.db.json_text import to_json
 
 _CODES: Mapping[str, ErrorCode] = {
@@ -37,6 +41,24 @@ def paid_tokens(failed: Failed) -> tuple[int, int] | None:
     stated = [failed.details.get(name) for name in ("input_tokens", "output_tokens")]
     counts = [count for count in stated if type(count) is int and 0 <= count < MAX_TOKENS]
     return (counts[0], counts[1]) if len(counts) == 2 and any(counts) else None
+
+
+_RECORDS = TypeAdapter(Annotated[list[CompletionRecord], Field(max_length=1000)])
+
+
+def completions_of(records: object, attempt: int) -> list[JsonValue] | None:
+    """The requests to a model of one attempt, as they are stored; None if these are no records."""
+    try:
+        if not isinstance(records, Sequence):
+            return None
+        whole = _RECORDS.validate_python(
+            [asdict(record) for record in records if isinstance(record, CompletionRecord)]
+        )
+    except (ValidationError, TypeError):
+        return None
+    if len(whole) != len(records):
+        return None
+    return [{"attempt": attempt, **made} for made in _RECORDS.dump_python(whole, mode="json")]
 
 
 def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:

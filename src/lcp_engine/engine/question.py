@@ -8,11 +8,11 @@ from functools import partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from lcp_engine.clock import SECOND
+from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.mission.spec import MissionSpec, expected_result, spec_of
+from lcp_engine.core.mission.spec import Limits, MissionSpec, expected_result, seconds_of_last_turn, spec_of
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -33,6 +33,7 @@ from lcp_engine.store.turns import (
     PROMPT,
     REPLIED,
     StoredReply,
+    add_completions,
     add_cost,
     ask,
     keep_memories,
@@ -174,16 +175,22 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
         ledger.note(mission, REPLIED, turn.job_id, noted)
     elif reply.input_tokens or reply.output_tokens:
         add_cost(ledger.tx, turn.mission_id, turn.number, reply)
+    if reply.completions:
+        add_completions(ledger.tx, turn.mission_id, turn.number, reply.completions)
     kept = question(ledger.tx, turn.mission_id, turn.number)
     assert kept is not None
     return kept
 
 
-def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int]) -> None:
+def keep_cost(
+    ledger: Ledger, turn: TurnRow, tokens: tuple[int, int], completions: Sequence[JsonValue] = ()
+) -> None:
     """Count the tokens of a question that got no reply, even if the lease was lost (R6)."""
     mission = ledger.mission(turn.mission_id)
     mission.input_tokens += tokens[0]
     mission.output_tokens += tokens[1]
+    if completions:
+        add_completions(ledger.tx, turn.mission_id, turn.number, completions)
 
 
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: Reason) -> None:
@@ -306,6 +313,7 @@ def new_question(
         after_seq=after if corrected is None else corrected.after_seq,
         until_seq=mission.events,
         asked_at=ledger.tx.now,
+        until_ran=None if limit is None else _until_ran(spec.limits, usage),
         prompt=None,
         reply=None,
         errors=None,
@@ -330,9 +338,26 @@ def _asked_again(
         return turn
     if not _takes_last_turn(ledger, job, mission, plan, limit):
         return None
-    make_last(ledger.tx, turn.mission_id, turn.number, limit)
+    until = _until_ran(spec_of(mission.spec).limits, used)
+    make_last(ledger.tx, turn.mission_id, turn.number, limit, until)
     ledger.note(mission, "asked", job.id, {"question": turn.number, "turn": turn.turn, "last_turn": limit})
     return question_of(ledger.tx, job.id)
+
+
+def _until_ran(limits: Limits, usage: Usage) -> int | None:
+    """How long the mission may have run when the reply of its last turn comes; None without a limit of time."""
+    if limits.max_seconds is None:
+        return None
+    most = max(limits.max_seconds, usage.seconds) + seconds_of_last_turn(limits.max_seconds)
+    return int(most * SECOND)
+
+
+def seconds_left(mission: MissionRow, turn: TurnRow, now: Micros) -> float | None:
+    """How much running time is left for the reply to a question; None without a limit, and 0 if none is left (R6)."""
+    used, most = usage_of(mission, now).seconds, spec_of(mission.spec).limits.max_seconds
+    if turn.last_turn is not None:
+        most = None if turn.until_ran is None else turn.until_ran / SECOND
+    return None if most is None else max(most - used, 0.0)
 
 
 def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, limit: str) -> bool:

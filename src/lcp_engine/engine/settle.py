@@ -8,25 +8,28 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias, assert_never
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.decide import End, FailedCheck, Outcome
+from lcp_engine.core.decide import End, FailedCheck, Outcome, Usage, end_on_limit, limit_reached
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
 from lcp_engine.core.mission.plan import terms_of
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
-from lcp_engine.engine.failure import agent_error, paid_tokens
+from lcp_engine.engine.failure import agent_error, failure_of, paid_tokens
 from lcp_engine.engine.lessons import keep_proposal
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
-from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh
+from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
+from lcp_engine.engine.question import seconds_left
 from lcp_engine.engine.reply import apply_reply
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
 from lcp_engine.store.row_types import JobRow, RunnerRow
+from lcp_engine.store.turns import question_of
 from lcp_engine.workers.base import Hold, Worker
 
 MAX_DEATHS = 5
@@ -202,7 +205,7 @@ def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: r
         job.failures += 1
         times = job.failures
         is_last = not _may_retry(job, failed) or job.failures >= job.max_attempts
-    if is_last:
+    if is_last or _has_had_last_turn(ledger, job, failed):
         return _give_up(ledger, job, failed)
     mission = ledger.mission(job.mission_id)
     stated = None if job.terms is None else terms_of(job.terms).delay_ms
@@ -229,10 +232,34 @@ def _may_retry(job: JobRow, failed: Failed) -> bool:
     return failed.code not in _NOT_TRIED_AGAIN
 
 
+def _has_had_last_turn(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
+    """Whether it was the last turn, and its time is over or tokens were paid for it: both are granted once (R6)."""
+    turn = None if job.role is Role.WORK else question_of(ledger.tx, job.id)
+    if turn is None or turn.last_turn is None:
+        return False
+    left = seconds_left(ledger.mission(job.mission_id), turn, ledger.tx.now)
+    return left == 0 or paid_tokens(failed) is not None
+
+
+def _limit_of(ledger: Ledger, job: JobRow, failed: Failed) -> str | None:
+    """The limit that a mission reached while its own plan waited for this reply; None if that is not why it ends."""
+    mission = ledger.mission(job.mission_id)
+    turn = (
+        None if job.role is Role.WORK or job.plan_id != mission.root_plan else question_of(ledger.tx, job.id)
+    )
+    if turn is None or turn.last_turn is not None:
+        return None if turn is None else turn.last_turn
+    used = usage_of(mission, ledger.tx.now)
+    asked_before = Usage(used.turns - 1, used.seconds, used.tokens)
+    return limit_reached(spec_of(mission.spec).limits, asked_before) if failed.meaning.retry else None
+
+
 def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
     mission = ledger.mission(job.mission_id)
+    limit = _limit_of(ledger, job, failed)
     error = agent_error(failed, mission.uid, ledger.tx.now)
-    if not ledger.move(job, FAIL, error=error, is_leased=True):
+    note: dict[str, JsonValue] | None = None if limit is None else {"limit": limit}
+    if not ledger.move(job, FAIL, error=error, is_leased=True, note=note):
         return False
     ledger.attempted(job, FAIL.event, error, _paid(job, failed))
     if job.role is Role.WORK:
@@ -242,9 +269,11 @@ def _give_up(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
         mission.asking = None
     if not mission.has_ended:
         message = f"turn {job.id} got no reply: {failed.message}"
-        end_plan(
-            ledger, acting_plan(ledger, job), End(Outcome.JOB_FAILED, succeeded=False, message=message), error
-        )
+        end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
+        if limit is not None:
+            end = end_on_limit(limit, message)
+            error = agent_error(failure_of(end, mission.id), mission.uid, ledger.tx.now)
+        end_plan(ledger, acting_plan(ledger, job), end, error)
     if job.role is Role.STEP:
         after_settling(ledger, job, error)
     refresh(ledger, mission)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, Self
 
 from pydantic import BaseModel, JsonValue
@@ -81,7 +82,7 @@ class Question:
     turns_left: int | None = None
     """How many turns follow this one at most; None without a limit."""
     seconds_left: float | None = None
-    """How much running time the mission has left for the reply; None without a limit, and for the last turn."""
+    """How much running time the mission has left for the reply, with all that is tried again; None without a limit."""
     stalled: int = 0
     """How many replies in a row requested nothing new (R11)."""
     aliases: Sequence[str] = ()
@@ -104,6 +105,39 @@ class Question:
     """Counts how often the question was asked, from 1: earlier attempts got no reply."""
     resumed: bool = False
     """Whether a person has just resumed the mission: what was refused before may be asked for again."""
+
+
+class Fault(StrEnum):
+    """Why a completion was not enough. Stored in the history: never rename one."""
+
+    LENGTH = "length"
+    """It had no room to end."""
+    REPEATS = "repeats"
+    """It repeated itself until it had no room left."""
+    TOO_LONG = "too_long"
+    """It has more bytes than are read."""
+    FAILED = "failed"
+    """The server refused, broke off or was too slow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionRecord:
+    """One request to a model on the way to a reply: how it was asked, what it cost, and why it was not enough."""
+
+    model: str
+    mode: str = ""
+    """How the server was asked to keep to the form of a reply, such as `json_schema`."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seconds: float = 0.0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    fault: Fault | None = None
+    """None if it is the reply."""
+    said: str = ""
+    """The fault as a sentence."""
+    text: str = ""
+    """The beginning of what was written, unless it is the reply."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +183,8 @@ class Reply:
     """What the text cost; None if not counted."""
     record: PromptRecord | None = None
     """What the prompt showed and left out; None if that is not known."""
+    completions: Sequence[CompletionRecord] = ()
+    """The requests to a model that it took, in their order; the tokens above are those of all of them."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +209,7 @@ class PlannerError(LcpError):
         *,
         input_tokens: int = 0,
         output_tokens: int = 0,
+        completions: Sequence[CompletionRecord] = (),
     ) -> None:
         """`code` is `PLANNER_FAILED`, or `PLANNER_REFUSED` if asking again would not help."""
         # The engine reads the tokens of any `LcpError` from its details, where they are stored too.
@@ -180,6 +217,7 @@ class PlannerError(LcpError):
         super().__init__(code, message, {**(details or {}), **tokens}, advice)
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
+        self.completions = completions
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -50,6 +51,7 @@ from lcp_engine.engine.question import (
     keep_reply,
     new_question,
     open_question,
+    seconds_left,
 )
 from lcp_engine.engine.reply import ECHO
 from lcp_engine.engine.settle import FinishedTurn, rescue
@@ -258,8 +260,9 @@ def _reply(scratch: Scratch, event: PastEvent) -> None:
         raise Diverged(f"the reply to question {number} is not in the history")
     noted = event.data.get(PROMPT)
     record = noted if isinstance(noted, dict) else None
+    made = [] if past.completions is None else json.loads(past.completions)
     reply = StoredReply(
-        past.reply, past.prompt, past.input_tokens, past.output_tokens, past.latency or 0.0, record
+        past.reply, past.prompt, past.input_tokens, past.output_tokens, past.latency or 0.0, record, made
     )
 
     def store(ledger: Ledger) -> None:
@@ -350,7 +353,16 @@ def _end(scratch: Scratch, event: PastEvent) -> None:
         _finish_turn(scratch, event, past, job)
     else:
         _count_tokens(scratch, past, job, failed)
+        if event.data.get("limit") == "max_seconds":
+            scratch.write(partial(_use_up_time, scratch, job))
         scratch.settle(job, failed)
+
+
+def _use_up_time(scratch: Scratch, job: JobRow, ledger: Ledger) -> None:
+    """Let the time for a reply be over, as it was when the turn failed."""
+    mission, turn = ledger.mission(scratch.mission_id), question_of(ledger.tx, job.id)
+    left = None if turn is None else seconds_left(mission, turn, ledger.tx.now)
+    mission.ran += 0 if left is None else int(left * SECOND) + 1
 
 
 def _succeed(scratch: Scratch, past: PastJob, job: JobRow, *, is_copied: bool) -> None:

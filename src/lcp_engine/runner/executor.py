@@ -33,12 +33,11 @@ from lcp_engine.core.protocol.actions import (
 from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
-from lcp_engine.engine.failure import MAX_TOKENS, paid_tokens
+from lcp_engine.engine.failure import MAX_TOKENS, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
 from lcp_engine.engine.plan_steps import admit, enter, has_asked, show_as_held
-from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     Asked,
     history,
@@ -50,10 +49,11 @@ from lcp_engine.engine.question import (
     prompts,
     readings,
     record_json,
+    seconds_left,
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.planners.base import Correction, Question, Relayed, Reply
+from lcp_engine.planners.base import Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.registry import is_model
 from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.external import ExternalPrograms
@@ -410,13 +410,21 @@ class Turns:
         if self._confinement is not None and mission.root is not None:
             self._confinement.start()
         question = replace(self._question(asked, spec), attempt=job.attempt)
+        if question.seconds_left == 0:
+            message = f"{label(job)}: no running time is left to ask the planner (limits.max_seconds)"
+            raise LcpError(ErrorCode.PLANNER_FAILED, message)
         began = time.monotonic()
         try:
             reply = _storable_reply(job, mission.ask(question))
         except LcpError as error:
             failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
-            if (tokens := paid_tokens(failed)) is not None:
-                self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, tokens))
+            made = (
+                completions_of(error.completions if isinstance(error, PlannerError) else (), job.attempt)
+                or []
+            )
+            if (tokens := paid_tokens(failed)) is not None or made:
+                paid = tokens or (0, 0)
+                self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, paid, made))
             raise LcpError.of(failed) from error
         except BaseException as error:  # a plug-in may raise anything, and must not end the runner
             failed = failure_from_exception(
@@ -430,6 +438,7 @@ class Turns:
         stored = StoredReply(
             reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began,
             None if reply.record is None else record_json(reply.record),
+            completions_of(reply.completions, job.attempt) or (),
         )  # fmt: skip
         return self._write_paid(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
 
@@ -465,7 +474,7 @@ class Turns:
             max_followups=spec.limits.max_followups,
             jobs_left=max(spec.limits.max_jobs - asked.mission.requested, 0),
             turns_left=max(spec.limits.max_turns - turn.turn, 0),
-            seconds_left=self._seconds_left(asked, spec),
+            seconds_left=seconds_left(asked.mission, asked.turn, self._database.now()),
             stalled=asked.stalled,
             aliases=spec.root_aliases,
             may_read=may_read(admission, spec, asked.mission.root),
@@ -483,13 +492,6 @@ class Turns:
             prompts=lambda: self._database.read(lambda tx: prompts(tx, turn)),
             numbers=lambda: self._database.read(lambda tx: numbers(tx, turn.mission_id)),
         )
-
-    def _seconds_left(self, asked: Asked, spec: MissionSpec) -> float | None:
-        """How long the planner may take; the last turn goes beyond the limit (R6)."""
-        most = spec.limits.max_seconds
-        if most is None or asked.turn.last_turn is not None:
-            return None
-        return max(most - usage_of(asked.mission, self._database.now()).seconds, 0.01)
 
 
 def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission) -> Problem | None:
@@ -531,6 +533,9 @@ def _storable_reply(job: JobRow, reply: object) -> Reply:
             raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
     if reply.record is not None and record_json(reply.record) is None:
         fact = "the planner's reply has a record that is no PromptRecord as it is declared"
+        raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
+    if completions_of(reply.completions, job.attempt) is None:
+        fact = "the planner's reply has completions that are no CompletionRecord as they are declared"
         raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)
     for name, count in (("input_tokens", reply.input_tokens), ("output_tokens", reply.output_tokens)):
         if count is not None and (type(count) is not int or not 0 <= count < MAX_TOKENS):

@@ -162,6 +162,7 @@ class TurnRow:
     input_tokens: int | None
     output_tokens: int | None
     memories: str | None = None
+    until_ran: int | None = None
 
 
 @dataclass(slots=True)

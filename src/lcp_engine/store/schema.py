@@ -366,9 +366,13 @@ turns = Table(
     Column("latency", Float),
     Column("warnings", Text),
     Column("memories", Text),
+    Column("completions", Text),
+    Column("until_ran", Micros),
 )
 """Questions and their replies; a reply is stored before it is read, and the first one wins (R21). `memories`: the
-entries of memory that the question was asked with, as JSON."""
+entries of memory that the question was asked with, as JSON. `completions`: the requests to a model that it took, those
+of attempts without a reply included, as JSON. `until_ran`: how long the mission may have run when the reply to its last
+question comes."""
 
 blobs = Table(
     "blobs",
@@ -710,7 +714,7 @@ FROM attempts a JOIN jobs j ON j.id = a.job_id LEFT JOIN runners r ON r.id = a.r
         """
 SELECT t.mission_id, t.number, t.turn, t.job_id, t.corrects, t.last_turn, t.prompt, t.reply, t.action, t.errors,
     t.warnings, t.input_tokens, t.output_tokens, t.latency, {time:t.asked_at} AS asked_at,
-    {time:t.replied_at} AS replied_at
+    {time:t.replied_at} AS replied_at, t.completions
 FROM turns t
 """,
     ),

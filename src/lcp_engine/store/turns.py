@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -9,7 +10,7 @@ from sqlalchemy import bindparam, func, insert, literal_column, or_, select, tex
 
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.store.conditions import LIVE
-from lcp_engine.store.db.json_text import JsonObject, from_json, storable
+from lcp_engine.store.db.json_text import JsonObject, from_json, storable, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.large_results import RESULT
@@ -32,7 +33,7 @@ _ASK = Statement(
             name: bindparam(name)
             for name in (
                 "mission_id", "number", "turn", "plan_id", "job_id", "corrects", "last_turn", "after_seq", "until_seq",
-                "asked_at",
+                "asked_at", "until_ran",
             )
         }
     )
@@ -70,7 +71,17 @@ _MEMORIES = Statement(
 _MAKE_LAST = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
-    .values(last_turn=bindparam("new_last_turn"))
+    .values(last_turn=bindparam("new_last_turn"), until_ran=bindparam("new_until_ran"))
+)
+_COMPLETIONS = Statement(
+    select(turns.c.completions).where(
+        turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("number")
+    )
+)
+_KEEP_COMPLETIONS = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .values(completions=bindparam("new_completions"))
 )
 _NUMBER_JOB = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(turn=bindparam("number")))
 _STORE_READING = Statement(
@@ -162,6 +173,7 @@ class StoredReply:
     output_tokens: int | None
     latency: float
     record: Mapping[str, JsonValue] | None = None
+    completions: Sequence[JsonValue] = ()
 
 
 def question_of(tx: Tx, job_id: int) -> TurnRow | None:
@@ -188,6 +200,7 @@ def ask(tx: Tx, turn: TurnRow) -> None:
         after_seq=turn.after_seq,
         until_seq=turn.until_seq,
         asked_at=turn.asked_at,
+        until_ran=turn.until_ran,
     )
 
 
@@ -196,9 +209,17 @@ def number_job(tx: Tx, job_id: int, turn: int) -> None:
     tx.run(_NUMBER_JOB, job=job_id, number=turn)
 
 
-def make_last(tx: Tx, mission_id: int, number: int, limit: str) -> None:
+def make_last(tx: Tx, mission_id: int, number: int, limit: str, until_ran: int | None) -> None:
     """Make a question the last one, because of a limit that was reached since it was asked."""
-    tx.run(_MAKE_LAST, mission=mission_id, question=number, new_last_turn=limit)
+    tx.run(_MAKE_LAST, mission=mission_id, question=number, new_last_turn=limit, new_until_ran=until_ran)
+
+
+def add_completions(tx: Tx, mission_id: int, number: int, completions: Sequence[JsonValue]) -> None:
+    """Append to the completions of a question."""
+    row = tx.row(_COMPLETIONS, mission=mission_id, number=number)
+    known: list[JsonValue] = [] if row is None or row[0] is None else json.loads(row[0])
+    text_ = to_json([*known, *completions])
+    tx.run(_KEEP_COMPLETIONS, mission=mission_id, question=number, new_completions=text_)
 
 
 def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> bool:

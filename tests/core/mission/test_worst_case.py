@@ -10,7 +10,7 @@ from lcp_engine.core.mission.spec import Limits, WorstCase
 def test_a_mission_that_asks_no_model_has_no_tokens() -> None:
     worst = WorstCase(Limits(), 0)
     assert worst.lines == [
-        "worst case: 26 turns, 76 questions, 100 jobs, 30 min of running, 104.9 MB written",
+        "worst case: 26 turns, 76 questions, 100 jobs, 33 min of running, 104.9 MB written",
     ]
     assert worst.json == {
         "turns": 26, "questions": 76, "jobs": 100, "seconds": 1800.0, "bytes_written": 104_857_600, "tokens": 0,

@@ -21,6 +21,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import PlannerError, Question
 from lcp_engine.planners.llm.deadline import TooLate, within
@@ -222,6 +223,35 @@ def test_the_time_of_the_mission_is_up_before_that_of_the_call(
         said = [str(each["error"]) for each in job.attempts if isinstance(each, dict)]
     assert re.search(r"within 0(\.[0-5])? s is expected", said[0])
     assert "within 1.2 s is expected" in said[1]
+
+
+def test_the_time_of_the_last_turn_is_granted_once_and_the_mission_ends_on_its_limit(
+    serve: Callable[[Play], Dripping], database_url: str, tmp_path: Path
+) -> None:
+    server = serve(headers_by_the_byte)
+    planner: JsonValue = {
+        "type": "openai", "base_url": f"http://127.0.0.1:{server.port}", "model": "tiny", "context_tokens": 4096,
+        "total_seconds": 60,
+    }  # fmt: skip
+    with Engine(database_url) as engine:
+        mission = engine.launch(
+            {"goal": "g", "planner": planner, "limits": {"max_seconds": 0.5}}, root=tmp_path
+        )
+        engine.work(until_idle=True)
+        ended, (turn,) = engine.mission(mission.id), engine.turns(mission.id)
+        (job,) = engine.jobs(mission_id=mission.id)
+        assert (str(ended.status), ended.outcome) == ("failed", "limit:max_seconds")
+        assert ended.error["error_code"] == "LIMIT_REACHED"
+        assert str(ended.summary).startswith(
+            "the mission reached max_seconds, and its last turn did not end it: turn 1 got no reply: http"
+        )
+        assert turn["last_turn"] == "max_seconds"
+        said = [str(each["error"]) for each in job.attempts if isinstance(each, dict)]
+        assert len(said) == 2
+        assert re.search(r"within 0(\.[0-5])? s is expected", said[0])
+        assert re.search(r"within (5|4\.9) s is expected", said[1])
+        assert [object_in(one)["fault"] for one in list_in(turn["completions"])] == ["failed", "failed"]
+        assert engine.replay(mission.id).differences == ()
 
 
 def answers(body: Callable[[], Iterator[bytes]], *headers: bytes) -> Play:

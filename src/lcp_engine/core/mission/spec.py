@@ -96,6 +96,15 @@ class Limits(_Figures):
     )
 
 
+LAST_TURN_SHARE = 0.1
+LAST_TURN_LEAST = 5.0
+
+
+def seconds_of_last_turn(max_seconds: float) -> float:
+    """How long the last turn may take beyond `max_seconds`, with all that is tried again (R6)."""
+    return max(LAST_TURN_LEAST, max_seconds * LAST_TURN_SHARE)
+
+
 class PlannerSpec(BaseModel):
     """Which planner answers, and what its replies are read as; every further key is an option of it.
 
@@ -492,13 +501,19 @@ class WorstCase:
         return most if limit is None else min(most, limit + _BEYOND * self.question_tokens)
 
     @property
+    def seconds(self) -> float | None:
+        """Seconds of running time in which the planner is asked; None if they are unbounded."""
+        most = self.limits.max_seconds
+        return None if most is None else most + seconds_of_last_turn(most)
+
+    @property
     def json(self) -> dict[str, JsonValue]:
         """The figures; null is without limit."""
         return {
             "turns": self.limits.max_turns + 1,
             "questions": self.questions,
             "jobs": self.limits.max_jobs,
-            "seconds": self.limits.max_seconds,
+            "seconds": self.seconds,
             "bytes_written": self.limits.max_bytes_written,
             "tokens": self.tokens,
         }
@@ -507,7 +522,7 @@ class WorstCase:
     def lines(self) -> list[str]:
         """The worst case in one or two lines for people; what nothing bounds names the limit to set."""
         limits = self.limits
-        time, written = limits.max_seconds, limits.max_bytes_written
+        time, written = self.seconds, limits.max_bytes_written
         parts = [
             f"{limits.max_turns + 1:,} turns",
             f"{self.questions:,} questions",

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue, SecretStr
 
+from lcp_engine.planners.base import CompletionRecord
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.output_modes import Probe, Step
@@ -38,6 +39,8 @@ class Completion:
     output_tokens: int | None = None
     """Tokens are None if the server did not count them."""
     reasoning: str = ""
+    completions: Sequence[CompletionRecord] = ()
+    """The requests that it took, the last one is its own."""
 
 
 @dataclass(frozen=True)

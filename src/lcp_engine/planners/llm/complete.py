@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from lcp_engine.planners.base import CompletionRecord, Fault
 from lcp_engine.planners.environment import MemoryProbeCache, ProbeCache
 from lcp_engine.planners.llm.chat import (
     Ask,
@@ -25,6 +26,8 @@ from lcp_engine.planners.llm.output_modes import Probe, ask_for_less, is_about_a
 MORE_ROOM = 2
 LIVELY = 0.8
 MOST_DOUBTS = 2
+MOST_KEPT = 2000
+"""Characters of a completion that was not enough."""
 PROCESS_PROBES = MemoryProbeCache()
 """What all planners of this process have found out about endpoints."""
 
@@ -71,21 +74,14 @@ class Answering:
         One that ran out of room is never read: the model is asked again with twice the room, or with a higher
         temperature if it repeated itself.
         """
-        read = written = 0
-        for _ in range(MORE_ROOM + 1):
-            outcome = self._climb_down(ask)
-            if isinstance(outcome, Trouble):
-                return replace(outcome, input_tokens=read, output_tokens=written)
-            counted = _counted(ask, outcome)
-            read += counted.input_tokens or 0
-            written += counted.output_tokens or 0
-            if counted.finish_reason != "length":
-                return replace(counted, input_tokens=read, output_tokens=written)
-            again = _with_more(ask, counted, context_tokens)
-            if again is None:
-                break
-            ask = replace(again, probe=self.probe(ask.probe.endpoint, ask.probe.model))
-        return replace(_cut_short(ask, written), input_tokens=read, output_tokens=written)
+        made: list[CompletionRecord] = []
+        outcome = self._with_room(ask, context_tokens, made)
+        return replace(
+            outcome,
+            input_tokens=sum(one.input_tokens or 0 for one in made),
+            output_tokens=sum(one.output_tokens or 0 for one in made),
+            completions=tuple(made),
+        )
 
     def probe(self, endpoint: str, model: str) -> Probe:
         """What is known about the model; at first, the highest mode of the ladder."""
@@ -99,11 +95,24 @@ class Answering:
         """The models that the server lists."""
         return self.chat.models(deadline)
 
-    def _climb_down(self, ask: Ask) -> Completion | Trouble:
+    def _with_room(
+        self, ask: Ask, context_tokens: int | None, made: list[CompletionRecord]
+    ) -> Completion | Trouble:
+        for _ in range(MORE_ROOM + 1):
+            outcome = self._climb_down(ask, made)
+            if isinstance(outcome, Trouble) or outcome.finish_reason != "length":
+                return outcome
+            again = _with_more(ask, outcome, context_tokens)
+            if again is None:
+                break
+            ask = replace(again, probe=self.probe(ask.probe.endpoint, ask.probe.model))
+        return _cut_short(ask, sum(one.output_tokens or 0 for one in made))
+
+    def _climb_down(self, ask: Ask, made: list[CompletionRecord]) -> Completion | Trouble:
         """A completion in the highest mode that the server accepts; that mode is stored."""
         probe = ask.probe
         while True:
-            outcome = self._insist(replace(ask, probe=probe))
+            outcome = self._insist(replace(ask, probe=probe), made)
             if isinstance(outcome, Completion):
                 self._note(ask.probe, probe)
                 text = without_envelope(outcome.text) if probe.step.in_envelope else outcome.text
@@ -141,9 +150,13 @@ class Answering:
         self.memory.forget(probe.endpoint, probe.model)
         self.stored.forget(probe.endpoint, probe.model)
 
-    def _insist(self, ask: Ask) -> Completion | Trouble:
+    def _insist(self, ask: Ask, made: list[CompletionRecord]) -> Completion | Trouble:
         def send() -> Completion | Trouble:
+            began = self.times.clock()
             outcome = self.chat.complete(ask)
+            if isinstance(outcome, Completion):
+                outcome = _counted(ask, outcome)
+            made.append(_record(ask, outcome, self.times.clock() - began))
             if isinstance(outcome, Completion) or outcome.again is not Again.BACK_OFF:
                 return outcome
             if ask_for_less(ask.probe, outcome, self.chat.ladder) is None:
@@ -180,6 +193,30 @@ def _with_more(ask: Ask, cut_short: Completion, context_tokens: int | None) -> A
     if context_tokens is not None:
         room = min(room, context_tokens - (cut_short.input_tokens or 0))
     return replace(ask, max_tokens=room) if room > ask.max_tokens else None
+
+
+def _record(ask: Ask, outcome: Completion | Trouble, seconds: float) -> CompletionRecord:
+    made = CompletionRecord(
+        model=ask.probe.model,
+        mode=ask.probe.step.rung.value,
+        temperature=ask.temperature,
+        max_tokens=ask.max_tokens,
+        seconds=round(seconds, 3),
+    )
+    if isinstance(outcome, Trouble):
+        return replace(made, fault=Fault.FAILED, said=outcome.message)
+    made = replace(made, input_tokens=outcome.input_tokens, output_tokens=outcome.output_tokens)
+    if outcome.finish_reason != "length":
+        return made
+    repeats = is_repetitive(outcome.text)
+    said = "it repeated itself" if repeats else f"it did not end within {ask.max_tokens} tokens"
+    fault = Fault.REPEATS if repeats else Fault.LENGTH
+    return replace(made, fault=fault, said=said, text=beginning(outcome.text))
+
+
+def beginning(text: str) -> str:
+    """The part of a text that was not enough which is stored."""
+    return text if len(text) <= MOST_KEPT else f"{text[:MOST_KEPT]}<{len(text) - MOST_KEPT:,} more>"
 
 
 def _cut_short(ask: Ask, written: int) -> Trouble:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
+
+from lcp_engine.planners.base import CompletionRecord
 
 Scrub: TypeAlias = Callable[[str], str]
 """Removes the key from a text."""
@@ -40,6 +42,8 @@ class Trouble:
     input_tokens: int = 0
     output_tokens: int = 0
     """Tokens of completions that could not be used; they were paid for."""
+    completions: Sequence[CompletionRecord] = ()
+    """The requests that led to it."""
 
     @property
     def is_about_context(self) -> bool:

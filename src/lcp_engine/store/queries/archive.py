@@ -56,6 +56,7 @@ class PastTurn:
     latency: float | None
     replied_at: int | None
     memories: str | None
+    completions: str | None
 
 
 @dataclass(frozen=True, slots=True)

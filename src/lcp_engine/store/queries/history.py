@@ -36,7 +36,7 @@ _JOBS = Columns(
 _TURNS = Columns(
     "turn_history",
     ("mission_id", "number", "turn", "job_id", "corrects", "last_turn", "prompt", "reply", "action", "errors",
-     "warnings", "input_tokens", "output_tokens", "latency", "asked_at", "replied_at"),
+     "warnings", "input_tokens", "output_tokens", "latency", "asked_at", "replied_at", "completions"),
 )  # fmt: skip
 _WARNINGS = Columns("turn_history", ("number", "turn", "job_id", "warnings"))
 _CHANGES = Columns(

@@ -15,7 +15,7 @@ from lcp_engine.store.db.transaction import Row, Tx
 _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
-         "errors", "unfulfilled", "warnings", "issues", "recommendations"),
+         "errors", "unfulfilled", "warnings", "issues", "recommendations", "completions"),
         json.loads,
     ),
     "auto_dispatch": bool,
