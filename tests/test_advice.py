@@ -334,6 +334,7 @@ INVALID_MISSION cli/load_mission:_not_readable
 INVALID_MISSION cli/load_mission:load_plans
 INVALID_MISSION cli/schedule:add_command
 INVALID_MISSION engine/admission:check_kinds
+INVALID_MISSION planners/environment:refuse_without_price
 INVALID_PARAMS workers/base:Context.root
 INVALID_PATTERN sandbox/search_text:_find
 LIMIT_REACHED api/memory:Memory.take_in
@@ -387,7 +388,9 @@ PLANNER_FAILED engine/progress:_end_without_reply
 PLANNER_FAILED planners/llm/local:_start
 PLANNER_FAILED planners/llm/planner:ModelPlanner._slot
 PLANNER_FAILED planners/simple:NoPlanner.answer
+PLANNER_FAILED runner/executor:Turns._ask
 PLANNER_FAILED runner/executor:_storable_reply
+PLANNER_REFUSED runner/executor:Turns._check_prices
 ROOT_CHANGED changes/stages:open_stage
 ROOT_CHANGED sandbox/root_identity:check_same
 ROOT_CHANGED sandbox/root_identity:open_known

@@ -29,7 +29,7 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_defaults(
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
-        ("polices: []", "polices: is not a known key; did you mean 'policy'?"),
+        ("polcy: []", "polcy: is not a known key; did you mean 'policy'?"),
         ("caps: {read_byts: 1}", "caps.read_byts: is not a known key; did you mean 'read_bytes'?"),
         ("policy: [{do: deny, kind: x}]", "policy.0.kind: is not a known key; did you mean 'kinds'?"),
         ("policy: [{do: maybe}]", "policy.0.do: "),

@@ -33,6 +33,7 @@ from lcp_engine.core.mission.spec import (
 )
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.upkeep import Backups, Checks, Retention
 from lcp_engine.core.webhook import Webhook
 
@@ -95,7 +96,17 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         ResultSpec,
     ),
     "The suite file": (SuiteFile, Expectation),
-    "The configuration file": (ConfigFile, Webhook, SignedLinks, CapSettings, Retention, Backups, Checks),
+    "The configuration file": (
+        ConfigFile,
+        Webhook,
+        SignedLinks,
+        CapSettings,
+        Prices,
+        Price,
+        Retention,
+        Backups,
+        Checks,
+    ),
 }
 INTRODUCTIONS = {
     "The mission file": MISSION,
@@ -121,6 +132,8 @@ KEYS: Mapping[type[BaseModel], str] = {
     ResultSpec: "result",
     Variable: "variables.NAME",
     CapSettings: "caps",
+    Prices: "prices",
+    Price: "prices.models.NAME",
     Expectation: "missions.expect",
     Webhook: "webhook",
     SignedLinks: "links",

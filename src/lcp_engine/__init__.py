@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Ruling,
         Verdict,
     )
+    from lcp_engine.core.prices import Price, Prices
     from lcp_engine.core.protocol.actions import (
         Action,
         AnalysisResult,
@@ -238,6 +239,8 @@ __all__ = [
     "PlannerError",
     "PlannerSpec",
     "Policy",
+    "Price",
+    "Prices",
     "Problem",
     "PromptRecord",
     "Question",
@@ -345,6 +348,7 @@ _MODULES = {
     "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
     "core.reasons": ("Reason", "ReasonCode"),
     "core.upkeep": ("Backups", "Checks", "Retention", "Upkeep"),
+    "core.prices": ("Price", "Prices"),
     "core.webhook": ("Webhook",),
     "api.run_job": ("JobResult", "run_job"),
     "engine.memory": ("Imported",),

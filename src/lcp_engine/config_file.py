@@ -13,6 +13,7 @@ from lcp_engine.core.approvers import StatedApprovers
 from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.prices import Prices
 from lcp_engine.core.summaries import nearest
 from lcp_engine.core.upkeep import (
     Backups,
@@ -107,6 +108,10 @@ class ConfigFile(BaseModel):
     planners: Annotated[dict[str, dict[str, JsonValue]], AfterValidator(_without_keys)] = Field(
         default={},
         description="Options of planners by the name of the planner, such as an endpoint; never a key.",
+    )
+    prices: Prices | None = Field(
+        default=None,
+        description="What a million tokens cost by model, for `limits.max_cost` and what missions cost (planners.md).",
     )
     commands_read: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lcp_engine.config_file import ConfigFile
     from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.policy import Rule
+    from lcp_engine.core.prices import Prices
     from lcp_engine.core.upkeep import Upkeep
     from lcp_engine.core.webhook import SecretSource, Webhook
     from lcp_engine.workers.base import Caps
@@ -109,6 +110,11 @@ class Settings:
             return upkeep
         own = self.own_upkeep
         return upkeep.model_copy(update={key: value for key, value in own if key in own.model_fields_set})
+
+    @property
+    def prices(self) -> Prices | None:
+        """What models cost."""
+        return None if self.stated is None else self.stated.prices
 
     @property
     def planners(self) -> Mapping[str, Mapping[str, JsonValue]]:

@@ -14,6 +14,7 @@ from lcp_engine.engine.admission import check_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import check_plans
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.environment import refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.sandbox.root_identity import KnownRoot, identity_at, is_in_place
@@ -34,6 +35,7 @@ def checked_spec(
     """
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
     planner = make_planner(known.planner, instance.planner_environment)
+    refuse_without_price(planner, known.limits, instance.planner_environment.prices)
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     check_kinds(known, instance.admission.workers)
     check_plans(known, instance.admission.workers)

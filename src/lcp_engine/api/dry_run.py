@@ -22,7 +22,12 @@ from lcp_engine.engine import admission as admit
 from lcp_engine.engine.admission import Admission, permission_ruling, ruling_on
 from lcp_engine.engine.turn_queue import turn_attempts
 from lcp_engine.planners.base import Planner
-from lcp_engine.planners.environment import AsksModel, PlannerEnvironment
+from lcp_engine.planners.environment import (
+    AsksModel,
+    NamesModel,
+    PlannerEnvironment,
+    refuse_without_price,
+)
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import ScriptPlanner, check_script
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -129,6 +134,7 @@ def dry_run(
     errors of a database that cannot be used.
     """
     planner = make_planner(spec.planner, planner_environment)
+    refuse_without_price(planner, spec.limits, planner_environment.prices)
     outlook = _root(root, _missions(url, str(root)))
     policy = admission.policy(spec, str(root))
     workers = admission.workers
@@ -157,7 +163,11 @@ def worst_case(spec: MissionSpec, planner_environment: PlannerEnvironment) -> Wo
     """The most that the mission can cost."""
     planner = make_planner(spec.planner, planner_environment)
     attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
-    return WorstCase(spec.limits, None if attempt is None else attempt * turn_attempts(spec))
+    name = planner.model_name() if isinstance(planner, NamesModel) else ""
+    prices = planner_environment.prices
+    price = None if prices is None else prices.of_model(name)
+    stated = None if price is None or prices is None else (price, prices.currency)
+    return WorstCase(spec.limits, None if attempt is None else attempt * turn_attempts(spec), stated)
 
 
 def _missions(url: str | None, root: str) -> tuple[int, ...]:

@@ -60,6 +60,7 @@ from lcp_engine.workers.base import Caps, Worker, Workers
 if TYPE_CHECKING:
     from lcp_engine.api.decision_links import DecisionLinks
     from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.prices import Prices
     from lcp_engine.core.webhook import Webhook
     from lcp_engine.replay.fork import Forked
     from lcp_engine.replay.replay import Replayed
@@ -83,6 +84,7 @@ class Engine(History):
       server restarts or cannot be reached, its disk is full or read-only; `math.inf`: as long as it takes. Default: 10
       for PostgreSQL, 0 for SQLite.
     - `planners`: options for planners by their type, used where a mission states none. Default: none.
+    - `prices`: what models cost, for `limits.max_cost` and for what missions are said to have cost. Default: none.
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
     - `webhook`: where runners send a notice when a mission begins to wait for a person. Default: nowhere.
@@ -114,6 +116,7 @@ class Engine(History):
         busy_seconds: float = BUSY_SECONDS,
         away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
+        prices: Prices | None = None,
         on_wait: Sequence[str] = (),
         webhook: Webhook | None = None,
         links: SignedLinks | None = None,
@@ -131,6 +134,7 @@ class Engine(History):
             busy_seconds=busy_seconds,
             away_seconds=away_seconds,
             planners=planners or {},
+            prices=prices,
             on_wait=on_wait,
             webhook=webhook,
             links=links,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.history import History
+    from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.settings import Settings
 
 
@@ -95,6 +96,7 @@ class Invocation:
                 busy_seconds=settings.busy_seconds,
                 away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
                 planners=settings.planners,
+                prices=settings.prices,
                 on_wait=settings.on_wait,
                 webhook=settings.webhook,
                 links=settings.links,
@@ -105,6 +107,13 @@ class Invocation:
             )
         with engine:
             yield engine
+
+    @property
+    def planner_environment(self) -> PlannerEnvironment:
+        """What planners are made with before a database is open."""
+        from lcp_engine.planners.environment import PlannerEnvironment
+
+        return PlannerEnvironment(self.settings.planners, prices=self.settings.prices)
 
     @contextmanager
     def history(self) -> Iterator[History]:

@@ -135,7 +135,7 @@ def _examine(
     spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
         try:
-            loaded, root, _ = load(options, PlannerEnvironment(settings.planners))
+            loaded, root, _ = load(options, PlannerEnvironment(settings.planners, prices=settings.prices))
         except LcpError as error:
             yield broken("mission", error.failed)
             return
@@ -143,7 +143,9 @@ def _examine(
         spec, result = loaded.planner, expected_result(loaded)
     yield from examine_root(root or Path.cwd())
     if spec is not None:
-        yield from _examine_planner(spec, PlannerEnvironment(settings.planners), result)
+        yield from _examine_planner(
+            spec, PlannerEnvironment(settings.planners, prices=settings.prices), result
+        )
 
 
 def _examine_planner(

@@ -221,14 +221,13 @@ def _check(text: str, source: str, invocation: Invocation) -> None:
     """Refuse what `lcp run` would refuse: the goal, the planner, the patterns."""
     from lcp_engine.core.mission.parse import outline_mission, parse_mission
     from lcp_engine.core.policy import Policy
-    from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.planners.registry import make_planner
 
     named = outline_mission(text, source=source).planner is not None
     spec = parse_mission(text, source=source, settings=() if named else ('planner={"type": "human"}',))
     Policy(spec.policy)
     if named:
-        make_planner(spec.planner, PlannerEnvironment(invocation.settings.planners))
+        make_planner(spec.planner, invocation.planner_environment)
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:

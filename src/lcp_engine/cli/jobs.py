@@ -21,6 +21,7 @@ from lcp_engine.cli.tables import Table, print_table
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
 from lcp_engine.core.kinds import QUESTION, TURN
+from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
 from lcp_engine.core.summaries import as_question, left_out_line, nearest
@@ -282,6 +283,7 @@ def completion_line(made: JsonObject) -> str:
     parts = [
         str(made.get("fault") or "the reply"),
         "tokens not counted" if paid == (None, None) else f"{paid[0] or 0:,} + {paid[1] or 0:,} tokens",
+        told_cost(made.get("cost")) or "",
         f"{made.get('seconds')} s",
         one_line(str(made.get("model"))),
         str(made.get("mode")),

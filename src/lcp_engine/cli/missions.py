@@ -34,6 +34,7 @@ from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, 
 from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
 from lcp_engine.core.summaries import subject, unfulfilled_note
@@ -214,6 +215,8 @@ def _tree(
     title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
     tree = Tree(title, guide_style="dim")
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
+    if (spent := told_cost(mission.cost)) is not None:
+        tree.add(Text(f"cost {spent}", style="dim"))
     if mission.user or mission.session:
         tree.add(Text(asked_by(mission), style="dim"))
     for kind, stated in settings.items():

@@ -18,6 +18,7 @@ from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import DESCRIPTION_COLUMN, EventFormatter
 from lcp_engine.cli.output import make_console, print_json_line
 from lcp_engine.cli.tables import cut
+from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import subject
@@ -124,6 +125,7 @@ class LiveLine(Lines):
         self._engine = engine
         self._running: dict[int, str] = {}
         self._settled = 0
+        self._cost = ""
         self._began = time.monotonic()
         self._spinner = Spinner("dots", self._status())
         self._live = Live(self._spinner, console=self._console, transient=True, refresh_per_second=10)
@@ -150,6 +152,11 @@ class LiveLine(Lines):
             self._live.start()
 
     def _track(self, event: JsonObject) -> None:
+        if event["event"] == "replied" and self._formatter.measure is not None:
+            mission_id = event["mission_id"]
+            assert isinstance(mission_id, int)
+            spent = told_cost(self._engine.mission(mission_id).cost)
+            self._cost = "" if spent is None else f"  {spent}"
         job_id = event["job_id"]
         if not isinstance(job_id, int):
             return
@@ -164,6 +171,6 @@ class LiveLine(Lines):
         now = ", ".join(self._running.values()) or "waiting for work"
         measure = self._formatter.measure
         share = "" if measure is None else f"{measure.percentage}%  "
-        done = f"{seconds // 60}:{seconds % 60:02}  {share}{self._settled} done"
+        done = f"{seconds // 60}:{seconds % 60:02}  {share}{self._settled} done{self._cost}"
         room = self._console.width - len(done) - _SPINNER_WIDTH - 2
         return Text.assemble((done, "dim"), "  ", cut(now, max(0, room)))

@@ -33,7 +33,6 @@ from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.settings import shown_url
@@ -139,7 +138,7 @@ def run_command(
 
         _check_kinds(named, find_workers())
         return print_dry_run(invocation, options, named)
-    spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
+    spec, directory, request = load(options, invocation.planner_environment)
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         _check_kinds(named, engine.workers)
@@ -170,7 +169,7 @@ def launch_command(
 ) -> int:
     """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
     invocation.load_workers()
-    spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
+    spec, directory, request = load(options, invocation.planner_environment)
     with invocation.engine() as engine:
         launched = engine.launch(
             spec, root=directory, key=key, allow_admin=options.allow_admin, request=request

@@ -32,7 +32,6 @@ from lcp_engine.core.local_times import is_timezone
 from lcp_engine.core.recurrence import Every, read_recurrence
 from lcp_engine.engine.schedules import Overlap
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.store.queries.records import Schedule
 
 OVERDUE_SECONDS = 10
@@ -113,7 +112,7 @@ def add_command(
     planned = read_recurrence(every=every, cron=cron, at=at, timezone=zone, now=system_clock())
     if timezone is not None and at is None and isinstance(planned.recurrence, Every):
         raise click.UsageError("--timezone belongs to --cron, --at and calendar intervals", context)
-    spec, directory, request = load(options, PlannerEnvironment(invocation.settings.planners))
+    spec, directory, request = load(options, invocation.planner_environment)
     if request is not None:
         raise LcpError(
             ErrorCode.INVALID_MISSION,

@@ -54,7 +54,7 @@ def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Col
 
     invocation.load_workers()
     settings, url = invocation.settings, invocation.database_url
-    environment = PlannerEnvironment(settings.planners)
+    environment = PlannerEnvironment(settings.planners, prices=settings.prices)
     spec, root, _ = load(options, environment)
     place = url if has_room(url) else None
     with naming(url):

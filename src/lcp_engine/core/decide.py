@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
 
@@ -152,6 +153,7 @@ class Usage:
     turns: int = 0
     seconds: float = 0.0
     tokens: int = 0
+    cost: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,8 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
         return "max_seconds"
     if limits.max_tokens is not None and usage.tokens >= limits.max_tokens:
         return "max_tokens"
+    if limits.max_cost is not None and usage.cost >= limits.max_cost:
+        return "max_cost"
     return None
 
 

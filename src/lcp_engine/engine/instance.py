@@ -36,6 +36,7 @@ from lcp_engine.workers.registry import find_workers
 
 if TYPE_CHECKING:
     from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.prices import Prices
     from lcp_engine.core.webhook import Webhook
 
 P = ParamSpec("P")
@@ -53,6 +54,7 @@ class Options:
     busy_seconds: float = BUSY_SECONDS
     away_seconds: float | None = None
     planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    prices: Prices | None = None
     on_wait: Sequence[str] = ()
     webhook: Webhook | None = None
     links: SignedLinks | None = None
@@ -137,7 +139,7 @@ def open_instance(url: str, options: Options) -> Instance:
         notifier,
         runtime,
         options.caps,
-        PlannerEnvironment(options.planners, StoredProbeCache(database)),
+        PlannerEnvironment(options.planners, StoredProbeCache(database), options.prices),
         tuple(options.on_wait),
         options.webhook,
         options.links,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 from pydantic import JsonValue
 
@@ -52,7 +53,8 @@ _STATE = 4
 
 def usage_of(mission: MissionRow, now: int) -> Usage:
     ran = mission.ran + (max(0, now - mission.running_since) if mission.running_since is not None else 0)
-    return Usage(mission.turns, ran / 1_000_000, mission.input_tokens + mission.output_tokens)
+    cost = Decimal(0 if mission.cost is None else mission.cost)
+    return Usage(mission.turns, ran / 1_000_000, mission.input_tokens + mission.output_tokens, cost)
 
 
 def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> None:

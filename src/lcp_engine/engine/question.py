@@ -13,6 +13,7 @@ from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Limits, MissionSpec, expected_result, seconds_of_last_turn, spec_of
+from lcp_engine.core.money import Cost, add_amounts
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -30,11 +31,12 @@ from lcp_engine.store.people import has_event
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import (
     MEMORIES,
+    NOTHING,
     PROMPT,
     REPLIED,
     StoredReply,
-    add_completions,
     add_cost,
+    add_spent,
     ask,
     keep_memories,
     keep_prompt,
@@ -175,22 +177,27 @@ def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
         ledger.note(mission, REPLIED, turn.job_id, noted)
     elif reply.input_tokens or reply.output_tokens:
         add_cost(ledger.tx, turn.mission_id, turn.number, reply)
-    if reply.completions:
-        add_completions(ledger.tx, turn.mission_id, turn.number, reply.completions)
+    _count_cost(ledger, mission, turn, reply.spent)
     kept = question(ledger.tx, turn.mission_id, turn.number)
     assert kept is not None
     return kept
 
 
-def keep_cost(
-    ledger: Ledger, turn: TurnRow, tokens: tuple[int, int], completions: Sequence[JsonValue] = ()
-) -> None:
+def _count_cost(ledger: Ledger, mission: MissionRow, turn: TurnRow, spent: Cost) -> None:
+    is_other = spent.amount is not None and mission.currency not in (None, spent.currency)
+    mission.unpriced += spent.has_unpriced or is_other
+    if spent.amount is not None and not is_other:
+        mission.cost, mission.currency = add_amounts(mission.cost, spent.amount), spent.currency
+    if spent.completions:
+        add_spent(ledger.tx, turn.mission_id, turn.number, spent)
+
+
+def keep_cost(ledger: Ledger, turn: TurnRow, tokens: tuple[int, int], spent: Cost = NOTHING) -> None:
     """Count the tokens of a question that got no reply, even if the lease was lost (R6)."""
     mission = ledger.mission(turn.mission_id)
     mission.input_tokens += tokens[0]
     mission.output_tokens += tokens[1]
-    if completions:
-        add_completions(ledger.tx, turn.mission_id, turn.number, completions)
+    _count_cost(ledger, mission, turn, spent)
 
 
 def drop_turn(ledger: Ledger, job: JobRow, mission: MissionRow, reason: Reason) -> None:
@@ -293,7 +300,7 @@ def new_question(
     corrected = question(ledger.tx, mission.id, corrects) if isinstance(corrects, int) else None
     usage = usage_of(mission, ledger.tx.now)
     if corrected is not None:
-        usage = Usage(usage.turns - 1, usage.seconds, usage.tokens)
+        usage = replace(usage, turns=usage.turns - 1)
     limit = limit_reached(spec.limits, usage)
     if limit is not None and not _takes_last_turn(ledger, job, mission, plan, limit):
         return None
@@ -333,7 +340,7 @@ def _asked_again(
 ) -> TurnRow | None:
     """The question of an attempt that got no reply; its tokens may have used up a limit since (R6)."""
     used = usage_of(mission, ledger.tx.now)
-    limit = limit_reached(spec_of(mission.spec).limits, Usage(used.turns - 1, used.seconds, used.tokens))
+    limit = limit_reached(spec_of(mission.spec).limits, replace(used, turns=used.turns - 1))
     if limit is None:
         return turn
     if not _takes_last_turn(ledger, job, mission, plan, limit):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias, assert_never
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.decide import End, FailedCheck, Outcome, Usage, end_on_limit, limit_reached
+from lcp_engine.core.decide import End, FailedCheck, Outcome, end_on_limit, limit_reached
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import spec_of
@@ -250,7 +250,7 @@ def _limit_of(ledger: Ledger, job: JobRow, failed: Failed) -> str | None:
     if turn is None or turn.last_turn is not None:
         return None if turn is None else turn.last_turn
     used = usage_of(mission, ledger.tx.now)
-    asked_before = Usage(used.turns - 1, used.seconds, used.tokens)
+    asked_before = replace(used, turns=used.turns - 1)
     return limit_reached(spec_of(mission.spec).limits, asked_before) if failed.meaning.retry else None
 
 

@@ -132,6 +132,8 @@ class CompletionRecord:
     seconds: float = 0.0
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Those of the prompt that the server had in its cache; None if it does not say."""
     fault: Fault | None = None
     """None if it is the reply."""
     said: str = ""

@@ -9,7 +9,10 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.permits import Limit
+from lcp_engine.core.prices import Prices
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
 
 
@@ -56,9 +59,33 @@ class PlannerEnvironment:
     """The options of the user's configuration by type of planner; those of a mission come before them."""
     probes: ProbeCache = field(default_factory=MemoryProbeCache)
     """What is known about endpoints beyond this process."""
+    prices: Prices | None = None
+    """What models cost, by the user's configuration."""
 
 
 EMPTY_ENVIRONMENT = PlannerEnvironment()
+
+
+def refuse_without_price(planner: Planner, limits: Limits, prices: Prices | None) -> None:
+    """Refuse a mission that limits its cost although its model has no price. Raises `INVALID_MISSION`."""
+    if limits.max_cost is None or not isinstance(planner, AsksModel):
+        return
+    name = planner.model_name() if isinstance(planner, NamesModel) else ""
+    if not name:
+        message = "limits.max_cost: needs the name of the model, whose price counts; planner.model names none"
+        advice = "Name the model with planner.model."
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
+    if prices is None or prices.of_model(name) is None:
+        currency = "EUR" if prices is None else prices.currency
+        entry = f"{name!r}: {{input: PRICE, output: PRICE}}"
+        message = (
+            f"limits.max_cost: the model {name!r} has no price; add {entry} to prices.models in config.yaml "
+            f"(of a million tokens, in prices.currency, such as {currency})"
+        )
+        advice = (
+            "State the price in the configuration file, whose path `lcp doctor` prints, or limit max_tokens."
+        )
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
 
 
 @runtime_checkable
@@ -67,6 +94,14 @@ class AsksModel(Protocol):
 
     def most_tokens(self) -> int | None:
         """The most tokens that one attempt at a question takes, prompt and reply; None if only the server knows."""
+
+
+@runtime_checkable
+class NamesModel(Protocol):
+    """A planner whose model can have a price."""
+
+    def model_name(self) -> str:
+        """The name of the model that is asked; empty if only the server knows."""
 
 
 @runtime_checkable

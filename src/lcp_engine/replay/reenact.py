@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +33,9 @@ from lcp_engine.core.job_states import (
     State,
 )
 from lcp_engine.core.json_values import list_in
+from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.money import Cost, amount_text
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
@@ -98,7 +101,7 @@ def _launch(scratch: Scratch) -> None:
     if past.root is not None:
         # The planner may have used the root's original path.
         spec = spec.model_copy(update={"root_aliases": (*spec.root_aliases, past.root)})
-    limits = spec.limits.model_copy(update=_first_limits(past))
+    limits = with_limits(spec.limits, _first_limits(past))
     spec = spec.model_copy(update={"limits": limits, "policy": rules_at(past, 0)})
 
     def launch(ledger: Ledger) -> None:
@@ -217,6 +220,7 @@ def _open_needless(scratch: Scratch, job: JobRow, limit: JsonValue) -> None:
 
     def ask(ledger: Ledger) -> None:
         _set_running_time(scratch, ledger, limit)
+        _set_cost(scratch, ledger, limit)
         open_question(ledger, job.copy())
 
     scratch.write(ask)
@@ -228,6 +232,7 @@ def _ask(scratch: Scratch, event: PastEvent) -> None:
 
     def ask(ledger: Ledger) -> None:
         _set_running_time(scratch, ledger, limit)
+        _set_cost(scratch, ledger, limit)
         if job.state is State.QUEUED:  # a fork was given the reply before the turn was claimed
             mission, plan = ledger.mission(scratch.mission_id), acting_plan(ledger, job)
             new_question(ledger, job, mission, plan, from_json(job.params))
@@ -253,6 +258,19 @@ def _set_running_time(scratch: Scratch, ledger: Ledger, limit: JsonValue) -> Non
         mission.ran, mission.running_since = 0, ledger.tx.now
 
 
+def _set_cost(scratch: Scratch, ledger: Ledger, limit: JsonValue) -> None:
+    """Make the cost reach `max_cost` exactly if the history says that it did: that of failed attempts is not known."""
+    mission = ledger.mission(scratch.mission_id)
+    most = spec_of(mission.spec).limits.max_cost
+    if most is None:
+        return
+    used = usage_of(mission, ledger.tx.now).cost
+    if limit == "max_cost" and used < most:
+        mission.cost = amount_text(most)
+    elif limit != "max_cost" and used >= most:
+        mission.cost = None
+
+
 def _reply(scratch: Scratch, event: PastEvent) -> None:
     number = event.data.get("question")
     past = scratch.past.turns.get(number) if isinstance(number, int) else None
@@ -261,8 +279,9 @@ def _reply(scratch: Scratch, event: PastEvent) -> None:
     noted = event.data.get(PROMPT)
     record = noted if isinstance(noted, dict) else None
     made = [] if past.completions is None else json.loads(past.completions)
+    spent = Cost(tuple(made), None if past.cost is None else Decimal(past.cost), past.currency)
     reply = StoredReply(
-        past.reply, past.prompt, past.input_tokens, past.output_tokens, past.latency or 0.0, record, made
+        past.reply, past.prompt, past.input_tokens, past.output_tokens, past.latency or 0.0, record, spent
     )
 
     def store(ledger: Ledger) -> None:

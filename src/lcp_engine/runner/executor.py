@@ -21,6 +21,7 @@ from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.prices import cost_of
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -319,6 +320,7 @@ class Turns:
         self._missions = missions
         self._confinement = confinement
         self._kinds = params_of(instance.admission.workers)
+        self._prices = instance.planner_environment.prices
 
     def take(self, job: JobRow) -> FinishedTurn | None:
         """Ask the planner and read its reply; None if the turn is settled already. Raises `LcpError`."""
@@ -412,7 +414,10 @@ class Turns:
         question = replace(self._question(asked, spec), attempt=job.attempt)
         if question.seconds_left == 0:
             message = f"{label(job)}: no running time is left to ask the planner (limits.max_seconds)"
-            raise LcpError(ErrorCode.PLANNER_FAILED, message)
+            advice = f"Resume mission {asked.mission.id} with a higher max_seconds."
+            raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice)
+        if spec.limits.max_cost is not None:
+            self._check_prices(asked)
         began = time.monotonic()
         try:
             reply = _storable_reply(job, mission.ask(question))
@@ -424,7 +429,8 @@ class Turns:
             )
             if (tokens := paid_tokens(failed)) is not None or made:
                 paid = tokens or (0, 0)
-                self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, paid, made))
+                spent = cost_of(self._prices, made, sum(paid))
+                self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, paid, spent))
             raise LcpError.of(failed) from error
         except BaseException as error:  # a plug-in may raise anything, and must not end the runner
             failed = failure_from_exception(
@@ -438,9 +444,23 @@ class Turns:
         stored = StoredReply(
             reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began,
             None if reply.record is None else record_json(reply.record),
-            completions_of(reply.completions, job.attempt) or (),
+            cost_of(self._prices, completions_of(reply.completions, job.attempt) or (), _tokens_of(reply)),
         )  # fmt: skip
         return self._write_paid(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
+
+    def _check_prices(self, asked: Asked) -> None:
+        """Refuse to ask for a mission whose cost is limited and cannot be counted. Raises `PLANNER_REFUSED`."""
+        mission = asked.mission
+        now = None if self._prices is None else self._prices.currency
+        fact = None
+        if mission.unpriced:
+            fact = f"{mission.unpriced} of its questions had no price"
+        elif mission.currency not in (None, now):
+            fact = f"it was counted in {mission.currency}, and prices.currency is {now or 'not set'}"
+        if fact is not None:
+            message = f"limits.max_cost of mission {mission.id} cannot be kept: {fact}"
+            advice = "State the prices of its models in the configuration, then resume the mission without max_cost."
+            raise LcpError(ErrorCode.PLANNER_REFUSED, message, advice=advice)
 
     def _write_paid(self, work: Callable[[Tx], T]) -> T:
         """Write what was paid for, however long others keep the database locked: it is only in memory."""
@@ -516,6 +536,10 @@ def _says_done(reply: Action) -> bool:
     if isinstance(reply, CreateFollowupJobs):
         return not reply.new_jobs
     return isinstance(reply, MissionComplete | AnalysisResult)
+
+
+def _tokens_of(reply: Reply) -> int:
+    return (reply.input_tokens or 0) + (reply.output_tokens or 0)
 
 
 _WRONG_REPLY = "Correct the planner: what it returns has to be a whole Reply."

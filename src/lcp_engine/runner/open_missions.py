@@ -20,7 +20,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.question import earlier_job
 from lcp_engine.errors import Failed
 from lcp_engine.planners.base import Planner, Question
-from lcp_engine.planners.environment import PlannerEnvironment
+from lcp_engine.planners.environment import PlannerEnvironment, refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.runner.confined.server import Setup
@@ -68,7 +68,9 @@ class OpenMission:
         """The planner, made when it is first needed. Raises `LcpError`."""
         with self.lock:
             if self.planner is None:
-                self.planner = make_planner(self.spec.planner, self.planner_environment)
+                planner = make_planner(self.spec.planner, self.planner_environment)
+                refuse_without_price(planner, self.spec.limits, self.planner_environment.prices)
+                self.planner = planner
             return self.planner
 
     @property

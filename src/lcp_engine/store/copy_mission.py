@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from lcp_engine.core.job_states import (
     fulfils,
 )
 from lcp_engine.core.mission.plan import terms_of
+from lcp_engine.core.money import add_amounts
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.statements import Statement
@@ -180,6 +182,7 @@ class _Copy:
             "questions": max((turn.number for turn in self._turns), default=0),
             "input_tokens": sum(one.input_tokens or 0 for one in costs),
             "output_tokens": sum(one.output_tokens or 0 for one in costs),
+            **self._costs(),
             "bytes_written": self._inherited("bytes_written")
             + sum(change.size_bytes for change in self._past.changes if self._has_applied(change.job_id)),
             "requested": len(requested),
@@ -189,6 +192,15 @@ class _Copy:
             "created_at": self._tx.now,
         }
         return self._one(_NEW_MISSION, values)
+
+    def _costs(self) -> dict[str, object]:
+        """What the copied turns cost, in the currency of the mission."""
+        currency = self._row(missions)["currency"]
+        amount: str | None = None
+        for turn in self._turns:
+            if turn.cost is not None and turn.currency == currency:
+                amount = add_amounts(amount, Decimal(turn.cost))
+        return {"cost": amount, "currency": None if amount is None else currency, "unpriced": 0}
 
     def _store_plans(self, mission_id: int) -> None:
         asked = {turn.job_id: turn for turn in self._turns}

@@ -38,6 +38,9 @@ class MissionRow:
     running_since: int | None
     pruned_at: int | None
     started_at: int | None
+    cost: str | None
+    currency: str | None
+    unpriced: int
     held: int
     blocked: int
     queued: int

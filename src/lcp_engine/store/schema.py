@@ -126,6 +126,9 @@ missions = Table(
     Column("target_file", Text),
     Column("issues", Text),
     Column("recommendations", Text),
+    Column("cost", Text),
+    Column("currency", Text),
+    _counter("unpriced"),
     _one_of("status", STATUSES),
     _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
     _partial("ix_missions_session", "session_id", where=OF_SESSION),
@@ -134,7 +137,8 @@ missions = Table(
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
 launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
 known. `session_id` and `user_id` are those of the request that it is for. `result`, `target_file`, `issues` and
-`recommendations` are those of the reply that completed it."""
+`recommendations` are those of the reply that completed it. `cost` is the sum of those of its turns, an exact decimal in
+`currency`; `unpriced` counts the questions that cost tokens and had no price in that currency."""
 
 plans = Table(
     "plans",
@@ -368,11 +372,13 @@ turns = Table(
     Column("memories", Text),
     Column("completions", Text),
     Column("until_ran", Micros),
+    Column("cost", Text),
+    Column("currency", Text),
 )
 """Questions and their replies; a reply is stored before it is read, and the first one wins (R21). `memories`: the
 entries of memory that the question was asked with, as JSON. `completions`: the requests to a model that it took, those
 of attempts without a reply included, as JSON. `until_ran`: how long the mission may have run when the reply to its last
-question comes."""
+question comes. `cost` is by the prices of the time, an exact decimal in `currency`."""
 
 blobs = Table(
     "blobs",
@@ -693,7 +699,8 @@ SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.su
     m.error, {{limits}} AS limits, m.turns, {{object:{_COUNTS}}} AS jobs,
     {{unfulfilled}} AS unfulfilled, {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at,
-    m.session_id, m.user_id, m.result, m.target_file, m.issues, m.recommendations
+    m.session_id, m.user_id, m.result, m.target_file, m.issues, m.recommendations,
+    {{object:amount=m.cost, currency=m.currency, unpriced=m.unpriced}} AS cost
 FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),
@@ -714,7 +721,8 @@ FROM attempts a JOIN jobs j ON j.id = a.job_id LEFT JOIN runners r ON r.id = a.r
         """
 SELECT t.mission_id, t.number, t.turn, t.job_id, t.corrects, t.last_turn, t.prompt, t.reply, t.action, t.errors,
     t.warnings, t.input_tokens, t.output_tokens, t.latency, {time:t.asked_at} AS asked_at,
-    {time:t.replied_at} AS replied_at, t.completions
+    {time:t.replied_at} AS replied_at, t.completions,
+    {object:amount=t.cost, currency=t.currency} AS cost
 FROM turns t
 """,
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import bindparam, func, insert, literal_column, or_, select, text, update
 
 from lcp_engine.core.json_values import JsonValue
+from lcp_engine.core.money import Cost, add_amounts
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.json_text import JsonObject, from_json, storable, to_json
 from lcp_engine.store.db.statements import Statement
@@ -73,15 +74,19 @@ _MAKE_LAST = Statement(
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
     .values(last_turn=bindparam("new_last_turn"), until_ran=bindparam("new_until_ran"))
 )
-_COMPLETIONS = Statement(
-    select(turns.c.completions).where(
+_SPENT = Statement(
+    select(turns.c.completions, turns.c.cost, turns.c.currency).where(
         turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("number")
     )
 )
-_KEEP_COMPLETIONS = Statement(
+_KEEP_SPENT = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
-    .values(completions=bindparam("new_completions"))
+    .values(
+        completions=bindparam("new_completions"),
+        cost=bindparam("new_cost"),
+        currency=bindparam("new_currency"),
+    )
 )
 _NUMBER_JOB = Statement(update(jobs).where(jobs.c.id == bindparam("job")).values(turn=bindparam("number")))
 _STORE_READING = Statement(
@@ -163,6 +168,9 @@ _EQUAL_DONE = Statement(
 )
 
 
+NOTHING = Cost(())
+
+
 @dataclass(frozen=True)
 class StoredReply:
     """A planner's reply with what it cost; latency in seconds; `record` is what its prompt showed and left out."""
@@ -173,7 +181,7 @@ class StoredReply:
     output_tokens: int | None
     latency: float
     record: Mapping[str, JsonValue] | None = None
-    completions: Sequence[JsonValue] = ()
+    spent: Cost = NOTHING
 
 
 def question_of(tx: Tx, job_id: int) -> TurnRow | None:
@@ -214,12 +222,21 @@ def make_last(tx: Tx, mission_id: int, number: int, limit: str, until_ran: int |
     tx.run(_MAKE_LAST, mission=mission_id, question=number, new_last_turn=limit, new_until_ran=until_ran)
 
 
-def add_completions(tx: Tx, mission_id: int, number: int, completions: Sequence[JsonValue]) -> None:
-    """Append to the completions of a question."""
-    row = tx.row(_COMPLETIONS, mission=mission_id, number=number)
-    known: list[JsonValue] = [] if row is None or row[0] is None else json.loads(row[0])
-    text_ = to_json([*known, *completions])
-    tx.run(_KEEP_COMPLETIONS, mission=mission_id, question=number, new_completions=text_)
+def add_spent(tx: Tx, mission_id: int, number: int, spent: Cost) -> None:
+    """Append to the completions of a question, and add to its cost, as far as that is in the same currency."""
+    row = tx.row(_SPENT, mission=mission_id, number=number)
+    known, cost, currency = (None, None, None) if row is None else row
+    made: list[JsonValue] = [] if known is None else json.loads(known)
+    if spent.amount is not None and currency in (None, spent.currency):
+        cost, currency = add_amounts(cost, spent.amount), spent.currency
+    tx.run(
+        _KEEP_SPENT,
+        mission=mission_id,
+        question=number,
+        new_completions=to_json([*made, *spent.completions]),
+        new_cost=cost,
+        new_currency=currency,
+    )
 
 
 def store_reply(tx: Tx, mission_id: int, number: int, reply: StoredReply) -> bool:

@@ -24,7 +24,7 @@ from lcp_engine.workers.ask_user import fields_of
 MOST_FAULTS = 10
 NOTHING_SHOWN = Sight("", None, None, 0)
 """Of whatever is held by the time of its approval, this is not what was shown."""
-LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_bytes_written")
+LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_cost", "max_bytes_written")
 """The limits that can be changed when a mission is resumed."""
 
 

@@ -141,6 +141,7 @@ def settings(request: Request) -> Response:
         used={
             "max_turns": mission.turns,
             "max_tokens": sum(int_in(tokens[one]) for one in ("input", "output")),
+            "max_cost": mission.cost.get("amount") or "0",
         },
         checks=[check.model_dump(mode="json", by_alias=True, exclude_none=True) for check in spec.accept],
         rest=rest,

@@ -13,7 +13,7 @@ def test_a_mission_that_asks_no_model_has_no_tokens() -> None:
         "worst case: 26 turns, 76 questions, 100 jobs, 33 min of running, 104.9 MB written",
     ]
     assert worst.json == {
-        "turns": 26, "questions": 76, "jobs": 100, "seconds": 1800.0, "bytes_written": 104_857_600, "tokens": 0,
+        "turns": 26, "questions": 76, "jobs": 100, "seconds": 1980.0, "bytes_written": 104_857_600, "tokens": 0,
     }  # fmt: skip
 
 

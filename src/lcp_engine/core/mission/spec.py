@@ -24,9 +24,11 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
+from lcp_engine.core.money import told_amount
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.prices import Amount, Price
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
@@ -76,6 +78,11 @@ class Limits(_Figures):
         description="Seconds in which at least one job runs; waiting for a person is free.",
     )
     max_tokens: int | None = Field(default=None, ge=0, description="Tokens of all prompts and replies.")
+    max_cost: Amount | None = Field(
+        default=None,
+        description="What all prompts and replies may cost, in the currency of the configuration, which has the prices "
+        "(planners.md).",
+    )
     max_depth: int = Field(
         default=5,
         ge=0,
@@ -485,6 +492,8 @@ class WorstCase:
 
     limits: Limits
     question_tokens: int | None
+    price: tuple[Price, str] | None = None
+    """The price of the model, with its currency."""
 
     @property
     def questions(self) -> int:
@@ -533,7 +542,21 @@ class WorstCase:
             else f"{size(written)} written",
         ]
         lines = [f"worst case: {', '.join(parts)}"]
-        return lines if self.question_tokens == 0 else [*lines, f"worst case: {self._told_tokens()}"]
+        if self.question_tokens == 0:
+            return lines
+        lines = [*lines, f"worst case: {self._told_tokens()}"]
+        return lines if self.price is None else [*lines, f"worst case: {self._told_cost(*self.price)}"]
+
+    def _told_cost(self, price: Price, currency: str) -> str:
+        most = self.limits.max_cost
+        if most is None:
+            if self.tokens is None:
+                return f"no limit of cost in {currency} (set limits.max_cost)"
+            return f"{told_amount(price.most(self.tokens), currency)}, if every token were the dearest"
+        limit = f"{told_amount(most, currency)}: limits.max_cost, and {_BEYOND} questions beyond it at most"
+        if self.question_tokens is None:
+            return limit
+        return f"{limit}, {told_amount(price.most(self.question_tokens), currency)} each"
 
     def _told_tokens(self) -> str:
         limit = self.limits.max_tokens

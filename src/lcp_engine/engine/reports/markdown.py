@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
+from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import named_path
 from lcp_engine.store.queries.mission_facts import (
@@ -140,8 +141,10 @@ def standing(mission: Mission) -> list[str]:
     after = "" if seconds is None else f" after {seconds:.1f} s"
     root = f" Root: {code(mission.root)}" if mission.root else ""
     turns = f"{mission.turns} turn{'' if mission.turns == 1 else 's'}"
+    spent = told_cost(mission.cost)
+    cost = "" if spent is None else f" Cost: {text(spent)}."
     lines = [
-        f"**{text(mission.status)}**{outcome}{after}, {turns}.{root}",
+        f"**{text(mission.status)}**{outcome}{after}, {turns}.{cost}{root}",
         f"Goal: {text(mission.goal)}",
     ]
     return [*lines, *(_sentence(line) for line in error_lines(mission.error))]

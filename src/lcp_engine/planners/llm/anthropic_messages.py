@@ -105,6 +105,7 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
         finish_reason=_FINISH.get(draft.stop_reason, draft.stop_reason),
         input_tokens=draft.input_tokens,
         output_tokens=draft.output_tokens,
+        cached_tokens=draft.cached_tokens,
         reasoning=thought,
     )
 
@@ -138,6 +139,7 @@ class _Draft:
     stop_reason: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
 
     def take(self, part: JsonObject) -> None:
         match part.get("type"):
@@ -167,6 +169,8 @@ class _Draft:
         known = [tokens for key in _INPUT if (tokens := count_in(usage.get(key))) is not None]
         written = count_in(usage.get("output_tokens"))
         self.input_tokens = sum(known) if known else self.input_tokens
+        cached = count_in(usage.get("cache_read_input_tokens"))
+        self.cached_tokens = self.cached_tokens if cached is None else cached
         self.output_tokens = self.output_tokens if written is None else written
         self.stop_reason = text_in(part.get("stop_reason")) or self.stop_reason
 

@@ -39,6 +39,8 @@ class Completion:
     output_tokens: int | None = None
     """Tokens are None if the server did not count them."""
     reasoning: str = ""
+    cached_tokens: int | None = None
+    """Those of the prompt that the server had in its cache."""
     completions: Sequence[CompletionRecord] = ()
     """The requests that it took, the last one is its own."""
 

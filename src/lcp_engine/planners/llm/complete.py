@@ -206,6 +206,7 @@ def _record(ask: Ask, outcome: Completion | Trouble, seconds: float) -> Completi
     if isinstance(outcome, Trouble):
         return replace(made, fault=Fault.FAILED, said=outcome.message)
     made = replace(made, input_tokens=outcome.input_tokens, output_tokens=outcome.output_tokens)
+    made = replace(made, cached_tokens=outcome.cached_tokens)
     if outcome.finish_reason != "length":
         return made
     repeats = is_repetitive(outcome.text)

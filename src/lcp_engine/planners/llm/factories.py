@@ -57,6 +57,7 @@ class OpenAIPlanner(OpenAIOptions):
             lambda: openai_planner(self, os.environ, user, planner_environment.probes),
             settings.context_tokens,
             shared_limit(stated, settings),
+            settings.model,
         )
 
     @cached_property
@@ -82,6 +83,7 @@ class AnthropicPlanner(RemoteOptions):
             lambda: anthropic_planner(self, os.environ, user, planner_environment.probes),
             settings.context_tokens,
             shared_limit(stated, settings),
+            settings.model,
         )
 
     @cached_property
@@ -96,6 +98,10 @@ class Placed:
     make: Callable[[], ModelPlanner]
     context_tokens: int | None
     limit: tuple[str, Limit] | None = None
+    model: str = ""
+
+    def model_name(self) -> str:
+        return self.model
 
     def endpoint_limit(self) -> tuple[str, Limit] | None:
         return self.limit

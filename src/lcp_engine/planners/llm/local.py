@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
 from functools import cached_property
@@ -53,7 +54,14 @@ class LocalPlanner(LocalOptions):
         user = planner_environment.options.get("local", {})
         context = read_stated(self, os.environ, user).values().get("context_tokens", CONTEXT_TOKENS)
         assert isinstance(context, int)
-        return Placed(lambda: local_planner(self, os.environ, user), context)
+        return Placed(lambda: local_planner(self, os.environ, user), context, model=self._model(user))
+
+    def _model(self, user: Mapping[str, JsonValue]) -> str:
+        """The name of the model, as its file says it; empty if there is none."""
+        model_path = read_stated(self, os.environ, user).values().get("model_path")
+        with suppress(LcpError):
+            return (Path(str(model_path)) if model_path else shipped_weights()).stem
+        return ""
 
     @cached_property
     def _alone(self) -> Planner:

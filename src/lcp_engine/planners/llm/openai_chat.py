@@ -101,6 +101,7 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
         finish_reason=finish_reason,
         input_tokens=count_in(usage.get("prompt_tokens")),
         output_tokens=count_in(usage.get("completion_tokens")),
+        cached_tokens=count_in(object_in(usage.get("prompt_tokens_details")).get("cached_tokens")),
         reasoning=thought,
     )
 

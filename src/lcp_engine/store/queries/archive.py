@@ -57,6 +57,8 @@ class PastTurn:
     replied_at: int | None
     memories: str | None
     completions: str | None
+    cost: str | None
+    currency: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _MISSIONS = Columns(
     "mission_overview",
     ("id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
      "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at",
-     "session_id", "user_id", "result", "target_file", "issues", "recommendations"),
+     "session_id", "user_id", "result", "target_file", "issues", "recommendations", "cost"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",
@@ -36,7 +36,7 @@ _JOBS = Columns(
 _TURNS = Columns(
     "turn_history",
     ("mission_id", "number", "turn", "job_id", "corrects", "last_turn", "prompt", "reply", "action", "errors",
-     "warnings", "input_tokens", "output_tokens", "latency", "asked_at", "replied_at", "completions"),
+     "warnings", "input_tokens", "output_tokens", "latency", "asked_at", "replied_at", "completions", "cost"),
 )  # fmt: skip
 _WARNINGS = Columns("turn_history", ("number", "turn", "job_id", "warnings"))
 _CHANGES = Columns(

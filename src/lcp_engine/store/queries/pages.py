@@ -40,7 +40,7 @@ _TURN = (
     "output_tokens", "latency", "asked_at", "replied_at",
 )  # fmt: skip
 _TURNS = Columns("turn_history", _TURN)
-_WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply", "completions"))
+_WHOLE_TURNS = Columns("turn_history", (*_TURN, "prompt", "reply", "completions", "cost"))
 _MOVES = Columns("event_history", ("job_id", "at", "event"))
 _COUNT_MISSIONS = "SELECT status, count(*) FROM missions"
 _SEARCHED_FROM = Sql(

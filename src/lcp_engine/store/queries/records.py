@@ -76,6 +76,9 @@ class Mission:
     """What an `analysis_result` found."""
     recommendations: list[JsonValue]
     """What an `analysis_result` recommends."""
+    cost: JsonObject
+    """What the planner's model cost: `amount`, an exact decimal as text, or null, in `currency`; `unpriced` counts the
+    questions that had no price."""
     json: JsonObject = field(repr=False)
     """The whole object, as `lcp show --json` prints it."""
 
@@ -109,6 +112,7 @@ class Mission:
             target_file=_text(json["target_file"]),
             issues=list_in(json["issues"]),
             recommendations=list_in(json["recommendations"]),
+            cost=object_in(json["cost"]),
             json=json,
         )
 

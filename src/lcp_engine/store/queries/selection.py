@@ -15,7 +15,8 @@ from lcp_engine.store.db.transaction import Row, Tx
 _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
-         "errors", "unfulfilled", "warnings", "issues", "recommendations", "completions"),
+         "errors", "unfulfilled", "warnings", "issues", "recommendations", "completions",
+         "cost"),
         json.loads,
     ),
     "auto_dispatch": bool,
