@@ -107,6 +107,7 @@ INVALID_ARGUMENT core/protocol/read_reply:reader_of
 INVALID_ARGUMENT core/protocol/schema_model:schema_model
 INVALID_ARGUMENT engine/approvals:_filled
 INVALID_ARGUMENT engine/approvals:answer
+INVALID_ARGUMENT engine/limit_holds:check_more
 INVALID_ARGUMENT engine/messages:_plan
 INVALID_ARGUMENT engine/messages:spoken
 INVALID_ARGUMENT engine/missions:enqueue

@@ -38,6 +38,7 @@ EVENTS = {
     "rescued": "its runner died; no attempt is charged",
     "held_again": "policy holds the resolved path, the file is not what was approved, or the planner is a person",
     "delegated": "the step has started a plan of its own",
+    "stopped_at_limit": "the mission has reached a limit before the turn was asked, and a person is asked for more",
     "plan_succeeded": "the plan of the step succeeded",
     "plan_failed": "the plan of the step failed",
     "skipped": "its plan or mission has ended",

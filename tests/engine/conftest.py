@@ -310,9 +310,11 @@ def _check_statuses(lab: Lab) -> None:
                 f"mission {mission_id} goes on and nothing does"
             )
         turns = lab.rows(
-            f"SELECT id FROM jobs WHERE mission_id = {mission_id} AND role <> 'work' AND "
+            f"SELECT id FROM jobs WHERE mission_id = {mission_id} AND (role <> 'work' AND "
             "(state IN ('queued', 'running') OR (state = 'held' "
-            "AND EXISTS (SELECT 1 FROM turns WHERE turns.job_id = jobs.id)))"
+            "AND EXISTS (SELECT 1 FROM turns WHERE turns.job_id = jobs.id))) "
+            # A question about a limit stands for the turn that reached it.
+            "OR state = 'held' AND id IN (SELECT job_id FROM events WHERE event = 'asked_for_more'))"
         )
         assert len(turns) <= 1, f"mission {mission_id} asks two turns at a time"
         # Nobody waits any more for a turn that was asked when its mission ended.

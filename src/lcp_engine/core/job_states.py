@@ -87,6 +87,7 @@ RELEASE = Transition("released", _from(State.RUNNING), State.QUEUED)
 RESCUE = Transition("rescued", _from(State.RUNNING), State.QUEUED)
 HOLD_AGAIN = Transition("held_again", _from(State.RUNNING), State.HELD)
 DELEGATE = Transition("delegated", _from(State.RUNNING), State.BLOCKED)
+STOP_AT_LIMIT = Transition("stopped_at_limit", _from(State.RUNNING), State.BLOCKED)
 PLAN_SUCCEED = Transition("plan_succeeded", _from(State.BLOCKED), State.SUCCEEDED)
 PLAN_FAIL = Transition("plan_failed", _from(State.BLOCKED), State.FAILED)
 SKIP = Transition("skipped", _from(State.HELD, State.BLOCKED, State.QUEUED), State.SKIPPED)
@@ -102,6 +103,6 @@ RETRY_BLOCKED = Transition(
 CREATIONS = {t.target: t for t in (QUEUE, HOLD, BLOCK, REFUSE)}
 TRANSITIONS = (
     *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, BRING, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF,
-    RELEASE, RESCUE, HOLD_AGAIN, DELEGATE, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
+    RELEASE, RESCUE, HOLD_AGAIN, DELEGATE, STOP_AT_LIMIT, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
     RETRY_HELD, RETRY_BLOCKED,
 )  # fmt: skip

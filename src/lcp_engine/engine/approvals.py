@@ -20,6 +20,7 @@ from lcp_engine.engine.admission import Admission, effect_of, ruling_on
 from lcp_engine.engine.consents import check_person, gather
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.lessons import keep_answer, keep_rejection
+from lcp_engine.engine.limit_holds import MORE, check_more, is_about_limit
 from lcp_engine.engine.messages import spoken
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
@@ -244,6 +245,10 @@ def answer(
         message = f"the question of job {job_id} is not the one that was shown; nothing was answered"
         advice = f"Look at the question again (`lcp job {job_id}`), then answer it."
         raise LcpError(ErrorCode.CONFLICT, message, advice=advice)
+    if job.state is State.HELD and is_about_limit(ledger, job):
+        return _settle_limit(
+            ledger, job, {MORE: text} if form is None else form, "" if form is None else text, by
+        )
     if form is not None:
         return _settle_question(ledger, job, _filled(job, form, text, by))
     said = spoken(text, f"the answer to job {job_id}")
@@ -255,6 +260,13 @@ def answer(
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"job {job_id} {problem}; the options are {listed}; {way}")
     chosen = said if number is None else options[number - 1].strip()
     return _settle_question(ledger, job, AskUserResult(answer=chosen, option=number, by=by))
+
+
+def _settle_limit(ledger: Ledger, job: JobRow, form: Mapping[str, JsonValue], text: str, by: str) -> bool:
+    """Complete the question about a limit; a number is its answer also without the form."""
+    result = _filled(job, form, text, by)
+    check_more(ledger, job, result.values or {})
+    return _settle_question(ledger, job, result)
 
 
 def question_shown(params: Mapping[str, JsonValue]) -> str:

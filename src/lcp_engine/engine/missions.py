@@ -16,6 +16,7 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
+from lcp_engine.engine.limit_holds import was_declined
 from lcp_engine.engine.plan_course import is_handled
 from lcp_engine.engine.plan_steps import PlannedPlan, as_text, store_plan
 from lcp_engine.engine.progress import cancel_mission, continue_stated, refresh
@@ -231,6 +232,9 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     before = spec_of(mission.spec).limits.model_dump(include=set(limits))
     if limits:
         mission.spec = _with_limits(mission.spec, limits)
+    if was_declined(ledger, mission):
+        spec = spec_of(mission.spec).model_copy(update={"on_limit": "hold"})
+        mission.spec = spec.model_dump_json(by_alias=True)
     ended_on = mission.outcome
     mission.status, mission.outcome = "running", None
     plan.reopen()

@@ -14,6 +14,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.lessons import keep_failure
+from lcp_engine.engine.limit_holds import is_about_limit, settle_limit
 from lcp_engine.engine.merges import CLAIMED_IN, end_of_merge, is_staged, request_merge
 from lcp_engine.engine.plan_course import (
     begin_fallback,
@@ -63,6 +64,10 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
     if job.plan_id is None or mission.has_ended:
         refresh(ledger, mission)
         return
+    if is_about_limit(ledger, job):
+        settle_limit(ledger, job)
+        refresh(ledger, mission)
+        return
     plan = ledger.plan(job.plan_id)
     if job.kind == MERGE and _end_after_merge(ledger, mission, plan, job):
         return
@@ -100,6 +105,10 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
 def after_rejecting(ledger: Ledger, job: JobRow) -> None:
     """Advance the plan of a rejected job: queue a turn with the reasons if nothing else of the plan is open."""
     mission = ledger.mission(job.mission_id)
+    if is_about_limit(ledger, job):
+        settle_limit(ledger, job)
+        refresh(ledger, mission)
+        return
     if mission.asking == job.id:
         _end_without_reply(ledger, mission, job)
         return

@@ -18,6 +18,7 @@ from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.admission import Admission, may_read
+from lcp_engine.engine.limit_holds import ask_for_more
 from lcp_engine.engine.memory import About, choose_memories, seen_memories
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
@@ -302,6 +303,10 @@ def new_question(
     if corrected is not None:
         usage = replace(usage, turns=usage.turns - 1)
     limit = limit_reached(spec.limits, usage)
+    if limit is not None and spec.on_limit == "hold":
+        ask_for_more(ledger, plan, job, limit, usage)
+        refresh(ledger, mission)
+        return None
     if limit is not None and not _takes_last_turn(ledger, job, mission, plan, limit):
         return None
     mission.questions += 1
@@ -343,6 +348,10 @@ def _asked_again(
     limit = limit_reached(spec_of(mission.spec).limits, replace(used, turns=used.turns - 1))
     if limit is None:
         return turn
+    if spec_of(mission.spec).on_limit == "hold":
+        ask_for_more(ledger, plan, job, limit, used)
+        refresh(ledger, mission)
+        return None
     if not _takes_last_turn(ledger, job, mission, plan, limit):
         return None
     until = _until_ran(spec_of(mission.spec).limits, used)
@@ -425,7 +434,8 @@ def hold_turn(ledger: Ledger, lease: JobRow, turn: TurnRow, prompt: str) -> None
 
 def is_relayed(ledger: Ledger, job: JobRow) -> bool:
     """Whether the job is a turn that waits for a person to bring its reply."""
-    return job.state is State.HELD and ledger.mission(job.mission_id).asking == job.id
+    is_asked = job.state is State.HELD and job.role is not Role.WORK
+    return is_asked and ledger.mission(job.mission_id).asking == job.id
 
 
 def bring_reply(ledger: Ledger, job: JobRow, text: str, *, by: str) -> bool:

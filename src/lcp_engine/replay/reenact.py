@@ -28,6 +28,7 @@ from lcp_engine.core.job_states import (
     RELEASE,
     RESCUE,
     START,
+    STOP_AT_LIMIT,
     SUCCEED,
     Role,
     State,
@@ -43,6 +44,7 @@ from lcp_engine.engine import approvals, missions
 from lcp_engine.engine.always import RULES_CHANGED, set_rules
 from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
+from lcp_engine.engine.limit_holds import DECLINED, RAISED
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.plan_steps import from_text, keep_resolved, resolved_params
@@ -102,7 +104,9 @@ def _launch(scratch: Scratch) -> None:
         # The planner may have used the root's original path.
         spec = spec.model_copy(update={"root_aliases": (*spec.root_aliases, past.root)})
     limits = with_limits(spec.limits, _first_limits(past))
-    spec = spec.model_copy(update={"limits": limits, "policy": rules_at(past, 0)})
+    asks = any(event.event == DECLINED for event in past.events)
+    on_limit = "hold" if asks else spec.on_limit
+    spec = spec.model_copy(update={"limits": limits, "policy": rules_at(past, 0), "on_limit": on_limit})
 
     def launch(ledger: Ledger) -> None:
         plans = [from_text(plan.text) for plan in past.plans]
@@ -124,7 +128,7 @@ def _first_limits(past: Archive) -> dict[str, JsonValue]:
     first: dict[str, JsonValue] = {}
     for event in past.events:
         before = event.data.get("before")
-        if event.event == "resumed" and isinstance(before, dict):
+        if event.event in ("resumed", RAISED) and isinstance(before, dict):
             first = {**before, **first}
     return first
 
@@ -213,6 +217,13 @@ def _hold_for_person(scratch: Scratch, job: JobRow) -> bool:
     prompt = scratch.past.turns[asked.number].prompt or ""
     scratch.write(hold_turn, job.copy(), asked, prompt)
     return True
+
+
+def _stop_at_limit(scratch: Scratch, event: PastEvent) -> None:
+    """Have a turn find the limit at which a person was asked for more."""
+    job = scratch.running_job(scratch.past_job(event))
+    reason = recorded(event.data)
+    _open_needless(scratch, job, None if reason is None else reason.data.get("limit"))
 
 
 def _open_needless(scratch: Scratch, job: JobRow, limit: JsonValue) -> None:
@@ -520,6 +531,7 @@ _ACTS: Mapping[str, Callable[[Scratch, PastEvent], None]] = {
     SUCCEED.event: _end,
     FAIL.event: _end,
     DELEGATE.event: _end,
+    STOP_AT_LIMIT.event: _stop_at_limit,
     BACK_OFF.event: _end,
     HOLD_AGAIN.event: _hold_again,
     RELEASE.event: _release,

@@ -94,6 +94,11 @@ _ANSWERED = Statement(
     .where(plans.c.job_id.is_not(None), plans.c.stated.is_not(None))
     .order_by(plans.c.id)
 )
+_HAPPENED = Statement(
+    select(events.c.seq).where(
+        events.c.mission_id == bindparam("mission"), events.c.event == bindparam("event")
+    )
+)
 _EVENT_DATA = Statement(
     select(events.c.data)
     .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
@@ -226,6 +231,11 @@ def find_plan_of(tx: Tx, mission_id: int, job_id: int) -> int | None:
 def answered_plans(tx: Tx, mission_id: int, plan_id: int) -> list[int]:
     """The plans that the planner of a plan has answered with, oldest first."""
     return [int(row[0]) for row in tx.rows(_ANSWERED, mission=mission_id, plan=plan_id)]
+
+
+def has_event_of(tx: Tx, mission_id: int, event: str) -> bool:
+    """Whether something of that name has happened in the mission."""
+    return tx.row(_HAPPENED, mission=mission_id, event=event) is not None
 
 
 def event_data(tx: Tx, mission_id: int, job_id: int, event: str) -> JsonObject:

@@ -149,8 +149,8 @@ def settings(request: Request) -> Response:
 
 
 _OTHER_SETTINGS = {
-    "root_aliases", "stage", "commands", "memory", "kinds", "result", "continue_", "on_job_failure", "unfulfilled",
-    "allow_admin", "hold_timeout",
+    "root_aliases", "stage", "commands", "memory", "kinds", "result", "continue_", "on_job_failure", "on_limit",
+    "unfulfilled", "allow_admin", "hold_timeout",
 }  # fmt: skip
 
 

@@ -154,3 +154,22 @@ def test_no_model_needs_no_price(priced: OpenPriced, tmp_path: Path) -> None:
     mission = engine.launch({"goal": "g", "planner": planner, "limits": {"max_cost": 1}}, root=tmp_path)
     engine.work(until_idle=True)
     assert engine.mission(mission.id).status == "completed"
+
+
+def test_a_person_grants_more_money(priced: OpenPriced, faults: FaultServer, tmp_path: Path) -> None:
+    engine = priced()
+    faults.play(faults.says(LOOK), faults.says(DONE))
+    planner: JsonValue = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 4096}
+    stated: JsonValue = {"goal": "g", "planner": planner, "limits": {"max_cost": "0.001"}, "on_limit": "hold"}
+    assert isinstance(stated, dict)
+    mission = engine.launch(stated, root=tmp_path)
+    engine.work(until_idle=True)
+    (job,) = engine.jobs(states=["held"])
+    assert "has reached max_cost: 0.0018 of 0.001 EUR are used" in str(job.params["question"])
+    with pytest.raises(LcpError, match="more: limits"):
+        engine.answer(job.id, "0.0000001")
+    engine.answer(job.id, "0.1")
+    engine.work(until_idle=True)
+    assert engine.mission(mission.id).status == "completed"
+    assert engine.mission(mission.id).limits["max_cost"] == "0.1018"
+    assert engine.replay(mission.id).differences == ()

@@ -428,6 +428,11 @@ class MissionSpec(_Frozen):
     on_job_failure: Literal["report", "fail"] = Field(
         default="report", description="What a failed job does: the planner is told, or the mission ends."
     )
+    on_limit: Literal["end", "hold"] = Field(
+        default="end",
+        description="What happens when the turns, seconds, tokens or money of the mission are used up: it ends after a "
+        "last turn, or a person is asked for more (approvals.md).",
+    )
     unfulfilled: Literal["report", "accept"] = Field(
         default="report",
         description="How a mission ends that is complete though a change that it asked for was refused or failed: with "

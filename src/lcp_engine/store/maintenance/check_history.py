@@ -17,6 +17,7 @@ from lcp_engine.core.job_states import (
     HOLD_AGAIN,
     SETTLED,
     START,
+    STOP_AT_LIMIT,
     SUCCEED,
     TRANSITIONS,
     State,
@@ -31,7 +32,9 @@ _NAMES = {code: event for event, code in _CODES.items()}
 _TARGETS = {_CODES[transition.event]: transition.target for transition in TRANSITIONS}
 _START = _CODES[START.event]
 _APPROVALS = frozenset(_CODES[one.event] for one in (APPROVE, APPROVE_BLOCKED))
-_ENDS = {_CODES[one.event]: one.event for one in (SUCCEED, FAIL, BACK_OFF, HOLD_AGAIN, DELEGATE)}
+_ENDS = {
+    _CODES[one.event]: one.event for one in (SUCCEED, FAIL, BACK_OFF, HOLD_AGAIN, DELEGATE, STOP_AT_LIMIT)
+}
 """Events that leave the row of an attempt, always."""
 _FOLLOWS = frozenset(
     {(0, _CODES[one.event]) for one in CREATIONS.values()}

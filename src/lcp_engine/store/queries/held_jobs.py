@@ -15,7 +15,7 @@ _AT_ONCE = 500
 _EXPIRING = Sql("SELECT id, held_until FROM jobs WHERE state = 'held' AND held_until IS NOT NULL")
 _AWAITED = Sql(
     "SELECT jobs.id FROM jobs JOIN missions ON missions.id = jobs.mission_id "
-    "WHERE state = 'held' AND missions.asking = jobs.id"
+    "WHERE state = 'held' AND missions.asking = jobs.id AND jobs.role <> 'work'"
 )
 _TIME = Sql("SELECT at FROM events WHERE mission_id = :mission AND seq = :seq", mission=int, seq=int)
 
