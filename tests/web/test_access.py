@@ -38,6 +38,7 @@ CHANGES = [
     "/jobs/1/answer",
     "/jobs/1/say",
     "/jobs/1/undo",
+    "/view",
     "/missions/1/say",
     "/missions/1/undo",
     "/missions/1/cancel",

@@ -199,6 +199,37 @@ def test_an_approval_from_an_old_window_is_refused_and_shows_what_is_new(window:
         page.get_by_text("Approved. A runner will execute it.").wait_for()
 
 
+@pytest.mark.parametrize("javascript", [True, False])
+def test_a_diff_has_numbers_and_stands_side_by_side_where_there_is_room(
+    window: Window, javascript: bool
+) -> None:
+    (window.house.root / "a.md").write_text("one\ntwo words\nthree\n")
+    job_id = window.house.hold("a.md", "one\n2 words\nthree\n")
+    page = window.open(
+        f"/jobs/{job_id}", java_script_enabled=javascript, viewport={"width": 1024, "height": 700}
+    )
+
+    def column(selector: str) -> tuple[float, float]:
+        box = page.locator(f".code {selector}").bounding_box()
+        assert box
+        return box["x"], box["y"]
+
+    assert column(".del")[0] == column(".add")[0]
+    assert column(".del")[1] < column(".add")[1]
+    number = "getComputedStyle(document.querySelector('.code .del'), '::before').content"
+    assert page.evaluate(number) in ('"2"', "attr(data-old)")
+    assert page.locator(".del mark").text_content() == "two"
+    page.get_by_role("button", name="Diffs side by side").click()
+    page.get_by_role("button", name="Diffs in one column").wait_for()
+    assert column(".del")[0] < column(".add")[0]
+    assert column(".del")[1] == column(".add")[1]
+    assert _faults(page) == [] if javascript else True
+    page.set_viewport_size({"width": 390, "height": 700})
+    assert column(".del")[1] < column(".add")[1], "a phone has room for one column"
+    page.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+
+
 def test_all_that_fit_are_decided_with_one_form(window: Window) -> None:
     jobs = [window.house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(5)]
     window.house.run(window.house.ask(*jobs), window.house.complete)

@@ -25,8 +25,8 @@ from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.cli.changes import show_diffs
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
-from lcp_engine.web.changes import whole
 from lcp_engine.web.context import PACKAGE, PageContext, make_templates
+from lcp_engine.web.diff_view import whole
 from lcp_engine.workers.base import Context, FileEffect
 
 BEFORE = b"one\ntwo  \n\tthree\n"

@@ -87,6 +87,7 @@ ACTIONS = {
     "/launch": launch.launch,
     "/schedules/launch": overview.launch_scheduled,
     "/schedules/remove": overview.remove_schedule,
+    "/view": changes.choose_view,
     "/memory/{entry}/edit": memory.edit,
     "/memory/{entry}/forget": memory.forget,
 }

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from lcp_engine import Job
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.job_states import State
-from lcp_engine.core.safe_text import Shown, exact, one_line
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.engine.reports.markdown import disk_note
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.forms import cursor, number, shown_value
+from lcp_engine.web.diff_view import excerpt, shown_line, whole
+from lcp_engine.web.forms import Form, cursor, number, shown_value
 
 FILES = 20
-LINES_IN_LIST = 120
-"""Lines of a diff on a page with other content; the whole is on a page of its own."""
-CHARACTERS_IN_LIST = 20_000
-"""Characters of those lines."""
-FOLDED_ABOVE = 30
-
-_CSS_CLASSES: Mapping[str, str] = MappingProxyType({"+": "add", "-": "del", "@": "hunk", "\\": "mark"})
+_VIEW = "lcp-diff"
+"""The cookie that keeps how this browser is shown diffs."""
+_SIDE_BY_SIDE = "split"
 
 
 def changed_files(request: Request) -> Response:
@@ -40,13 +33,14 @@ def changed_files(request: Request) -> Response:
         tab="changes",
         files=[
             {
-                "diff": excerpt(file.diff),
+                "diff": excerpt(file.diff, is_split=wants_split(request)),
                 "jobs": file.jobs,
                 "fate": disk_note(file.disk),
                 "disk": file.disk,
             }
             for file in files
         ],
+        is_split=wants_split(request),
         total=total,
         after=first,
         behind=first + FILES if first + FILES < total else None,
@@ -63,7 +57,8 @@ def job_diff(request: Request) -> Response:
         "job_diff.html",
         job=job.json,
         mission=context.engine.mission(job.mission_id).json,
-        diffs=[whole(diff) for diff in diffs],
+        diffs=[whole(diff, is_split=wants_split(request)) for diff in diffs],
+        is_split=wants_split(request),
         caveat="" if look is None else look.caveat,
         shown=shown_value(look.sight) if look is not None and diffs and look.is_whole else "",
     )
@@ -77,62 +72,23 @@ def job_patch(request: Request) -> Response:
     return PlainTextResponse("".join(_as_text(diff) for diff in _diffs(context, job, look)))
 
 
-@dataclass(frozen=True)
-class ExcerptLine:
-    """A line of a diff, sign first."""
-
-    text: str
-    css_class: str
+def wants_split(request: Request) -> bool:
+    """Whether this browser is shown the old and the new lines of a diff side by side, where it is wide enough."""
+    return request.cookies.get(_VIEW) == _SIDE_BY_SIDE
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """The part of a diff that a page shows; `omitted` lines are left out, and `cut` characters of the last one."""
-
-    path: str
-    note: str | None
-    added: int
-    removed: int
-    lines: Sequence[ExcerptLine]
-    omitted: int = 0
-    cut: int = 0
-
-    @property
-    def is_long(self) -> bool:
-        return len(self.lines) > FOLDED_ABOVE
-
-    @property
-    def is_whole(self) -> bool:
-        return not (self.omitted or self.cut)
-
-
-def whole(diff: Diff) -> Excerpt:
-    """All lines of a diff without its two header lines. Pure."""
-    return Excerpt(diff.path, diff.note, diff.added, diff.removed, [_line(line) for line in diff.lines[2:]])
-
-
-def excerpt(diff: Diff, lines: int = LINES_IN_LIST, characters: int = CHARACTERS_IN_LIST) -> Excerpt:
-    """Like `whole`, but at most so many lines and characters. Pure."""
-    body = diff.lines[2:]
-    shown: list[ExcerptLine] = []
-    cut = 0
-    for line in body[:lines]:
-        if characters <= 0:
-            break
-        cut = max(0, len(line) - characters)
-        shown.append(_line(line[:characters]))
-        characters -= len(line)
-    return Excerpt(diff.path, diff.note, diff.added, diff.removed, shown, len(body) - len(shown), cut)
-
-
-def _line(line: str) -> ExcerptLine:
-    """A line as it is shown: its sign, and its text to the last character."""
-    return ExcerptLine(Shown(line[:1] + exact(line[1:])), _CSS_CLASSES.get(line[:1], "same"))
+def choose_view(context: PageContext, request: Request, form: Form) -> Response:
+    """Remember how this browser is shown diffs, and return to the page of the form."""
+    # One slash: `//host` would lead to another host.
+    response = RedirectResponse("/" + form.text("back").lstrip("/\\"), 303)
+    chosen = _SIDE_BY_SIDE if form.text("diff") == _SIDE_BY_SIDE else "unified"
+    response.set_cookie(_VIEW, chosen, max_age=365 * 86_400, httponly=True, samesite="strict")
+    return response
 
 
 def _as_text(diff: Diff) -> str:
     head = "".join(f"{line}\n" for line in diff.lines[:2])
-    body = "".join(f"{_line(line).text}\n" for line in diff.lines[2:])
+    body = "".join(f"{shown_line(line)}\n" for line in diff.lines[2:])
     note = f"# {one_line(diff.path)}: {one_line(diff.note)}\n" if diff.note else ""
     return f"{note}{head}{body}"
 

@@ -19,8 +19,8 @@ from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
-from lcp_engine.web.changes import whole
 from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 from lcp_engine.web.jobs import Need, is_editable, need_of

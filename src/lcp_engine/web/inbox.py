@@ -18,8 +18,9 @@ from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.errors import LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.actions import approve_shown
-from lcp_engine.web.changes import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt
+from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.diff_view import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt
 from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import (
     NO_REASON,
@@ -141,6 +142,7 @@ def _show_inbox(
                 looks.get(int(str(job["id"]))),
                 need_of(job["kind"], job["id"], awaited, workers),
                 LINES_IN_LIST,
+                is_split=wants_split(request),
             ),
             setting=settings[int(str(job["id"]))],
         )
@@ -161,6 +163,7 @@ def _show_inbox(
         expiries=context.engine.expiries(),
         asked=str(request.query_params),
         longest=LONGEST_PARAM,
+        is_split=wants_split(request),
     )
 
 
@@ -210,11 +213,12 @@ def _look_over(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Lo
 
 
 def _row(
-    job: JsonObject, look: Look | None, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST
-) -> Row:
+    job: JsonObject, look: Look | None, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST,
+    *, is_split: bool,
+) -> Row:  # fmt: skip
     if look is None:
         return Row(job, need, None, "", "")
-    diff = None if look.diff is None else excerpt(look.diff, lines, characters)
+    diff = None if look.diff is None else excerpt(look.diff, lines, characters, is_split=is_split)
     parts = [] if diff is None else [diff]
     is_shown_here = is_shown(look, parts, object_in(job["params"]), longest=LONGEST_PARAM)
     shown = shown_value(look.sight) if need is Need.APPROVAL and is_shown_here else ""
@@ -263,6 +267,7 @@ def _show_decide_all(
         most=MOST_DECIDED,
         asked=str(request.query_params),
         longest=LONGEST_PARAM,
+        is_split=wants_split(request),
     )
 
 
@@ -274,7 +279,8 @@ def _rows_of(context: PageContext, request: Request, approvable: Collection[int]
     rows: list[Row] = []
     lines, characters, marks = LINES_OF_ALL, CHARACTERS_OF_ALL, CHARACTERS_OF_MARKS
     for job in jobs:
-        row = _row(job, looks.get(int(str(job["id"]))), Need.APPROVAL, lines, characters)
+        look, is_split = looks.get(int(str(job["id"]))), wants_split(request)
+        row = _row(job, look, Need.APPROVAL, lines, characters, is_split=is_split)
         if len(row.shown) > marks:
             row = replace(row, shown="")
         marks -= len(row.shown)

@@ -21,8 +21,9 @@ from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.engine.approvals import question_shown
-from lcp_engine.web.changes import Excerpt, excerpt
+from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
+from lcp_engine.web.diff_view import Excerpt, excerpt
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.workers import ask_user
 from lcp_engine.workers.ask_user import fields_of
@@ -157,7 +158,8 @@ def show_job(
     was_stopped = not diffs and found.state in (State.REJECTED, State.CANCELLED)
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
-    parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB) for diff in diffs]
+    is_split = wants_split(request)
+    parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB, is_split=is_split) for diff in diffs]
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
     need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
@@ -175,6 +177,7 @@ def show_job(
         options=options_of(found.params),
         asked=asked_form(found.params, entered) if need is Need.ANSWER else None,
         diffs=parts,
+        is_split=is_split,
         files=[diff.path for diff in look.files]
         if look is not None and len(look.files) <= MOST_TAKEN
         else [],

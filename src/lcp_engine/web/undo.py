@@ -13,8 +13,9 @@ from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.undo import Undo
-from lcp_engine.web.changes import excerpt
+from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
+from lcp_engine.web.diff_view import excerpt
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, number
 from lcp_engine.workers.registry import UNDO_KIND
@@ -58,7 +59,8 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
         job=None if job is None else job.json,
         is_redo=job is not None and job.kind == UNDO_KIND,
         planned=planned,
-        diffs=[excerpt(diff) for diff in diffs],
+        diffs=[excerpt(diff, is_split=wants_split(request)) for diff in diffs],
+        is_split=wants_split(request),
         shown="" if planned is None else _fingerprint(planned, diffs),
         problem="" if refused is None else str(refused),
     )

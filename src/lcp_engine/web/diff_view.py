@@ -1,0 +1,217 @@
+"""Draw a diff as HTML: numbers of lines, words that differ, both versions in one column or side by side. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from itertools import groupby
+
+from markupsafe import Markup, escape
+
+from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.core.safe_text import Shown, exact
+
+LINES_IN_LIST = 120
+"""Lines of a diff on a page with other content; the whole is on a page of its own."""
+CHARACTERS_IN_LIST = 20_000
+"""Characters of those lines."""
+FOLDED_ABOVE = 30
+LONGEST_COMPARED = 500
+"""Characters of a line in which single words are looked for."""
+PAIRS_COMPARED = 200
+"""Pairs of lines of one diff that are compared word by word; of later ones all between the equal ends is marked."""
+WORDS_COMPARED = 2_500
+"""The product of the numbers of words of two lines up to which they are compared word by word."""
+LEAST_ALIKE = 0.3
+"""The share of equal text in the longer of two lines from which on it is told what of them differs."""
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)
+_Spans = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ExcerptLine:
+    """A line of a diff, sign first; its numbers in the old and new file, and the parts of its text that differ."""
+
+    text: str
+    css_class: str
+    old: int | None = None
+    new: int | None = None
+    marked: _Spans = ()
+
+    def html(self, *, is_twin: bool = False) -> str:
+        """The line as an element; the twin of an unchanged one is for the right side and has its new number alone."""
+        old = "" if self.old is None or is_twin else f' data-old="{self.old}"'
+        new = "" if self.new is None else f' data-new="{self.new}"'
+        twin = ' aria-hidden="true"' if is_twin else ""
+        css_class = f"{self.css_class} twin" if is_twin else self.css_class
+        return f'<span class="{css_class}"{old}{new}{twin}>{self._body()}</span>\n'
+
+    def _body(self) -> str:
+        parts, at = [], 0
+        for start, end in self.marked:
+            parts += [escape(self.text[at:start]), "<mark>", escape(self.text[start:end]), "</mark>"]
+            at = end
+        return "".join([*parts, escape(self.text[at:])])
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """The part of a diff that a page shows; `omitted` lines are left out, and `cut` characters of the last one."""
+
+    path: str
+    note: str | None
+    added: int
+    removed: int
+    lines: Sequence[ExcerptLine]
+    omitted: int = 0
+    cut: int = 0
+    is_split: bool = field(default=False, kw_only=True)
+    """Whether the two versions are side by side."""
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.lines) > FOLDED_ABOVE
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.omitted or self.cut)
+
+    @property
+    def css_class(self) -> str:
+        """For the whole text: its columns, and how many digits its numbers have."""
+        highest = max((max(line.old or 0, line.new or 0) for line in self.lines), default=0)
+        return f"code digits-{len(str(highest))}{' split' if self.is_split else ''}"
+
+    @property
+    def html(self) -> Markup:
+        """The lines; those that were replaced are together with what replaced them, to be placed side by side."""
+        drawn: list[str] = []
+        for is_block, lines in groupby(self.lines, _is_changed):
+            if is_block:
+                drawn += ['<span class="block">', *(line.html() for line in lines), "</span>"]
+                continue
+            for line in lines:
+                drawn.append(line.html())
+                if self.is_split and line.css_class == "same":
+                    drawn.append(line.html(is_twin=True))
+        return Markup("".join(drawn))  # noqa: S704  # each part of a text is escaped above
+
+
+def whole(diff: Diff, *, is_split: bool = False) -> Excerpt:
+    """All lines of a diff without its two header lines."""
+    lines = _marked([*_numbered(diff.lines[2:])])
+    return Excerpt(diff.path, diff.note, diff.added, diff.removed, lines, is_split=is_split)
+
+
+def excerpt(
+    diff: Diff, lines: int = LINES_IN_LIST, characters: int = CHARACTERS_IN_LIST, *, is_split: bool = False
+) -> Excerpt:
+    """Like `whole`, but at most so many lines and characters."""
+    body = diff.lines[2:]
+    shown: list[str] = []
+    cut = 0
+    for line in body[:lines]:
+        if characters <= 0:
+            break
+        cut = max(0, len(line) - characters)
+        shown.append(line[:characters])
+        characters -= len(line)
+    drawn = _marked([*_numbered(shown)])
+    omitted = len(body) - len(shown)
+    return Excerpt(diff.path, diff.note, diff.added, diff.removed, drawn, omitted, cut, is_split=is_split)
+
+
+def shown_line(line: str) -> Shown:
+    """A line as it is shown: its sign, and its text to the last character."""
+    return Shown(line[:1] + exact(line[1:]))
+
+
+def _numbered(lines: Sequence[str]) -> Iterator[ExcerptLine]:
+    """The lines with their numbers. Each hunk says how many lines it has: what is beyond is the head of a file."""
+    old = new = old_left = new_left = 0
+    side = "both"
+    for line in lines:
+        text, sign = shown_line(line), line[:1]
+        if found := _HUNK.match(line) if old_left <= 0 and new_left <= 0 else None:
+            old, old_left, new, new_left = (int(1 if part is None else part) for part in found.groups())
+            yield ExcerptLine(text, "hunk")
+        elif sign == "\\":
+            yield ExcerptLine(text, f"end {side}")
+        elif sign == "-" and old_left:
+            yield ExcerptLine(text, "del", old=old)
+            old, old_left, side = old + 1, old_left - 1, "left"
+        elif sign == "+" and new_left:
+            yield ExcerptLine(text, "add", new=new)
+            new, new_left, side = new + 1, new_left - 1, "right"
+        elif old_left and new_left:
+            yield ExcerptLine(text, "same", old, new)
+            old, old_left, new, new_left, side = old + 1, old_left - 1, new + 1, new_left - 1, "both"
+        else:
+            yield ExcerptLine(text, "head")
+
+
+def _is_changed(line: ExcerptLine) -> bool:
+    """Whether the line was removed or added, or says something of such a line."""
+    return line.css_class in ("del", "add", "end left", "end right")
+
+
+def _marked(lines: Sequence[ExcerptLine]) -> list[ExcerptLine]:
+    """The lines with what differs between those that were replaced and those that replaced them, in their order."""
+    marked: list[ExcerptLine] = []
+    left = PAIRS_COMPARED
+    for is_block, block in groupby(lines, _is_changed):
+        part = [*block]
+        if is_block:
+            pairs = [
+                [at for at, line in enumerate(part) if line.css_class == css_class]
+                for css_class in ("del", "add")
+            ]
+            for old, new in zip(*pairs, strict=False):
+                spans = differing(part[old].text, part[new].text, by_word=left > 0)
+                part[old], part[new] = (
+                    replace(part[old], marked=spans[0]),
+                    replace(part[new], marked=spans[1]),
+                )
+                left -= 1
+        marked += part
+    return marked
+
+
+def differing(old: str, new: str, *, by_word: bool = True) -> tuple[_Spans, _Spans]:
+    """What differs between two lines with their signs; nothing if they are too long, or too different to be told."""
+    longest = max(len(old), len(new))
+    if longest > LONGEST_COMPARED:
+        return (), ()
+    olds, news = _WORDS.findall(old[1:]), _WORDS.findall(new[1:])
+    head = _common(olds, news)
+    tail = _common(olds[head:][::-1], news[head:][::-1])
+    middles = olds[head : len(olds) - tail], news[head : len(news) - tail]
+    starts = 1 + sum(map(len, olds[:head]))
+    edits = [(0, len(middles[0]), 0, len(middles[1]))]
+    if by_word and len(middles[0]) * len(middles[1]) <= WORDS_COMPARED:
+        matcher = SequenceMatcher(None, *middles, autojunk=False)
+        edits = [edit[1:] for edit in matcher.get_opcodes() if edit[0] != "equal"]
+    spans = (
+        _spans(middles[0], [edit[:2] for edit in edits], starts),
+        _spans(middles[1], [edit[2:] for edit in edits], starts),
+    )
+    differs = max(sum(end - start for start, end in side) for side in spans)
+    return spans if longest - 1 - differs >= LEAST_ALIKE * (longest - 1) else ((), ())
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many words both begin with."""
+    unequal = (at for at, (one, other) in enumerate(zip(some, others, strict=False)) if one != other)
+    return next(unequal, min(len(some), len(others)))
+
+
+def _spans(words: Sequence[str], edits: Sequence[tuple[int, int]], start: int) -> _Spans:
+    """Ranges of words as ranges of characters."""
+    places = [start]
+    for word in words:
+        places.append(places[-1] + len(word))
+    return tuple((places[begin], places[end]) for begin, end in edits if begin < end)

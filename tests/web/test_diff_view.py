@@ -1,0 +1,127 @@
+"""How a diff is drawn: numbers, words that differ, two versions side by side."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from tests.web.conftest import House
+
+from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.web.diff_view import LONGEST_COMPARED, PAIRS_COMPARED, Excerpt, differing, excerpt, whole
+
+
+def _marks(line: str, spans: tuple[tuple[int, int], ...]) -> list[str]:
+    return [line[start:end] for start, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "removed", "added"),
+    [
+        ("-return a + b", "+return a - b", ["+"], ["-"]),
+        ("-def f(a, b):", "+def f(a, c, b):", [], ["c, "]),
+        ("-one two three four", "+one 2 three 4", ["two", "four"], ["2", "4"]),
+        ("-  indented = 1", "+    indented = 1", ["  "], ["    "]),
+        ("-nothing alike", "+%%%%%%%%%%%%%", [], []),
+        ("-", "+", [], []),
+        ("-same", "+same", [], []),
+    ],
+)
+def test_the_words_that_differ_are_marked(old: str, new: str, removed: list[str], added: list[str]) -> None:
+    spans = differing(old, new)
+    assert (_marks(old, spans[0]), _marks(new, spans[1])) == (removed, added)
+
+
+def test_long_lines_and_many_pairs_cost_no_more_than_short_ones() -> None:
+    line = "word " * (LONGEST_COMPARED // 5)
+    assert differing(f"-{line}x", f"+{line}y") == ((), ())
+    before = "".join(f"a b c d {n} f\n" for n in range(PAIRS_COMPARED + 50))
+    after = before.replace("a b", "A b").replace("d ", "D ")
+    lines = [
+        line
+        for line in whole(diff_bytes("f", before.encode(), after.encode())).lines
+        if line.css_class == "add"
+    ]
+    assert _marks(lines[0].text, lines[0].marked) == ["A", "D"]
+    last = lines[-1]
+    assert _marks(last.text, last.marked) == ["A b c D"], "from the first difference to the last"
+
+
+def test_each_line_has_its_numbers() -> None:
+    before = "".join(f"line {n}\n" for n in range(1, 41))
+    after = before.replace("line 3\n", "").replace("line 30\n", "line thirty\nand more\n")
+    lines = whole(diff_bytes("f", before.encode(), after.encode())).lines
+    numbers = {line.text: (line.old, line.new) for line in lines}
+    assert numbers["-line 3"] == (3, None)
+    assert numbers[" line 4"] == (4, 3)
+    assert numbers["-line 30"] == (30, None)
+    assert numbers["+line thirty"] == (None, 29)
+    assert numbers["+and more"] == (None, 30)
+    assert numbers[" line 31"] == (31, 31)
+
+
+def test_a_removed_line_that_looks_like_the_head_of_a_file_or_of_a_hunk_is_a_removed_line() -> None:
+    lines = whole(diff_bytes("f", b"-- a\n@@ -1 +1 @@\nx\n", b"x\n")).lines
+    assert [line.css_class for line in lines] == ["hunk", "del", "del", "same"]
+
+
+def test_the_files_of_a_joined_diff_are_told_from_their_lines() -> None:
+    one, two = diff_bytes("one", b"a\n", b"b\n"), diff_bytes("two", None, b"c\n")
+    joined = Diff("all", ("", "", "# 1/2 one", *one.lines, "# 2/2 two", *two.lines))
+    classes = [line.css_class for line in whole(joined).lines]
+    assert classes == [*["head"] * 3, "hunk", "del", "add", *["head"] * 3, "hunk", "add"]
+
+
+def test_side_by_side_an_unchanged_line_is_on_both_sides_and_read_out_once() -> None:
+    diff = diff_bytes("f", b"a\nb\n", b"a\nc\n")
+    split, unified = whole(diff, is_split=True), whole(diff)
+    assert unified.html.count(" a<") == 1
+    assert re.findall(r'<span class="([^"]+)"[^>]*aria-hidden="true"> a<', split.html) == ["same twin"]
+    assert "split" in split.css_class.split()
+    assert "split" not in unified.css_class.split()
+
+
+@pytest.mark.parametrize("draw", [whole, excerpt])
+def test_what_is_in_a_line_stays_text(draw: object) -> None:
+    assert callable(draw)
+    drawn: Excerpt = draw(diff_bytes("f", b"x = '<b>'\n", b"x = '</mark><script>'\n"))
+    assert "<script>" not in drawn.html
+    assert "&lt;/mark&gt;" in drawn.html.replace("<mark>", "").replace("</mark>", "")
+
+
+def test_a_diff_of_the_longest_kind_is_drawn_in_time_that_grows_with_its_lines() -> None:
+    def seconds(lines: int) -> float:
+        before = "".join(f"some words of line {n} that stay\n" for n in range(lines)).encode()
+        diff = diff_bytes("f", before, before.replace(b"words", b"other words"))
+        began = time.thread_time()
+        assert len(whole(diff).html) > lines
+        return time.thread_time() - began
+
+    seconds(100)
+    assert seconds(8_000) < 20 * max(seconds(2_000), 0.01)
+
+
+def test_a_browser_is_shown_diffs_as_it_chose(house: House) -> None:
+    (house.root / "a.md").write_text("one\ntwo\n")
+    job_id = house.hold("a.md", "one\n2\n")
+    paths = [f"/jobs/{job_id}", f"/jobs/{job_id}/diff", "/inbox", "/inbox/all"]
+    assert not any("code digits-1 split" in house.get(path).text for path in paths)
+    answer = house.post("/view", {"diff": "split", "back": "/inbox?kind=write_file"})
+    assert answer.status == 200
+    assert "Diffs in one column" in answer.words
+    assert all("code digits-1 split" in house.get(path).text for path in paths)
+    house.post("/view", {"diff": "unified", "back": "/"})
+    assert not any("code digits-1 split" in house.get(path).text for path in paths)
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example/", "https://evil.example/", "/\\evil.example", "\\\\evil", ""]
+)
+def test_choosing_leads_to_no_other_host(house: House, back: str) -> None:
+    answer = house.browser.post(
+        "/view", data={"csrf": house.keys.csrf, "diff": "split", "back": back},
+        headers={"Origin": house.home}, follow_redirects=False,
+    )  # fmt: skip
+    assert answer.status_code == 303
+    assert re.match(r"/(?![/\\])", answer.headers["location"])
