@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from tests.web.conftest import House
 from tests.web.test_browser import chromium, runner, window
 
+from lcp_engine.web.access import Secrets
 from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
@@ -114,6 +116,35 @@ def test_a_page_without_its_server_says_so_and_loses_nothing_that_was_typed(
     page.get_by_text("The server does not answer.", exact=False).wait_for()
     page.get_by_role("button", name="Reject", exact=True).click()
     assert page.get_by_label("Reason to reject").input_value() == "because of this"
+
+
+def test_an_open_page_goes_on_when_its_server_is_back_and_its_form_still_arrives(
+    house: House, window: Window
+) -> None:
+    job_id, keys = house.hold("x.md"), Secrets()
+    serving = PageServer(house.engine, port=0, secrets=keys)
+    thread = Thread(target=serving.run)
+    thread.start()
+    page = window.context().new_page()
+    page.goto(serving.link)
+    page.goto(serving.link.partition("/?")[0] + f"/jobs/{job_id}")
+    page.locator("#live").wait_for()
+    page.get_by_label("Reason to reject").fill("because of this")
+    serving.stop()
+    thread.join()
+    page.get_by_text("The server does not answer.", exact=False).wait_for()
+    again = PageServer(house.engine, port=serving.port, secrets=replace(keys, token="another"))
+    thread = Thread(target=again.run)
+    thread.start()
+    try:
+        page.locator("#live").wait_for()
+        assert page.locator("#away").is_hidden()
+        page.get_by_role("button", name="Reject", exact=True).click()
+        page.get_by_text("Rejected. The planner will read the reason.").wait_for()
+    finally:
+        again.stop()
+        thread.join()
+    assert "because of this" in (house.engine.job(job_id).reason or "")
 
 
 def test_the_title_of_an_open_page_has_the_number_of_jobs_that_wait(window: Window) -> None:

@@ -9,17 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from tests.web.conftest import Visitor
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.web.kept_keys import kept_secrets
 from lcp_engine.web.server import PageServer, serve
 
 if TYPE_CHECKING:
@@ -178,6 +179,71 @@ def test_a_page_that_could_be_mistaken_for_another_does_not_start(house: House) 
         port = taken.getsockname()[1]
         with pytest.raises(LcpError, match=f"cannot listen on ::1 port {port}: Address already in use"):
             PageServer(house.engine, port=port)
+
+
+def test_a_browser_keeps_its_access_over_a_restart_until_it_is_signed_out(tmp_path: Path) -> None:
+    first = _Process(tmp_path, "--port", "0")
+    link, visitor = first.link(), Visitor()
+    port = str(urlsplit(link).port)
+    assert visitor.status(link) == 200
+    first.end()
+    home = link.partition("?")[0]
+    second = _Process(tmp_path, "--port", port)
+    assert second.link().partition("?")[0] == home
+    assert visitor.status(home) == 200
+    assert Visitor().status(home) == 401
+    assert Visitor().status(link) == 401, "a link of an earlier start lets nobody in"
+    second.end()
+    (kept,) = tmp_path.rglob("page/*.json")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    third = _Process(tmp_path, "--port", port, "--sign-out")
+    assert (new := third.link().partition("?")[0]) != home
+    assert visitor.status(new) == 401
+    third.end()
+
+
+def _make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text('{"cookie": "x", "csrf": "x", "name": "x"}'),
+        lambda path: path.write_bytes(b"\xff" * 10_000),
+        lambda path: path.chmod(0o644),
+        lambda path: os.utime(path, (0, 0)),
+        lambda path: os.utime(path, (2**33, 2**33)),
+        lambda path: (path.rename(path.with_name("x")), path.symlink_to("x")),
+        _make_pipe,
+    ],
+    ids=["no JSON", "no keys", "no text", "others may read it", "old", "of the future", "a link", "a pipe"],
+)
+def test_keys_that_others_could_know_or_that_are_none_are_replaced(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "page" / "keys.json"
+    kept = kept_secrets(path)
+    assert kept_secrets(path).cookie == kept.cookie
+    assert kept_secrets(path).token != kept.token
+    spoil(path)
+    fresh = kept_secrets(path)
+    assert {fresh.cookie, fresh.csrf, fresh.name}.isdisjoint({kept.cookie, kept.csrf, kept.name})
+    assert kept_secrets(path).cookie == fresh.cookie
+    assert path.is_file()
+    assert not path.is_symlink()
+
+
+def test_the_page_is_served_where_its_keys_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "lcp-engine").mkdir()
+    (tmp_path / "lcp-engine" / "page").write_text("no directory")
+    serving = _Process(tmp_path, "--port", "0")
+    assert Visitor().status(serving.link()) == 200
+    code, err = serving.end()
+    assert code == 0
+    assert "browsers will need a link again after a restart" in err
 
 
 def test_json_prints_the_link_as_an_object(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from lcp_engine.cli.signals import POLL_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 
 if TYPE_CHECKING:
+    from lcp_engine.web.access import Secrets
     from lcp_engine.web.server import PageServer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -48,19 +49,25 @@ class _Work(Protocol):
               help="Another host name for the page; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Also execute jobs, N at a time; with 0 only runners elsewhere (lcp work) do.")  # fmt: skip
+@click.option("--sign-out", is_flag=True,
+              help="Make new keys first: each browser needs a link again.")  # fmt: skip
 @pass_invocation
-def serve_command(invocation: Invocation, host: str, port: int, names: Sequence[str], threads: int) -> int:
+def serve_command(
+    invocation: Invocation, *, host: str, port: int, names: Sequence[str], threads: int, sign_out: bool
+) -> int:
     """Serve a web page to inspect missions and decide on held jobs, and print its link.
 
     The link gives one browser access to the page, once: keep it secret. When it has been used, the next one is printed.
+    A browser keeps its access when the server is started again with the same database and port, for 30 days.
     For a browser that does not find names below localhost, use --name localhost. SIGTERM and the first Ctrl-C stop the
     server.
     """
     server_type = _load()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         server = server_type(
-            engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link)
-        )
+            engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link),
+            secrets=_kept_secrets(engine.instance.url, anew=sign_out),
+        )  # fmt: skip
         works: list[_Work] = [server]
         if threads:
             works.append(engine.runner(threads=threads))
@@ -79,6 +86,20 @@ def _load() -> type[PageServer]:
         message = f"the page needs the extra 'web' ({missing.name} is missing): {install('web')}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=f"{install('web')}.") from missing
     return PageServer
+
+
+def _kept_secrets(url: str, *, anew: bool) -> Secrets | None:
+    """The keys of the last start, or new ones that are kept; None if they cannot be."""
+    from lcp_engine.web.kept_keys import kept_secrets, keys_file
+
+    path = keys_file(url)
+    try:
+        return kept_secrets(path, anew=anew)
+    except OSError as refused:
+        print_err(
+            f"browsers will need a link again after a restart: {path} cannot be written: {refused.strerror}"
+        )
+        return None
 
 
 def _announce(invocation: Invocation, server: PageServer, host: str) -> None:

@@ -48,14 +48,15 @@ def _new_secret() -> str:
 
 @dataclass
 class Secrets:
-    """The secrets of one run of the server: `cookie` for browsers, `csrf` for the forms, `token` for the link.
+    """The secrets of the page: `cookie` for browsers, `csrf` for the forms, `name` for its host, `token` for the link.
 
-    A token gives access to one browser; the next one then takes its place.
+    A token gives access to one browser; the next one then takes its place. Each start has a token of its own.
     """
 
     token: str = field(default_factory=_new_secret, repr=False)
     cookie: str = field(default_factory=_new_secret, repr=False)
     csrf: str = field(default_factory=_new_secret, repr=False)
+    name: str = field(default_factory=lambda: secrets.token_hex(10), repr=False)
 
     def redeem(self, token: str) -> bool:
         """Whether this is the token, which is replaced if it is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import ipaddress
 import re
-import secrets
 import socket
 from collections.abc import Callable, Collection, Iterable
 from urllib.parse import urlsplit
@@ -41,17 +40,19 @@ class PageServer:
     def __init__(
         self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = (),
         announce: Announce = lambda link: None, limits: ConnectionLimits | None = None,
+        secrets: Secrets | None = None,
     ) -> None:  # fmt: skip
         """`port` 0 is any free one; `names` are more hosts, with or without a port, that browsers may ask for.
 
+        Browsers that have access by the `secrets` of an earlier start keep it; without them, there are new ones.
         A link gives access to one browser. Once it has been used, `announce` is called in a thread with the next one.
         Raises `INVALID_ARGUMENT` for an address that cannot be bound and for a name that is not valid.
         """
-        self._secrets = Secrets()
+        self._secrets = secrets or Secrets()
         named = [_read_name(name) for name in names]
         self._sockets = _bind(host, port)
         self.port = int(self._sockets[0].getsockname()[1])
-        own = [_bracketed(name.lower()) for name in _own_names(host)]
+        own = [_bracketed(name.lower()) for name in _own_names(host, self._secrets.name)]
         self.has_shared_name = any(map(_is_shared, named))
         name = next(filter(_is_shared, named), own[0])
         self._host = name if _PORT.search(name) else f"{name}:{self.port}"
@@ -113,11 +114,11 @@ def _is_shared(name: str) -> bool:
     return _PORT.sub("", name).strip("[]") in LOOPBACK
 
 
-def _own_names(host: str) -> list[str]:
+def _own_names(host: str, name: str) -> list[str]:
     """The names by which browsers find a page that listens on `host`. The first one is for the link."""
     if host in LOOPBACK:
         # Browsers send cookies to all ports of a host, and resolve every name below `localhost` to this machine.
-        return [f"lcp-{secrets.token_hex(10)}.localhost"]
+        return [f"lcp-{name}.localhost"]
     if host in _EVERY_INTERFACE:
         return [socket.gethostname(), *LOOPBACK]
     return [host]

@@ -82,10 +82,14 @@ def stages_directory(url: str) -> Path:
     """Where the stages of a database are on this machine; no job may use the engine's own places, so it is none."""
     from platformdirs import user_state_path
 
+    return user_state_path(f"{APP}-stages") / digest_of(url)
+
+
+def digest_of(url: str) -> str:
+    """The name of a database among files of this user that belong to several."""
     backend = make_backend(url)
     of = str(backend.path.resolve()) if isinstance(backend, Sqlite) else url
-    digest = hashlib.blake2b(of.encode(), digest_size=8).hexdigest()
-    return user_state_path(f"{APP}-stages") / digest
+    return hashlib.blake2b(of.encode(), digest_size=8).hexdigest()
 
 
 def _make_private(parts: Sequence[Path], advice: str) -> None:
