@@ -54,6 +54,58 @@ def test_jobs_are_found_by_every_filter(queries: PageQueries) -> None:
         assert ids(queries.jobs(wanted, behind=None, limit=9)) == found, wanted
 
 
+def test_a_search_stops_after_some_ids_and_goes_on_there(
+    queries: PageQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lcp_engine.store.queries.pages.JOBS_SEARCHED", 2)
+    wanted = JobFilter(kind="agent_plan")
+    found, behind = [], None
+    for _ in range(3):
+        page = queries.jobs(wanted, behind=behind, limit=9, newest_first=True)
+        found.append(ids(page))
+        behind = page.behind
+    assert (found, behind) == ([[5], [], [1]], None)
+    upwards = queries.jobs(wanted, behind=None, limit=9)
+    assert (ids(upwards), upwards.behind) == ([1], 2)
+    held = JobFilter(states=["held"], text="b.md")
+    assert ids(queries.jobs(held, behind=None, limit=9, newest_first=True)) == [3], "an index finds those"
+    counts = queries.job_counts(JobFilter(kind="agent_plan"))
+    assert (counts.by_state, counts.are_all) == ({"succeeded": 1}, False)
+
+
+def test_jobs_of_each_state_are_counted_as_the_filter_says(queries: PageQueries) -> None:
+    table: list[tuple[JobFilter, dict[str, int]]] = [
+        (JobFilter(), {"held": 2, "succeeded": 2, "failed": 1}),
+        (JobFilter(mission_id=1, states=["held"]), {"held": 2, "succeeded": 2, "failed": 1}),
+        (JobFilter(mission_id=7), {}),
+        (JobFilter(kind="write_file"), {"held": 2}),
+        (JobFilter(text="gone"), {"failed": 1}),
+        (JobFilter(text="gone", mission_id=1), {"failed": 1}),
+    ]
+    for wanted, expected in table:
+        counts = queries.job_counts(wanted)
+        assert {state: count for state, count in counts.by_state.items() if count} == expected, wanted
+        assert counts.are_all
+
+
+@pytest.mark.parametrize("wanted", [JobFilter(text="\0"), JobFilter(kind="a\0b"), JobFilter(text="x\0")])
+def test_no_text_has_a_null_character(queries: PageQueries, wanted: JobFilter) -> None:
+    assert ids(queries.jobs(wanted, behind=None, limit=9)) == []
+    assert not any(queries.job_counts(wanted).by_state.values())
+    assert queries.held_heads(wanted, limit=9) == []
+
+
+def test_the_oldest_missions_are_a_page_of_their_own(queries: PageQueries, tmp_path: Path) -> None:
+    for text, status, expected in [
+        ("", "", [1]),
+        ("try", "", [1]),
+        ("", "running", []),
+        ("no", "", []),
+        ("", "\0", []),
+    ]:
+        assert ids(queries.oldest_missions(status=status, text=text, limit=9)) == expected
+
+
 def test_a_page_ends_where_the_next_one_begins(queries: PageQueries) -> None:
     first = queries.jobs(JobFilter(), behind=None, limit=3, newest_first=True)
     assert (ids(first), first.behind) == ([5, 4, 3], 3)
@@ -96,7 +148,8 @@ def test_what_is_large_is_left_out_of_a_page(queries: PageQueries) -> None:
 def test_state_changes_questions_and_counts_are_read_for_a_range_of_jobs(queries: PageQueries) -> None:
     assert queries.held_count() == 2
     assert queries.runners() == []
-    changes = queries.state_changes(1, 4, 4)
+    (job,) = queries.jobs(JobFilter(kind="read_file"), behind=None, limit=9).rows
+    changes = queries.state_changes(1, [job])
     assert [change["event"] for change in changes] == ["queued", "started", "failed"]
     heads = queries.turn_heads(1, 1, 4)
     assert [(head["number"], head["job_id"]) for head in heads] == [(1, 1)]

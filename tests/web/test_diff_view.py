@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from tests.web.conftest import House
@@ -88,18 +87,6 @@ def test_what_is_in_a_line_stays_text(draw: object) -> None:
     drawn: Excerpt = draw(diff_bytes("f", b"x = '<b>'\n", b"x = '</mark><script>'\n"))
     assert "<script>" not in drawn.html
     assert "&lt;/mark&gt;" in drawn.html.replace("<mark>", "").replace("</mark>", "")
-
-
-def test_a_diff_of_the_longest_kind_is_drawn_in_time_that_grows_with_its_lines() -> None:
-    def seconds(lines: int) -> float:
-        before = "".join(f"some words of line {n} that stay\n" for n in range(lines)).encode()
-        diff = diff_bytes("f", before, before.replace(b"words", b"other words"))
-        began = time.thread_time()
-        assert len(whole(diff).html) > lines
-        return time.thread_time() - began
-
-    seconds(100)
-    assert seconds(8_000) < 20 * max(seconds(2_000), 0.01)
 
 
 def test_a_browser_is_shown_diffs_as_it_chose(house: House) -> None:

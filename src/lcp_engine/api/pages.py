@@ -11,7 +11,7 @@ from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.maintenance.stats import Overview, overview_in
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.mission_spec import spec_and_root
-from lcp_engine.store.queries.pages import HeldHead, JobFilter, MissionCounts, Page, Roots, Setting
+from lcp_engine.store.queries.pages import HeldHead, JobCounts, JobFilter, MissionCounts, Page, Roots, Setting
 from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
@@ -19,6 +19,7 @@ from lcp_engine.store.queries.runners import find_runners
 __all__ = [
     "STATUSES",
     "HeldHead",
+    "JobCounts",
     "JobFilter",
     "JsonObject",
     "MissionCounts",
@@ -45,6 +46,10 @@ class PageQueries:
         """
         return self._instance.read(pages.page_missions, before=before, status=status, text=text, limit=limit)
 
+    def oldest_missions(self, *, status: str, text: str = "", limit: int) -> Page:
+        """The oldest missions, the newest of them first, filtered as in `missions`."""
+        return self._instance.read(pages.oldest_missions, status=status, text=text, limit=limit)
+
     def mission_counts(self, text: str = "") -> MissionCounts:
         """How many missions have each status, of those with `text`, among the newest."""
         return self._instance.read(pages.count_missions, text)
@@ -54,6 +59,10 @@ class PageQueries:
         return self._instance.read(
             pages.page_jobs, wanted, behind=behind, limit=limit, newest_first=newest_first
         )
+
+    def job_counts(self, wanted: JobFilter) -> JobCounts:
+        """How many jobs match in each state, whatever states are wanted."""
+        return self._instance.read(pages.count_jobs, wanted)
 
     def held_heads(
         self, wanted: JobFilter, *, among: Collection[int] | None = None, limit: int
@@ -73,9 +82,9 @@ class PageQueries:
         """A question with prompt and reply. Raises `NOT_FOUND`."""
         return self._instance.read(pages.find_turn, mission_id, number)
 
-    def state_changes(self, mission_id: int, first: int, last: int) -> list[JsonObject]:
-        """The events that changed the state of the jobs `first` to `last`, in order."""
-        return self._instance.read(pages.find_moves, mission_id, first, last)
+    def state_changes(self, mission_id: int, jobs: Sequence[JsonObject]) -> list[JsonObject]:
+        """The events that changed the state of jobs of the mission, in order."""
+        return self._instance.read(pages.find_moves, mission_id, jobs)
 
     def counted_events(self, mission_id: int, *, after_seq: int) -> list[tuple[int, str]]:
         """The events after `after_seq` that a `Measure` counts, in order: number and name."""

@@ -68,7 +68,12 @@ def one_line(text: str) -> Shown:
 
 def block(text: str) -> Shown:
     """`text` with its line ends, tabs and spaces as they are."""
-    return text if isinstance(text, Shown) else _made_safe(_IN_BLOCK, text)
+    if isinstance(text, Shown):
+        return text
+    # Most texts are short and plain.
+    if text.isascii() and text.isprintable() and "<" not in text:
+        return Shown(text)
+    return _made_safe(_IN_BLOCK, text)
 
 
 def exact(text: str) -> Shown:

@@ -113,7 +113,7 @@ def make_app(
         ],
         # It leaves `text/event-stream` alone. Secrets beside text of others are safe to compress here: a page of
         # another site cannot make the browser send the cookie, which is SameSite=Strict.
-        middleware=[Middleware(GZipMiddleware, minimum_size=1400, compresslevel=5)],
+        middleware=[Middleware(GZipMiddleware, minimum_size=1400, compresslevel=1)],
         exception_handlers={
             LcpError: handlers.lcp_error,
             HTTPException: handlers.http_error,

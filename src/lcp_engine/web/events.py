@@ -1,24 +1,33 @@
-"""Server-sent events: tell open pages that a mission's history has grown."""
+"""Server-sent events: tell open pages that a mission's history has grown, or that a runner came or went."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-import anyio
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from lcp_engine.errors import LcpError
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import number
 
-POLL_SECONDS = 0.4
-MOST_EVENTS = 1000
-RUNNER_POLLS = 5
+POLL_SECONDS = 0.1
+LEAST_REST = 10
+"""The pause after a look is at least so many times the processor time of the look, so that looking costs little."""
+RUNNER_POLLS = 20
 """After so many polls it is looked whether the same runners are there: one that was killed writes no event."""
-KEEPALIVE_POLLS = 30
-"""After so many polls without news a comment is sent, which detects a connection that is gone."""
+KEEPALIVE_SECONDS = 12
+"""After so long without news a comment is sent, which detects a connection that is gone."""
+
+_Queue: TypeAlias = "asyncio.Queue[str | None]"
+_News: TypeAlias = dict[str, int | list[int]]
 
 
 async def events(request: Request) -> Response:
@@ -28,51 +37,113 @@ async def events(request: Request) -> Response:
     """
     context = context_of(request)
     mission = number(request.path_params["mission"]) if "mission" in request.path_params else None
-    seen = await run_sync(_first_counts, context, mission)
-    return StreamingResponse(_stream(request, context, mission, seen), media_type="text/event-stream")
+    if mission is not None:
+        await run_sync(context.engine.mission, mission)
+    watch = _watch_of(request)
+    await watch.begin(mission)
+    return StreamingResponse(_stream(request, context, watch, mission), media_type="text/event-stream")
+
+
+def _watch_of(request: Request) -> Watch:
+    state = request.app.state
+    if not hasattr(state, "watch"):
+        state.watch = Watch(context_of(request))
+    watch: Watch = state.watch
+    return watch
 
 
 async def _stream(
-    request: Request, context: PageContext, mission: int | None, seen: dict[int, int]
+    request: Request, context: PageContext, watch: Watch, mission: int | None
 ) -> AsyncIterator[str]:
-    yield "retry: 2000\n\n"
-    quiet = polls = 0
-    runners = await run_sync(_runner_ids, context)
-    while not (context.closing.is_set() or await request.is_disconnected()):
-        counts = await run_sync(_new_counts, context, mission, seen)
-        news: list[dict[str, int | list[int]]] = [
-            {"mission": key, "seq": count} for key, count in counts.items() if seen.get(key) != count
+    with watch.listening(mission) as queue:
+        yield "retry: 2000\n\n"
+        quiet_since = time.monotonic()
+        while not (context.closing.is_set() or await request.is_disconnected()):
+            try:
+                # Not longer, so that a server that is told to stop does not wait for its open pages.
+                line = await asyncio.wait_for(queue.get(), timeout=0.4)
+            except TimeoutError:
+                if time.monotonic() - quiet_since < KEEPALIVE_SECONDS:
+                    continue
+                line = ":\n\n"
+            if line is None:  # the browser connects again
+                return
+            quiet_since = time.monotonic()
+            yield line
+
+
+@dataclass
+class Watch:
+    """Looks for news, once for all open pages, as long as there are any."""
+
+    context: PageContext
+    _listeners: dict[_Queue, int | None] = field(default_factory=dict)
+    _seen: dict[int, int] = field(default_factory=dict)
+    """The number of the last event by mission, of those that are listened to."""
+    _mark: tuple[int, int, int] | None = None
+    _runners: list[int] | None = None
+    _task: asyncio.Task[None] | None = None
+
+    async def begin(self, mission: int | None) -> None:
+        """Note what is there before someone listens: only what comes later is news."""
+        counts = await run_sync(self._counts, {mission})
+        self._seen = {**counts, **self._seen}
+
+    @contextmanager
+    def listening(self, mission: int | None) -> Iterator[_Queue]:
+        """A queue of what is to be sent about one mission, or about all; None at its end."""
+        queue: _Queue = asyncio.Queue()
+        self._listeners[queue] = mission
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield queue
+        finally:
+            del self._listeners[queue]
+
+    async def _run(self) -> None:
+        polls = 0
+        try:
+            while self._listeners:
+                found, spent = await run_sync(self._look, polls % RUNNER_POLLS == 0)
+                for news in found:
+                    self._tell(news)
+                polls += 1
+                await asyncio.sleep(max(POLL_SECONDS, LEAST_REST * spent))
+        except LcpError:  # such as a database that is away: the browsers ask again, and read what is wrong
+            pass
+        finally:
+            self._task, self._mark, self._runners, self._seen = None, None, None, {}
+            for queue in self._listeners:
+                queue.put_nowait(None)
+
+    def _tell(self, news: _News) -> None:
+        line = f"event: news\ndata: {json.dumps(news)}\n\n"
+        for queue, mission in self._listeners.items():
+            if mission is None or news.get("mission", mission) == mission:
+                queue.put_nowait(line)
+
+    def _look(self, with_runners: bool) -> tuple[list[_News], float]:
+        """What is new, and the seconds of processor time that it took to see it."""
+        began = time.thread_time()
+        counts = self._counts(set(self._listeners.values()))
+        news: list[_News] = [
+            {"mission": key, "seq": count} for key, count in counts.items() if self._seen.get(key) != count
         ]
-        polls += 1
-        if polls % RUNNER_POLLS == 0 and (there := await run_sync(_runner_ids, context)) != runners:
-            runners = there
-            news.append({"runners": runners})
-        for line in news:
-            yield f"event: news\ndata: {json.dumps(line)}\n\n"
-        seen = counts
-        quiet = 0 if news else quiet + 1
-        if quiet == KEEPALIVE_POLLS:
-            quiet = 0
-            yield ":\n\n"
-        await anyio.sleep(POLL_SECONDS)
+        self._seen |= counts
+        if with_runners:
+            before, self._runners = self._runners, [runner.id for runner in self.context.queries.runners()]
+            if before is not None and before != self._runners:
+                news.append({"runners": self._runners})
+        return news, time.thread_time() - began
 
-
-def _runner_ids(context: PageContext) -> list[int]:
-    return [runner.id for runner in context.queries.runners()]
-
-
-def _first_counts(context: PageContext, mission: int | None) -> dict[int, int]:
-    """The number of the last event by mission. Raises `NOT_FOUND`."""
-    counts = context.engine.event_counts()
-    if mission is None:
-        return counts
-    return {mission: counts.get(context.engine.mission(mission).id, 0)}
-
-
-def _new_counts(context: PageContext, mission: int | None, seen: dict[int, int]) -> dict[int, int]:
-    """Like `_first_counts`; of one mission it reads only the events after `seen`."""
-    if mission is None:
-        return context.engine.event_counts()
-    events = context.engine.events(mission, after_seq=seen[mission], limit=MOST_EVENTS)
-    last = events[-1]["seq"] if events else None
-    return {mission: last} if isinstance(last, int) else seen
+    def _counts(self, missions: set[int | None]) -> dict[int, int]:
+        """The number of the last event of each mission that is listened to and may have news."""
+        queries = self.context.queries
+        if None not in missions:
+            return {mission: queries.last_event(mission) for mission in missions if mission is not None}
+        mark = queries.mark()
+        if mark == self._mark:
+            return {}
+        self._mark = mark
+        return self.context.engine.event_counts()

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Job
-from lcp_engine.api.pages import JobFilter, JsonObject
+from lcp_engine.api.pages import JobFilter, JsonObject, Page
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
 from lcp_engine.core.kinds import MERGE, TURN
@@ -126,10 +126,16 @@ def jobs(request: Request) -> Response:
     """The jobs that match kind, state, mission and text, the newest first."""
     context = context_of(request)
     wanted = read_filter(request, request.query_params.getlist("state"))
-    before = cursor(request, "before")
+    before, is_oldest = cursor(request, "before"), "oldest" in request.query_params
+    page = context.queries.jobs(
+        wanted, behind=None if is_oldest else before, limit=JOBS, newest_first=not is_oldest
+    )
     return context.render(
         "jobs.html",
-        page=context.queries.jobs(wanted, behind=before, limit=JOBS, newest_first=True),
+        page=Page(page.rows[::-1], None) if is_oldest else page,
+        is_oldest=is_oldest,
+        counts=context.queries.job_counts(wanted),
+        most=JOBS,
         wanted=wanted,
         before=before,
         kinds=sorted(context.engine.workers),

@@ -17,7 +17,7 @@ from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
 from lcp_engine.core.summaries import left_out_line
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
-from lcp_engine.engine.reports.structured import respond
+from lcp_engine.engine.reports.structured import next_step
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.plan_chart import draw_plan
@@ -35,10 +35,14 @@ def missions(request: Request) -> Response:
     context = context_of(request)
     status = request.query_params.get("status", "")
     text = request.query_params.get("text", "").strip()[:LONGEST_TEXT]
-    before = cursor(request, "before")
+    before, is_oldest = cursor(request, "before"), "oldest" in request.query_params
+    queries = context.queries
     return context.render(
         "missions.html",
-        page=context.queries.missions(before=before, status=status, text=text, limit=MISSIONS),
+        page=queries.oldest_missions(status=status, text=text, limit=MISSIONS)
+        if is_oldest
+        else queries.missions(before=before, status=status, text=text, limit=MISSIONS),
+        is_oldest=is_oldest,
         text=text,
         counts=context.queries.mission_counts(text),
         before=before,
@@ -88,7 +92,7 @@ def timeline(request: Request) -> Response:
     context = context_of(request)
     mission = _mission(context, request)
     stretch = _jobs(context, request, mission)
-    state_changes = context.queries.state_changes(mission.id, *_id_range(stretch))
+    state_changes = context.queries.state_changes(mission.id, stretch.rows)
     return context.render(
         "timeline.html",
         mission=mission.json,
@@ -164,13 +168,16 @@ def report(request: Request) -> Response:
     """What was done, written and refused, what waits, and what the planner said."""
     context = context_of(request)
     mission = _mission(context, request)
-    facts, course = context.engine.standing(mission.id, most=LISTED)
+    facts = context.engine.facts(mission.id, most=LISTED)
+    percentage = context.measure(mission).percentage
     return context.render(
         "report.html",
         mission=mission.json,
         tab="report",
         report=make_report(facts),
-        response=respond(facts, course).as_json(),
+        next_step=next_step(facts).prompt,
+        percentage=percentage,
+        milestone=milestone_of(0, percentage),
     )
 
 

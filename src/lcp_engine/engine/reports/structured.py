@@ -191,7 +191,7 @@ def respond(facts: Facts, course: Course) -> StructuredResponse:
         content=Content(
             text_blocks=_blocks(facts, milestone),
             forms=[form_of(job, mission.id) for job in facts.held.rows],
-            next_step=_next_step(mission, facts.held, has_written=bool(facts.files.rows)),
+            next_step=next_step(facts),
         ),
         meta=Meta(
             response_type=_KINDS.get(mission.status, "conversational"),
@@ -267,7 +267,9 @@ def _listed(section: Section) -> list[TextBlock]:
     ]
 
 
-def _next_step(mission: Mission, held: Excerpt[JobFact], *, has_written: bool) -> NextStep:
+def next_step(facts: Facts) -> NextStep:
+    """What a person can do next."""
+    mission, held, has_written = facts.mission, facts.held, bool(facts.files.rows)
     number = mission.id
     match mission.status:
         case MissionStatus.WAITING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
-from lcp_engine.core.job_states import TRANSITIONS
+from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
 from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.sql import Sql
@@ -21,6 +22,9 @@ LARGEST = 64 * 1024
 
 MISSIONS_SEARCHED = 4000
 """So many missions are looked through at once, so that a page with a search is as quick beside many of them."""
+
+JOBS_SEARCHED = 10_000
+"""So many ids of jobs are looked through at once for what no index finds: a kind or a text."""
 
 _MISSIONS = Columns(
     "mission_overview",
@@ -47,6 +51,7 @@ _SEARCHED_FROM = Sql(
     f"SELECT id FROM missions WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET {MISSIONS_SEARCHED - 1}",
     before=int,
 )
+_SEARCHED_UNTIL = Sql(f"SELECT id FROM missions ORDER BY id LIMIT 1 OFFSET {MISSIONS_SEARCHED - 1}")
 _ROOTS = Sql(
     "SELECT root, count(*), sum(CASE WHEN status IN ('running', 'waiting') THEN 1 ELSE 0 END), sum(held), max(id) "
     "FROM missions WHERE id >= :first AND root IS NOT NULL AND pruned_at IS NULL GROUP BY root ORDER BY max(id) DESC "
@@ -60,6 +65,7 @@ _ANY_CHANGE = Sql(
     "SELECT 1 FROM changes WHERE mission_id = :mission AND state = 'applied' AND staged IS NULL LIMIT 1",
     mission=int,
 )
+_EVENT_AT = Sql("SELECT at FROM events WHERE mission_id = :mission AND seq = :seq", mission=int, seq=int)
 _LAST_EVENT = Sql("SELECT events FROM missions WHERE id = :mission", mission=int)
 _SEARCHED_TEXT = ("name", "kind", "reason")
 _SEARCHED_JSON = ("params", "error", "result")
@@ -86,6 +92,8 @@ class Page:
 
 def page_missions(tx: Tx, *, before: int | None, status: str, text: str = "", limit: int) -> Page:
     """Missions, the newest first. A search looks through `MISSIONS_SEARCHED` of them; the next page goes on there."""
+    if "\0" in status:
+        return Page([], None)
     last = LARGEST_ID if before is None else in_column(before)
     where = [*_searched(text), Condition("id < :before", {"before": last})]
     if status:
@@ -96,6 +104,17 @@ def page_missions(tx: Tx, *, before: int | None, status: str, text: str = "", li
     where.append(Condition("id >= :first", {"first": first}))
     page = _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
     return Page(page.rows, first) if page.behind is None and first else page
+
+
+def oldest_missions(tx: Tx, *, status: str, text: str = "", limit: int) -> Page:
+    """The oldest missions, the newest of them first; a search looks through `MISSIONS_SEARCHED` of them."""
+    where = [*_searched(text)]
+    if status or text:
+        row = tx.row(_SEARCHED_UNTIL)
+        where += [Condition("id <= :last", {"last": int(row[0])})] if row else []
+    if status:
+        where.append(equal("status", status) if "\0" not in status else Condition("1 = 0"))
+    return Page(_MISSIONS.read(tx, *where, limit=limit)[::-1], None)
 
 
 @dataclass(frozen=True)
@@ -166,6 +185,7 @@ def page_jobs(
     """Jobs that fit, in the order of their ids.
 
     Results above `LARGEST` read as None, and so do params, of which `about` then has what the job is about.
+    What no index finds is looked for among `JOBS_SEARCHED` ids; the next page goes on behind them.
     """
     count, where = _find(tx, wanted)
     if not count:
@@ -173,11 +193,66 @@ def page_jobs(
     if behind is not None:
         is_behind = "id < :behind" if newest_first else "id > :behind"
         where.append(Condition(is_behind, {"behind": in_column(behind)}))
+    stretch = _stretch(tx, wanted, count, behind, newest_first=newest_first)
+    if stretch is not None:
+        where.append(
+            Condition("id BETWEEN :least AND :most_id", {"least": stretch[0], "most_id": stretch[1]})
+        )
     page = _page(_JOBS.read(tx, *where, newest_first=newest_first, limit=min(limit + 1, count)), limit)
+    if stretch is not None and page.behind is None:
+        page = Page(page.rows, stretch[2])
     for row in page.rows:
         if row["params"] is None:
             row["about"] = read_about(tx, int(str(row["id"])))
     return page
+
+
+@dataclass(frozen=True)
+class JobCounts:
+    """How many jobs are in each state; `are_all` if not only the newest were counted."""
+
+    by_state: Mapping[str, int]
+    are_all: bool
+
+
+def count_jobs(tx: Tx, wanted: JobFilter) -> JobCounts:
+    """How many jobs fit in each state, whatever states are wanted; by kind or text of the newest `JOBS_SEARCHED`."""
+    anyhow = replace(wanted, states=())
+    count, where = _find(tx, anyhow)
+    if not (wanted.kind or wanted.text):
+        of_mission = [] if wanted.mission_id is None else [equal("id", in_column(wanted.mission_id))]
+        sums = ", ".join(f"coalesce(sum({state}), 0)" for state in State)
+        (row,) = find(tx, f"SELECT {sums} FROM missions", *of_mission)
+        return JobCounts(dict(zip(map(str, State), map(int, row), strict=True)), are_all=True)
+    stretch = _stretch(tx, anyhow, count, None, newest_first=True)
+    if stretch is not None:
+        where.append(
+            Condition("id BETWEEN :least AND :most_id", {"least": stretch[0], "most_id": stretch[1]})
+        )
+    rows = find(tx, "SELECT state, count(*) FROM jobs", *where, then="GROUP BY state")
+    are_all = stretch is None or stretch[2] is None
+    return JobCounts({str(state): int(number) for state, number in rows}, are_all)
+
+
+def _stretch(
+    tx: Tx, wanted: JobFilter, count: int, behind: int | None, *, newest_first: bool
+) -> tuple[int, int, int | None] | None:
+    """The first and the last id to look through, and behind which id to go on, if there is more.
+
+    None if an index finds what is wanted, or what may be wanted is not much: then there is no need to stop.
+    """
+    are_live = bool(wanted.states) and not any(State(state) in SETTLED for state in wanted.states)
+    if not (wanted.kind or wanted.text) or (are_live and count <= JOBS_SEARCHED):
+        return None
+    _, where = _find(tx, JobFilter(wanted.mission_id))
+    ends = [find(tx, f"SELECT {end}(id) FROM jobs", *where)[0][0] or 0 for end in ("min", "max")]
+    if newest_first:
+        last = min(ends[1], ends[1] if behind is None else behind - 1)
+        first = last - JOBS_SEARCHED + 1
+        return first, last, first if first > ends[0] else None
+    first = max(ends[0], 0 if behind is None else behind + 1)
+    last = first + JOBS_SEARCHED - 1
+    return first, last, last if last < ends[1] else None
 
 
 @dataclass(frozen=True)
@@ -245,9 +320,39 @@ def find_turn(tx: Tx, mission_id: int, number: int) -> JsonObject:
     return with_records(tx, in_column(mission_id), found)[0]
 
 
-def find_moves(tx: Tx, mission_id: int, first: int, last: int) -> list[JsonObject]:
-    """The changes of state of jobs `first` to `last`, in order."""
-    return _MOVES.read(tx, equal("mission_id", mission_id), _of_jobs(first, last), _IS_MOVE, order="seq")
+def find_moves(tx: Tx, mission_id: int, jobs: Sequence[JsonObject]) -> list[JsonObject]:
+    """The changes of state of jobs of the mission, in order.
+
+    Events have no index by job: of a long history, only the time of these jobs is read.
+    """
+    ids = [int_in(job["id"]) for job in jobs]
+    if not ids:
+        return []
+    began = min(_micros(job["created_at"]) for job in jobs)
+    ended = [job["ended_at"] for job in jobs]
+    newest = last_event(tx, mission_id)
+    first = _first_event_at(tx, mission_id, newest, began)
+    last = newest if None in ended else _first_event_at(tx, mission_id, newest, max(map(_micros, ended)) + 1)
+    span = Condition("seq BETWEEN :since AND :until", {"since": first, "until": last})
+    of_jobs = _of_jobs(min(ids), max(ids))
+    return _MOVES.read(tx, equal("mission_id", mission_id), span, of_jobs, _IS_MOVE, order="seq")
+
+
+def _first_event_at(tx: Tx, mission_id: int, newest: int, at: int) -> int:
+    """The number of the mission's first event at a time or later; that of the newest if there is none."""
+    first, last = 1, newest
+    while first < last:
+        middle = (first + last) // 2
+        row = tx.row(_EVENT_AT, mission=mission_id, seq=middle)
+        if row is None or row[0] < at:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+def _micros(at: JsonValue) -> int:
+    return (datetime.fromisoformat(str(at)) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
 def find_mark(tx: Tx) -> tuple[int, int, int]:
@@ -277,6 +382,9 @@ def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
     mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
     found = find_where(tx, mission_id, wanted.states)
     where = list(found.conditions)
+    if "\0" in wanted.kind + wanted.text:  # no text in a database has it
+        where.append(Condition("1 = 0"))
+        return found.count, where
     if wanted.kind:
         where.append(equal("kind", wanted.kind))
     if wanted.text:

@@ -14,6 +14,7 @@ const away = document.getElementById("away");
 const announcement = document.getElementById("announcement");
 let source = null;
 let timer = null;
+let loadedAt = 0;
 let isLoading = false;
 let isStale = false;
 
@@ -62,9 +63,11 @@ function update(fresh) {
 }
 
 async function load() {
+  timer = null;
   if (isLoading) { isStale = true; return; }
   isLoading = true;
   isStale = false;
+  loadedAt = performance.now();
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (response.ok) update(new DOMParser().parseFromString(await response.text(), "text/html"));
@@ -77,9 +80,9 @@ async function load() {
   }
 }
 
+// At once, and then once in a while.
 function loadSoon() {
-  clearTimeout(timer);
-  timer = setTimeout(load, QUIET_MS);
+  timer ??= setTimeout(load, Math.max(0, loadedAt + QUIET_MS - performance.now()));
 }
 
 // On a page with `data-changed` a note offers to reload the list.
