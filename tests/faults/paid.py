@@ -21,6 +21,9 @@ class Model:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(handler) -> None:  # noqa: N805  # `self` is the model
                 handler.rfile.read(int(handler.headers["Content-Length"]))
+                if handler.path == "/tokenize":  # it counts no tokens
+                    handler.send_error(404)
+                    return
                 self.asked += 1
                 self.answers.wait()
                 handler.send_response(200)

@@ -29,12 +29,14 @@ class Request:
 class FaultServer:
     """Plays the next of `plays` for each completion that is asked for, the last one again and again.
 
-    `models` is what it answers at /models.
+    `models` is what it answers at /models, `tokenize` plays for each request at /tokenize: at first there is none.
     """
 
     plays: list[Play] = field(default_factory=list)
     models: tuple[str, ...] = ("tiny",)
     requests: list[Request] = field(default_factory=list)
+    tokenize: Play | None = None
+    tokenized: list[Request] = field(default_factory=list)
     hung: threading.Event = field(default_factory=threading.Event)
     port: int = 0
 
@@ -111,6 +113,12 @@ class FaultServer:
 
         return play
 
+    def counts(self, to: BaseHTTPRequestHandler) -> None:
+        """A count of tokens as llama.cpp answers it, of three bytes each."""
+        text = str(self.tokenized[-1].body["content"])
+        tokens: JsonValue = [*range(-(-len(text.encode()) // 3))]
+        self.sends(json.dumps({"tokens": tokens}).encode(), content_type="application/json")(to)
+
     def hangs(self, to: BaseHTTPRequestHandler) -> None:
         """Nothing, before the test is over."""
         self.hung.wait(30)
@@ -152,6 +160,10 @@ def faults() -> Iterator[FaultServer]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             headers = {name.lower(): value for name, value in self.headers.items()}
+            if self.path == "/tokenize":
+                server.tokenized.append(Request(self.path, headers, body))
+                (server.tokenize or server.refuses(404))(self)
+                return
             server.requests.append(Request(self.path, headers, body))
             play = server.plays[min(len(server.requests), len(server.plays)) - 1]
             play(self)

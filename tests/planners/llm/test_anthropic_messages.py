@@ -124,7 +124,9 @@ def planner(*answers: httpx2.Response, sent: list[httpx2.Request]) -> ModelPlann
     answering = Answering(
         AnthropicMessages(exchange, SETTINGS), MemoryProbeCache(), times=Times(sleep=lambda seconds: None)
     )
-    return ModelPlanner(answering, SETTINGS, lambda question, budget, context: Wording(MESSAGES, SCHEMA))
+    return ModelPlanner(
+        answering, SETTINGS, lambda question, budget, context, count: Wording(MESSAGES, SCHEMA)
+    )
 
 
 def whole(text: str) -> httpx2.Response:

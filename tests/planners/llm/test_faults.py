@@ -48,7 +48,9 @@ def make(faults: FaultServer, naps: list[float], **options: float) -> ModelPlann
     settled = OpenAIOptions(base_url=faults.url, model="tiny", **stated)  # type: ignore[arg-type]  # a test's words
     made = openai_planner(settled, {"LCP_PLANNER_KEY": CANARY, "LCP_PLANNER_ENDPOINT": faults.url})
     answering = replace(made.answering, memory=MemoryProbeCache(), times=Times(sleep=naps.append))
-    return replace(made, answering=answering, word=lambda question, budget, context: wording("x" * budget))
+    return replace(
+        made, answering=answering, word=lambda question, budget, context, count: wording("x" * budget)
+    )
 
 
 def wording(said: str) -> Wording:
@@ -133,7 +135,9 @@ def test_nobody_listens(naps: list[float]) -> None:
             OpenAIOptions(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}", model="m"), {}
         )
         answering = replace(made.answering, times=Times(sleep=naps.append))
-        planner = replace(made, answering=answering, word=lambda question, budget, context: wording("x"))
+        planner = replace(
+            made, answering=answering, word=lambda question, budget, context, count: wording("x")
+        )
         with pytest.raises(
             LcpError, match="a model's server is expected to listen there, no connection was made"
         ):

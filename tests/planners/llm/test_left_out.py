@@ -62,6 +62,7 @@ def run(engine: Engine, root: Path, faults: FaultServer, **limits: JsonValue) ->
     planner: JsonValue = {
         "type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 4096, "max_tokens": 512,
     }  # fmt: skip
+    faults.tokenize = faults.counts
     spec: dict[str, JsonValue] = {"goal": "Read all logs.", "planner": planner, "limits": {**limits}}
     mission = engine.launch(spec, root=root)
     engine.work(until_idle=True)

@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
@@ -22,10 +24,14 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Planner, Question
+from lcp_engine.planners.base import Planner, Question, SeenJob
+from lcp_engine.planners.llm.chat import about_tokens
 from lcp_engine.planners.llm.complete import PROCESS_PROBES
+from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner
 from lcp_engine.planners.llm.output_modes import Rung
+from lcp_engine.planners.llm.planner import TEMPLATE
+from lcp_engine.planners.llm.token_count import Meter
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.workers.base import Example, Worker
 from lcp_engine.workers.registry import BUILT_IN
@@ -144,6 +150,31 @@ def test_a_real_model_behind_http_lists_reads_and_concludes(
         query = "SELECT found FROM probes"
         stored = [str(row[0]) for row in engine.instance.database.read(lambda tx: tx.query_plain(query))]
     assert [json.loads(found)["rung"] for found in stored] == ["json_schema"]
+
+
+UNGUIDED = 10**6
+"""Tokens of a context that no guidance is for."""
+
+
+@needs_a_model
+def test_no_prompt_about_thousands_of_files_overruns_its_budget_as_a_real_model_counts(root: Path) -> None:
+    """26 of 31 prompts did when three bytes were taken for a token."""
+    names: list[JsonValue] = [f"pkg{part}/mod{number}.py" for part in range(100) for number in range(100)]
+    listed = SeenJob(1, None, "list_files", {}, "succeeded", None, {"files": names}, None, 1)
+    text = "".join(f"{line} x=1; y={{2}}\n" for line in range(1500))
+    read = SeenJob(2, None, "read_file", {"rel_path": "a.log"}, "succeeded", None, {"content": text}, None, 2)
+    planner = local_planner(LocalOptions(), {})
+    assert planner.tokenizer is not None
+    deadline, model, budget = Deadline.after(60, time.monotonic()), planner.settings.model, 3072
+    for results in ((listed,), (read,)):
+        asked = replace(question(root), results=results, history=lambda: (listed, read))
+        wording = planner.fitting(asked, budget, UNGUIDED, model, deadline)
+        tokens = planner.tokenizer.count(wording.messages, model, Meter(), deadline)
+        assert tokens is not None, "the model counts its tokens itself"
+        assert wording.record.tokens == tokens + TEMPLATE
+        assert tokens <= budget
+        guessed = planner.word(asked, budget, UNGUIDED, about_tokens)
+        assert (planner.tokenizer.count(guessed.messages, model, Meter(), deadline) or 0) > tokens
 
 
 class Word(BaseModel):

@@ -33,6 +33,7 @@ def test_a_model_reads_again_what_its_prompt_left_out(
     }  # fmt: skip
     looks = [reply("read_file", root=".", rel_path=f"{name}.txt") for name in "ab"]
     faults.play(*map(faults.says, (reply("list_files", root="."), *looks, reply("recall", number=4), DONE)))
+    faults.tokenize = faults.counts
     with Engine(new_database_url) as engine:
         mission = engine.launch({"goal": "Find out.", "planner": planner}, root=tmp_path)
         engine.work(until_idle=True)

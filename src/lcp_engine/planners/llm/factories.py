@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 
@@ -37,6 +38,7 @@ from lcp_engine.planners.llm.options import (
     shared_limit,
 )
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
+from lcp_engine.planners.llm.token_count import tokenizer_of
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -153,9 +155,10 @@ def over_openai_chat(
     settings: ModelSettings, *, narrow: bool, guidance: Guidance, probes: ProbeCache | None = None
 ) -> ModelPlanner:
     """The planner that asks for chat completions."""
-    exchange = Exchange(settings, openai_chat.headers(settings))
-    chat = openai_chat.OpenAIChat(exchange, settings)
-    return _planner_of(chat, settings, narrow=narrow, guidance=guidance, probes=probes)
+    headers = openai_chat.headers(settings)
+    chat = openai_chat.OpenAIChat(Exchange(settings, headers), settings)
+    planner = _planner_of(chat, settings, narrow=narrow, guidance=guidance, probes=probes)
+    return replace(planner, tokenizer=tokenizer_of(settings, headers))
 
 
 def require(planner: str, modules: Mapping[str, str]) -> None:
@@ -178,13 +181,13 @@ def _planner_of(
     from lcp_engine.planners.llm.prompt import for_context, write_prompt
     from lcp_engine.planners.llm.reply_schema import reply_schema
 
-    def word(question: Question, budget: int, context: int) -> Wording:
+    def word(question: Question, budget: int, context: int, count: Callable[[str], int]) -> Wording:
         offered, dialect = for_context(question, budget), question.dialect
         guide = guide_of(offered) if narrow and guidance.guides(context) else None
         if guide is None or guide == OPEN:
-            prompt = write_prompt(question, budget_tokens=budget, dialect=dialect)
+            prompt = write_prompt(question, budget_tokens=budget, count=count, dialect=dialect)
         else:
-            prompt = write_guided(offered, guide, budget_tokens=budget, dialect=dialect)
+            prompt = write_guided(offered, guide, budget_tokens=budget, count=count, dialect=dialect)
         cut, left_out = prompt.cut, prompt.left_out
         schema = reply_schema(offered, dialect, narrow=narrow, cut=cut, left_out=left_out, guide=guide)
         return Wording(prompt.messages, schema, prompt.record, is_guided=guide is not None)

@@ -71,6 +71,10 @@ class Exchange:
         # Nothing closes a planner: its connections are closed when it is collected.
         weakref.finalize(self, self._client.close)
 
+    def deadline(self, seconds: float) -> Deadline:
+        """In so many seconds, by the clock of the exchange."""
+        return Deadline.after(seconds, self._clock())
+
     def post(
         self, path: str, body: Mapping[str, JsonValue], deadline: Deadline, read: Callable[[Answer], T]
     ) -> T | Trouble:

@@ -12,6 +12,7 @@ from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
 from lcp_engine.planners.llm.output_modes import Rung, Step
+from lcp_engine.planners.llm.token_count import METERS
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,15 @@ class OpenAIChat:
     def complete(self, ask: Ask) -> Completion | Trouble:
         """The answer to one request, without retries."""
         body, where = request_body(ask, self.settings), self.exchange.where
-        return self.exchange.post(
+        outcome = self.exchange.post(
             "/chat/completions",
             body,
             ask.deadline,
             lambda answer: completion_of(answer, where, self.settings.scrub),
         )
+        if isinstance(outcome, Completion):
+            METERS.of(ask.probe.endpoint, ask.probe.model).charge(ask.messages, outcome.input_tokens)
+        return outcome
 
     def models(self, deadline: Deadline) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists, with their context if it reports that."""

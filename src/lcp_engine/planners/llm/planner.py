@@ -25,12 +25,15 @@ from lcp_engine.planners.llm.complete import Answering, beginning
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.http import SHARE
+from lcp_engine.planners.llm.token_count import METERS, Meter, Tokenizer
 
 CONTEXT_TOKENS = 8192
 MOST_TOKENS = 4096
 SHORTER = 3
 AGAIN = 0.7
 """The least temperature of a question that is asked again."""
+TEMPLATE = 24
+"""Tokens that the template of a chat may put around two messages."""
 LISTING_SECONDS = 15.0
 
 
@@ -45,8 +48,12 @@ class Wording:
     """Whether it is so short that it is the same again if an answer led to nothing."""
 
 
-Word: TypeAlias = Callable[[Question, int, int], Wording]
-"""Words a question in at most so many tokens, for a model with so many tokens of context."""
+Word: TypeAlias = Callable[[Question, int, int, Callable[[str], int]], Wording]
+"""Words a question in at most so many tokens, as counted, for a model with so many tokens of context."""
+ROUNDS = 4
+"""How often a prompt is written at most until it fits as the server counts it."""
+ROOMY = 0.85
+"""A prompt that leaves something out is written again if it has less than this part of its budget."""
 
 
 class RequestSlots:
@@ -68,11 +75,12 @@ SLOTS = RequestSlots()
 
 @dataclass(frozen=True)
 class ModelPlanner:
-    """A planner that asks the model of `settings`; `word` writes a question in at most so many tokens."""
+    """A planner that asks the model of `settings`; `word` writes a question in at most so many tokens, as counted."""
 
     answering: Answering
     settings: ModelSettings
     word: Word
+    tokenizer: Tokenizer | None = None
     slots: RequestSlots = SLOTS
     _facts: list[ModelFacts] = field(default_factory=list, repr=False)
 
@@ -111,7 +119,7 @@ class ModelPlanner:
         shorter = 0
         made: list[CompletionRecord] = []
         while True:
-            wording = self.word(question, budget, context)
+            wording = self.fitting(question, budget, context, facts.name, deadline)
             wording = replace(wording, record=replace(wording.record, context_tokens=context))
             ask = Ask(wording.messages, wording.schema, probe, room, deadline)
             if question.attempt > 1 or (wording.is_guided and (question.correction or question.notices)):
@@ -127,6 +135,38 @@ class ModelPlanner:
         """The request after one that led to nothing: at temperature 0 the answer would be the same again."""
         seed = (self.settings.seed or 0) + question.number + question.attempt
         return replace(ask, temperature=max(self.settings.temperature or 0.0, AGAIN), seed=seed)
+
+    def fitting(
+        self, question: Question, budget: int, context: int, model: str, deadline: Deadline
+    ) -> Wording:
+        """The question in at most `budget` tokens, as the server counts them if it does.
+
+        It is counted as a whole: the tokens to a byte of that count decide how much is written next.
+        """
+        meter = METERS.of(self.settings.endpoint, model)
+        wording = self.word(question, budget, context, Meter(meter.ratio).count)
+        fitting: Wording | None = None
+        for _ in range(ROUNDS):
+            tokens = self._tokens(wording, model, meter, deadline)
+            if tokens is None:
+                break
+            wording = replace(wording, record=replace(wording.record, tokens=tokens))
+            scale = meter.ratio
+            meter.measure(wording.messages, tokens)
+            if tokens <= budget:
+                fitting = wording
+            is_roomy = bool(wording.record.left_out) and tokens < budget * ROOMY and scale != meter.ratio
+            if fitting is not None and not (is_roomy and tokens <= budget):
+                break
+            wording = self.word(question, budget, context, Meter(meter.ratio).count)
+        return fitting or wording
+
+    def _tokens(self, wording: Wording, model: str, meter: Meter, deadline: Deadline) -> int | None:
+        """The tokens of a prompt by the server's count; None if it does not count."""
+        if self.tokenizer is None:
+            return None
+        tokens = self.tokenizer.count(wording.messages, model, meter, deadline)
+        return None if tokens is None else tokens + TEMPLATE
 
     def known_facts(self, deadline: Deadline) -> ModelFacts:
         """The model's name and context; the server is asked once if the settings leave them open."""

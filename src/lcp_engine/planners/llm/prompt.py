@@ -472,7 +472,7 @@ class Turn:
         kept, dropped = self._fit(found, tokens)
         notes = ""
         if dropped:
-            for_notes = max(tokens // 5, min(tokens, 5 * _FENCE))
+            for_notes = max(tokens // 5, min(tokens, 8 * _FENCE))
             kept, dropped = self._fit(found, tokens - for_notes)
             notes = self._notes(dropped, for_notes)
         view = self.view
