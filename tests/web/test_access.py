@@ -39,6 +39,7 @@ CHANGES = [
     "/jobs/1/say",
     "/jobs/1/undo",
     "/view",
+    "/launch/own",
     "/missions/1/say",
     "/missions/1/undo",
     "/missions/1/cancel",

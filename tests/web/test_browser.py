@@ -60,6 +60,7 @@ PAGES = (
         "/inbox",
         "/inbox/all",
         "/launch",
+        "/launch/own",
         "/kinds",
         "/kinds/search_files",
         "/kinds/run_command",

@@ -26,7 +26,7 @@ NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
 NOT_OF_THIS_PAGE = (
     "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again"
 )
-TYPED = ("answer", "reply", "words", "reason", "content", "title")
+TYPED = ("answer", "reply", "words", "reason", "content", "title", "text")
 """The fields in which people write what they would not like to write again."""
 URLENCODED = "application/x-www-form-urlencoded"
 SHOWN = "shown"

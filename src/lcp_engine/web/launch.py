@@ -1,4 +1,4 @@
-"""Launch a shipped mission over a directory."""
+"""Launch a shipped mission over a directory, or a mission file of one's own after a dry check."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from lcp_engine.api.dry_run import DryRun, dry_run
 from lcp_engine.core.mission.parse import outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.policy import Verdict
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
@@ -23,6 +25,8 @@ from lcp_engine.web.forms import Form
 
 DEFAULT_MISSION = "survey"
 """The mission that is preselected; it needs no model."""
+OWN = "mission"
+"""What errors call the mission that was typed."""
 ROOT_CODES = frozenset({ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_DENIED, ErrorCode.ROOT_CHANGED})
 NO_PLANNER = "the mission names no planner, and LCP_PLANNER is not set: choose a planner below"
 
@@ -75,6 +79,72 @@ def _show(
         problem=problem,
         given=given,
         at_fault=at_fault,
+    )
+
+
+def own_form(request: Request) -> Response:
+    """The form for a mission file of one's own."""
+    return _show_own(context_of(request))
+
+
+def launch_own(context: PageContext, request: Request, form: Form) -> Response:
+    """Check the mission that was typed, or launch it; what is refused says why, and nothing that was typed is lost."""
+    try:
+        spec, root = _load_own(form)
+        instance = context.engine.instance
+        found = dry_run(spec, root, instance.url, instance.admission, instance.planner_environment)
+        if form.text("way") != "launch":
+            return _show_own(context, form, found=found)
+        launched = context.engine.launch(spec, root=root, key=form.text("key") or None)
+    except LcpError as refused:
+        return _show_own(context, form, status=status_of(refused), problem=str(refused))
+    return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
+
+
+def _load_own(form: Form) -> tuple[MissionSpec, Path]:
+    """The mission that was typed, with its variables, and its root."""
+    text, variables = form.verbatim("text"), {}
+    if not text.strip():
+        raise LcpError(ErrorCode.INVALID_MISSION, f"{OWN}: enter the text of a mission file, YAML or JSON")
+    for line in filter(str.strip, form.text("variables").splitlines()):
+        name, given, value = line.partition("=")
+        if not given or not name.strip():
+            message = f"variables: one NAME=VALUE a line is expected, not {line.strip()[:80]!r}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        variables[name.strip()] = value.strip()
+    settings: list[str] = []
+    outline = outline_mission(text, source=OWN)
+    if outline.planner is None and not outline.has_plan:
+        settings.append(f"planner={json_line({'type': usual_planner(os.environ)})}")
+    spec = parse_mission(text, source=OWN, variables=variables, settings=settings)
+    stated = form.text("root")
+    return spec, resolve_root(spec.root, Path.cwd(), _directory(stated) if stated else None)
+
+
+def _show_own(
+    context: PageContext, form: Form | None = None, *, status: int = 200, problem: str = "",
+    found: DryRun | None = None,
+) -> Response:  # fmt: skip
+    """The form with what was typed, and what the mission would do if it was checked."""
+    typed = form or Form({})
+    kinds = [] if found is None else found.kinds
+    return context.render(
+        "launch_own.html",
+        status=status,
+        text=typed.verbatim("text"),
+        variables=typed.verbatim("variables"),
+        root=typed.text("root"),
+        key=typed.text("key") or f"page-{secrets.token_urlsafe(12)}",
+        problem=problem,
+        found=found,
+        verdicts=[
+            (label, [kind.kind for kind in kinds if kind.verdict is verdict])
+            for verdict, label in (
+                (Verdict.AUTO, "Runs"),
+                (Verdict.HOLD, "Waits for you"),
+                (Verdict.DENY, "Denied"),
+            )
+        ],
     )
 
 

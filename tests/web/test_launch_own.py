@@ -1,0 +1,80 @@
+"""A mission file of one's own: checked first, launched once, and nothing lost that was typed."""
+
+from __future__ import annotations
+
+from html import unescape
+
+import pytest
+from tests.web.conftest import House
+
+TEXT = """goal: Say <hello> to ${who}.
+planner:
+  type: script
+  replies: [{"ok": true, "action": "mission_complete", "summary": "done"}]
+variables: {who: Whom to greet.}
+"""
+
+
+def _fields(house: House, **fields: str) -> dict[str, str | list[str]]:
+    return {
+        "text": TEXT,
+        "variables": "who=you",
+        "root": str(house.root),
+        "way": "launch",
+        "key": "k",
+        **fields,
+    }
+
+
+def test_a_mission_is_checked_and_nothing_is_launched(house: House) -> None:
+    page = house.post("/launch/own", _fields(house, way="check"))
+    assert page.status == 200
+    assert "The mission is valid; nothing was launched." in page.words
+    assert "Say <hello> to you." in page.words
+    assert "Waits for you" in page.words
+    assert house.engine.missions() == []
+    assert TEXT in unescape(page.text)
+
+
+def test_a_mission_is_launched_once(house: House) -> None:
+    for _ in range(2):
+        house.post("/launch/own", _fields(house))
+    (mission,) = house.engine.missions()
+    assert mission.goal == "Say <hello> to you."
+
+
+@pytest.mark.parametrize("way", ["check", "launch"])
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"text": ""}, "enter the text of a mission file"),
+        ({"text": "goal: [a"}, "line 1"),
+        ({"text": "goal: a\ngoal: b\n"}, "the key 'goal' is there twice"),
+        ({"text": TEXT + "limit: 3\n"}, "limit"),
+        ({"variables": ""}, "who"),
+        ({"variables": "who"}, "one NAME=VALUE a line is expected, not 'who'"),
+        ({"root": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"text": "goal: x\nplanner: {type: none-such}\n", "variables": ""}, "none-such"),
+        ({"text": "goal: \u202e\0\n", "variables": ""}, "line 1"),
+    ],
+    ids=[
+        "empty",
+        "no YAML",
+        "twice",
+        "unknown key",
+        "no value",
+        "no pair",
+        "no root",
+        "no planner",
+        "control",
+    ],
+)
+def test_what_is_wrong_is_said_and_what_was_typed_stays(
+    house: House, fields: dict[str, str], expected: str, way: str
+) -> None:
+    page = house.post("/launch/own", _fields(house, **fields, way=way))
+    assert 400 <= page.status < 500
+    assert expected in page.words
+    assert house.engine.missions() == []
+    if "text" not in fields:
+        assert TEXT in unescape(page.text)
