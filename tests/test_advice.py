@@ -129,6 +129,7 @@ INVALID_ARGUMENT store/db/postgres:_unreadable
 INVALID_ARGUMENT store/maintenance/backup:_check_target
 INVALID_ARGUMENT web/actions:_option
 INVALID_ARGUMENT web/launch:_directory
+INVALID_ARGUMENT web/launch:_load_own
 INVALID_ARGUMENT web/replay:fork
 INVALID_ARGUMENT web/server:_listen
 INVALID_ARGUMENT web/server:_read_name
@@ -149,6 +150,7 @@ INVALID_MISSION planners/registry:make_planner
 INVALID_MISSION planners/simple:check_script
 INVALID_MISSION settings:resolve_root
 INVALID_MISSION web/actions:_limit
+INVALID_MISSION web/launch:_load_own
 INVALID_PARAMS api/run_job:_read_params
 INVALID_PARAMS changes/preview:Previews._of_merge
 INVALID_PARAMS cli/decide:_revised
