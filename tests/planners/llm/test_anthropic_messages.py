@@ -73,11 +73,11 @@ def stream(*blocks: JsonValue, stop: str | None = "end_turn") -> list[dict[str, 
 
 
 READ: list[tuple[list[dict[str, JsonValue]], Completion]] = [
-    (stream({"type": "text_delta", "text": "a"}, {"text": "b"}), Completion("ab", "stop", 11, 9)),
-    (stream({"text": "a"}, stop="max_tokens"), Completion("a", "length", 11, 9)),
+    (stream({"type": "text_delta", "text": "a"}, {"text": "b"}), Completion("ab", "stop", 11, 9, cached_tokens=6)),
+    (stream({"text": "a"}, stop="max_tokens"), Completion("a", "length", 11, 9, cached_tokens=6)),
     (
         stream({"thinking": "hm"}, {"text": "p"}, {"partial_json": '{"a'}, {"partial_json": '": 1}'}, stop="tool_use"),
-        Completion('{"a": 1}', "stop", 11, 9, "hm"),
+        Completion('{"a": 1}', "stop", 11, 9, "hm", cached_tokens=6),
     ),
     (
         [{"type": "message", "content": [{"type": "tool_use", "input": {"ä": 1}}], "stop_reason": "tool_use"}],

