@@ -163,7 +163,7 @@ def test_the_worst_case_is_printed_before_anything_is_spent(lcp: Lcp) -> None:
     known = lcp("launch", mission, "--root", "root", *model, "--set", "planner.context_tokens=1000", "--json")
     assert (known.object["worst_case"], known.err) == (
         {
-            "turns": 26, "questions": 76, "jobs": 100, "seconds": 1800, "bytes_written": 104_857_600,
+            "turns": 26, "questions": 76, "jobs": 100, "seconds": 1980, "bytes_written": 104_857_600,
             "tokens": 76 * 3 * 3 * 1000,
         },
         "",

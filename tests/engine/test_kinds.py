@@ -299,8 +299,9 @@ def test_the_rest_of_a_result_that_is_cut_is_recalled_from_a_line_on() -> None:
     cut = asked(turn=2, results=(LONG[0],), numbers=numbered)
     prompt = write_prompt(cut, budget_tokens=4000)
     (line,) = prompt.left_out.values()
-    advice = f"lines 1 to {line} of 4,000 are shown; read on with recall, number 1, offset {line}, limit"
-    assert advice in prompt.text
+    left = len("page\n") * (4000 - line)
+    advice = f"lines 1 to {line} of 4,000 are shown, {left:,} bytes left out"
+    assert f"{advice}; read on with recall, number 1, offset {line}, limit" in prompt.text
     params = recall_params(cut, 4000)
     assert isinstance(params, dict)
     assert params["required"] == ["number", "offset", "limit"]
@@ -357,7 +358,7 @@ def test_what_a_prompt_leaves_out_of_any_kind_is_said_in_it(kind: str) -> None:
         assert prompt.fits
         assert "text 2999 of a result" not in prompt.text
         is_change = next(one.role for one in KINDS if one.name == kind) in CHANGES
-        said = ("left out", "cut here", "[cut]", "more; list a part of the tree")
+        said = ("left out", "cut here", "[cut]", "more; list a part of the tree", "files by directory;")
         assert is_change or any(words in prompt.text for words in said)
 
 

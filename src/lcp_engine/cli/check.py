@@ -103,7 +103,7 @@ def check(text: str, dialect: str = "lcp", spec: MissionSpec | None = None) -> d
         "action": None
         if errors or isinstance(reply, Malformed)
         else reply.model_dump(mode="json", exclude_none=True),
-        "errors": [problem.model_dump() for problem in errors],
+        "errors": [{**problem.record} for problem in errors],
         "recovered": list(reply.recovered),
         "warnings": list(reply.warnings),
     }

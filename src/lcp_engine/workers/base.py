@@ -394,7 +394,7 @@ class Worker(Generic[P]):
         read = findings.validate(self.params, given, "params", self.kind)
         if read is not None:
             return read
-        first, problems = findings.problems[0], [problem.model_dump() for problem in findings.problems]
+        first, problems = findings.problems[0], [problem.record for problem in findings.problems]
         message = f"{first.path}: {first.message}"
         raise LcpError(
             ErrorCode.INVALID_PARAMS, message if of is None else f"{of}: {message}", {"errors": [*problems]}

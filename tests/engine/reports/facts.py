@@ -22,7 +22,8 @@ def a_mission(**more: JsonValue) -> Mission:
         "jobs": {"held": 0, "blocked": 0, "queued": 1, "running": 0, "succeeded": 2}, "tokens": {},
         "unfulfilled": [],
         "created_at": AT, "started_at": None, "ended_at": None, "session_id": None, "user_id": None,
-        "result": None, "target_file": None, "issues": None, "recommendations": None, **more,
+        "result": None, "target_file": None, "issues": None, "recommendations": None, "cost": None,
+        **more,
     })  # fmt: skip
 
 
