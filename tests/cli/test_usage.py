@@ -140,10 +140,10 @@ def test_closed_streams_are_like_empty_ones(lcp: Lcp, closed: str) -> None:
 def test_the_configuration_file_is_checked(lcp: Lcp) -> None:
     directory = lcp.home / "config" / "lcp-engine"
     directory.mkdir(parents=True)
-    (directory / "config.yaml").write_text("polices: []\n")
+    (directory / "config.yaml").write_text("polcy: []\n")
     done = lcp("missions")
     assert done.code == 2
-    assert done.err == f"{directory / 'config.yaml'}: polices: is not a known key; did you mean 'policy'?\n"
+    assert done.err == f"{directory / 'config.yaml'}: polcy: is not a known key; did you mean 'policy'?\n"
 
 
 def test_rules_and_caps_of_the_user_hold(lcp: Lcp) -> None:
