@@ -293,7 +293,7 @@ def test_a_root_that_hangs_takes_no_thread_from_other_missions(
     spec: dict[str, JsonValue] = {
         "goal": "Look.",
         "planner": {"type": "script", "replies": [{"ok": True, "action": "create_followup_jobs", "new_jobs": [
-            {"kind": "look", "params": {}}, {"kind": "look", "params": {}}]}, DONE]},
+            {"kind": "look", "params": {"at": 1}}, {"kind": "look", "params": {"at": 2}}]}, DONE]},
     }  # fmt: skip
     with Engine(sqlite_url(tmp_path), workers=[look.for_any_params()]) as engine:
         roots = [tmp_path / name for name in ("hangs", "fine")]
