@@ -289,7 +289,7 @@ def test_a_root_that_hangs_takes_no_thread_from_other_missions(
 
     monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", hang)
     monkeypatch.setattr("lcp_engine.runner.runner.HANG_SECONDS", 0.1)
-    look = Worker(kind="look", params=Nothing, result=Nothing, execute=execute, has_effects=False)
+    look = Worker(kind="look", params=Numbered, result=Numbered, execute=execute, has_effects=False)
     spec: dict[str, JsonValue] = {
         "goal": "Look.",
         "planner": {"type": "script", "replies": [{"ok": True, "action": "create_followup_jobs", "new_jobs": [
@@ -314,6 +314,10 @@ def test_a_root_that_hangs_takes_no_thread_from_other_missions(
         answers.set()
         engine.work(until_idle=True)
         assert engine.mission(mute.id).status == "completed"
+
+
+class Numbered(BaseModel):
+    at: int = 0
 
 
 class Nothing(BaseModel):
