@@ -654,7 +654,8 @@ class Mission:
         plan, asks = turn.acting, reply.asks
         is_nothing_new = all(self._was_requested(ask) for ask in asks)  # R11
         placed = self._place(turn, asks, in_order=reply.action == "steps")
-        all_rejected = len(placed) == len(asks) and all(state is State.REJECTED for _, state in placed)
+        stored = len(asks) if reply.action == "steps" else len({ask.key for ask in asks})
+        all_rejected = len(placed) == stored and all(state is State.REJECTED for _, state in placed)
         stalled = plan.stalled + 1 if is_nothing_new or all_rejected else 0
         if stalled >= self.spec.limits.max_stalled:
             self._end_turn(turn, "no_progress", succeeded=False)
@@ -697,7 +698,8 @@ class Mission:
     # -- gates
 
     def _place(self, turn: Job, asks: tuple[Ask, ...], *, in_order: bool) -> list[tuple[Ask, State]]:
-        """The state of each requested job, within the caps (R5, R6); one equal to a held one is not stored (R11).
+        """The state of each requested job, within the caps (R5, R6); one equal to a held one is not stored, nor one
+        that is equal to an earlier one of the reply (R11).
 
         In order: each waits for the one before it, and behind one that is refused or not stored none follows (R12).
         """
@@ -705,8 +707,12 @@ class Mission:
         placed: list[tuple[Ask, State]] = []
         held = {job.ask.key for job in self.jobs if job.ask is not None and job.state is State.HELD}
         for index, ask in enumerate(asks):
+            equal = [other for other in asks if other.key == ask.key]
+            if not in_order and ask.key in {other.key for other in asks[:index]}:
+                continue
+            is_for_review = any(one.auto_dispatch is False for one in ([ask] if in_order else equal))
             is_surplus = index >= limits.max_followups and not in_order
-            is_held = self._holds(ask) or ask.auto_dispatch is False or is_surplus
+            is_held = self._holds(ask) or is_for_review or is_surplus
             before = placed[-1][1] if in_order and placed else None
             is_too_deep = turn.depth + (ask.kind == TURN) > limits.max_depth
             if ask.kind in DENIED or self._was_decided(ask):
