@@ -61,7 +61,7 @@ DATABASE_FAILED store/db/sqlite:Sqlite.connect
 DATABASE_FAILED store/db/sqlite:Sqlite.explain
 DATABASE_VERSION cli/doctor:_database
 DATABASE_VERSION store/db/create:upgrade
-FILE_SYSTEM api/config_text:_replace
+FILE_SYSTEM api/config_text:Edit.write
 FILE_SYSTEM api/config_text:_text_of
 FILE_SYSTEM api/evaluation:Evaluation._copy_of
 FILE_SYSTEM api/mcp_tools:keep_tools
@@ -418,7 +418,7 @@ WORKER_FAILED engine/plan_course:end_by_rule
 WORKER_FAILED runner/confined/external:_Job._error
 WORKER_FAILED runner/confined/external:_environment
 WRONG_STATE api/arguments:new_root
-WRONG_STATE api/config_text:_check
+WRONG_STATE api/config_text:_edit
 WRONG_STATE api/evaluation:Evaluation.begin
 WRONG_STATE api/evaluation:_only_one
 WRONG_STATE api/evaluation:_read_begun

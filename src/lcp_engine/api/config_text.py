@@ -6,6 +6,8 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -15,42 +17,61 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.errors import ErrorCode, LcpError
 
 
+@dataclass(frozen=True)
+class Edit:
+    """A new text for a configuration file, which says what it is to say; nothing is written yet."""
+
+    path: Path
+    text: str
+
+    def write(self) -> None:
+        """Replace the file, which is created if it is missing. Raises `FILE_SYSTEM`."""
+        real = self.path.resolve()
+        try:
+            real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=real.parent, prefix=f".{real.name}.", delete=False
+            ) as written:
+                written.write(self.text)
+                written.flush()
+                os.fsync(written.fileno())
+            Path(written.name).chmod(mode)
+            Path(written.name).replace(real)
+        except OSError as refused:
+            raise LcpError(
+                ErrorCode.FILE_SYSTEM, f"{self.path} cannot be written: {refused.strerror}"
+            ) from refused
+
+
 def add_entry(path: Path, key: str, entry: str, expected: ConfigFile) -> None:
     """Write `entry`, a line, as the first one under a top-level key of the file, which is created if it is missing.
 
     Raises `WRONG_STATE`, with the line, and writes nothing, if the file would then not say what is `expected`.
     """
-    _replace(path, _with_entry(_text_of(path), key, entry), expected, f"add `{entry}` under `{key}:`")
-
-
-class UserRules:
-    """The rules in a configuration file, to which one is added behind the others."""
-
-    def __init__(self, path: Path, rule: Rule) -> None:
-        """Read the file and make its new text. Raises like `add_entry`; nothing is written yet."""
-        before = _text_of(path)
-        stated = parse_config(before, path)
-        flow = yaml.safe_dump(
-            rule.as_json(), default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
-        )
-        entry = f"- {flow.strip()}"
-        self._path, self._by_hand = path, f"add `{entry}` under `policy:`"
-        self._expected = stated
-        self._text = before
-        if rule not in stated.policy:
-            self._expected = stated.model_copy(update={"policy": (*stated.policy, rule)})
-            self._text = _with_last_entry(before, "policy", entry)
-        _check(self._text, path, self._expected, self._by_hand)
-
-    def write(self) -> None:
-        """Replace the file. Raises `FILE_SYSTEM`."""
-        _replace(self._path, self._text, self._expected, self._by_hand)
+    text = _with_entry(_text_of(path), key, entry, is_last=False)
+    _edit(path, text, expected, f"add `{entry}` under `{key}:`").write()
 
 
 def remove_entry(path: Path, line: re.Pattern[str], expected: ConfigFile) -> None:
     """Take out the lines that match as a whole. Raises like `add_entry`."""
     text = "".join(one for one in _text_of(path).splitlines(keepends=True) if not line.fullmatch(one.strip()))
-    _replace(path, text, expected, f"remove the line that matches `{line.pattern}`")
+    _edit(path, text, expected, f"remove the line that matches `{line.pattern}`").write()
+
+
+def with_rule(path: Path, rule: Rule) -> Edit:
+    """The file with a rule of the user behind the others; as it is, if it has the rule. Raises like `add_entry`."""
+    before = _text_of(path)
+    stated = parse_config(before, path)
+    if rule in stated.policy:
+        return Edit(path, before)
+    flow = yaml.safe_dump(
+        rule.as_json(), default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    entry = f"- {flow.strip()}"
+    expected = stated.model_copy(update={"policy": (*stated.policy, rule)})
+    text = _with_entry(before, "policy", entry, is_last=True)
+    return _edit(path, text, expected, f"add `{entry}` under `policy:`")
 
 
 def _text_of(path: Path) -> str:
@@ -62,57 +83,33 @@ def _text_of(path: Path) -> str:
         raise LcpError(ErrorCode.FILE_SYSTEM, f"{path} cannot be read: {refused.strerror}") from refused
 
 
-def _with_entry(text: str, key: str, entry: str) -> str:
+def _with_entry(text: str, key: str, entry: str, *, is_last: bool) -> str:
+    """The text with `entry` as the first or the last line under the key, indented like those that are there."""
     lines = text.splitlines()
     begins = re.compile(rf"{re.escape(key)}\s*:\s*(#.*)?")
-    at = next((place for place, line in enumerate(lines) if begins.fullmatch(line.rstrip())), None)
+    at = next((place for place, line in enumerate(lines, 1) if begins.fullmatch(line.rstrip())), None)
     if at is None:
         return "\n".join([*lines, f"{key}:", f"  {entry}", ""])
-    below = next((line for line in lines[at + 1 :] if line.strip() and not line.lstrip().startswith("#")), "")
+    below = next((line for line in lines[at:] if line.strip() and not line.lstrip().startswith("#")), "")
     indent = below[: len(below) - len(below.lstrip())]
     if not indent and not below.startswith("- "):
         indent = "  "
-    return "\n".join([*lines[: at + 1], f"{indent}{entry}", *lines[at + 1 :], ""])
+    place = _end_of(lines, at) if is_last else at
+    return "\n".join([*lines[:place], f"{indent}{entry}", *lines[place:], ""])
 
 
-def _with_last_entry(text: str, key: str, entry: str) -> str:
-    """Like `_with_entry`, behind the other entries of the key."""
-    lines = text.splitlines()
-    begins = re.compile(rf"{re.escape(key)}\s*:\s*(#.*)?")
-    at = next((place for place, line in enumerate(lines) if begins.fullmatch(line.rstrip())), None)
-    beneath = [] if at is None else lines[at + 1 :]
-    count = next((n for n, line in enumerate(beneath) if re.match(r"[^\s#-]", line)), len(beneath))
-    entries = [n for n in range(count) if re.match(r"\s*[^\s#]", beneath[n])]
-    if at is None or not entries:
-        return _with_entry(text, key, entry)
-    first = beneath[entries[0]]
-    indent = first[: len(first) - len(first.lstrip())]
-    end = at + 2 + entries[-1]
-    return "\n".join([*lines[:end], f"{indent}{entry}", *lines[end:], ""])
+def _end_of(lines: Sequence[str], at: int) -> int:
+    """The place behind the last line of a key whose lines begin at `at`; comments behind it belong to what follows."""
+    next_key = next((n for n in range(at, len(lines)) if re.match(r"[^\s#-]", lines[n])), len(lines))
+    return max((n + 1 for n in range(at, next_key) if re.match(r"\s*[^\s#]", lines[n])), default=at)
 
 
-def _replace(path: Path, text: str, expected: ConfigFile, by_hand: str) -> None:
-    _check(text, path, expected, by_hand)
-    real = path.resolve()
-    try:
-        real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=real.parent, prefix=f".{real.name}.", delete=False
-        ) as written:
-            written.write(text)
-            written.flush()
-            os.fsync(written.fileno())
-        Path(written.name).chmod(mode)
-        Path(written.name).replace(real)
-    except OSError as refused:
-        raise LcpError(ErrorCode.FILE_SYSTEM, f"{path} cannot be written: {refused.strerror}") from refused
-
-
-def _check(text: str, path: Path, expected: ConfigFile, by_hand: str) -> None:
+def _edit(path: Path, text: str, expected: ConfigFile, by_hand: str) -> Edit:
+    """The edit. Raises `WRONG_STATE` if the text does not say what is expected."""
     if not _says(text, path, expected):
         message = f"{path} is written in a way that only a person should edit; {by_hand}"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice="Edit the file by hand.")
+    return Edit(path, text)
 
 
 def _says(text: str, path: Path, expected: ConfigFile) -> bool:

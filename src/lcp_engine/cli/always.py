@@ -53,17 +53,22 @@ def chosen_rule(engine: Engine, job_id: int, paths: Sequence[str]) -> Rule:
     if not rules:
         message = f"no rule can let jobs like job {job_id} run: a person decides each of them"
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=f"Approve it alone: `lcp approve {job_id}`.")
-    return rules[0].model_copy(update={"paths": tuple(paths)}) if paths else rules[0]
+    return _about(rules[0], paths) if paths else rules[0]
+
+
+def _about(rule: Rule, paths: Sequence[str]) -> Rule:
+    """The rule for these paths instead of its own."""
+    return rule.model_copy(update={"paths": tuple(paths)})
 
 
 def add_rule_with_approval(
     engine: Engine, job_id: int, rule: Rule, scope: str, *, shown: Sight | None, by: str | None = None
 ) -> list[int]:
     """Approve the job, add the rule, for `user` to the configuration file as well; the other jobs that it approved."""
-    from lcp_engine.api.config_text import UserRules
+    from lcp_engine.api.config_text import with_rule
     from lcp_engine.settings import config_path
 
-    of_user = UserRules(config_path(), rule) if scope == "user" else None
+    of_user = with_rule(config_path(), rule) if scope == "user" else None
     released = engine.approve_always(job_id, rule, shown=shown, by=by)
     if of_user is not None:
         of_user.write()
@@ -101,7 +106,7 @@ def _rule_of(rules: Sequence[Rule], said: str) -> Rule:
     """The rule of that number, or the first one about the pattern that was typed instead."""
     if said.isdecimal() and 1 <= int(said) <= len(rules):
         return rules[int(said) - 1]
-    return rules[0] if rules[0].paths is None else rules[0].model_copy(update={"paths": (said,)})
+    return rules[0] if rules[0].paths is None else _about(rules[0], [said])
 
 
 def rule_line(rule: Rule) -> str:
