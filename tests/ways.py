@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,16 +140,3 @@ def _confined(
         case _:
             found: Mapping[str, JsonValue] = json.loads(outcome.result)
             return found
-
-
-def descriptors(pid: int | None = None) -> int:
-    """How many descriptors this process and its descendants have open; who ended meanwhile has none."""
-    pid = pid or os.getpid()
-    own = 0
-    with suppress(FileNotFoundError, ProcessLookupError):
-        own = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
-    children: list[str] = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            children += file.read_text().split()
-    return own + sum(descriptors(int(child)) for child in children)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.attack.races import CANARY, Race
 from tests.attack.swapping import swapper
-from tests.ways import Way, descriptors
+from tests.processes import descriptors
+from tests.ways import Way
 
 MOST_SECONDS = 20
 """A job that takes longer counts as hung."""

@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from tests.crash.processes import ask, begin, do, end_of, has_ended, import_all
 from tests.crash.stories import STORIES, Object
 from tests.crash.tally import Tally
-from tests.faults.machine import family
+from tests.processes import family
 
 from lcp_engine import Engine
 from lcp_engine.engine import settle

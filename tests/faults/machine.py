@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.faults.program import write_clock
+from tests.processes import family
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -105,16 +106,6 @@ def can_be_another() -> str | None:
         capture_output=True, check=False,
     )  # fmt: skip
     return None if tried.returncode == 0 else "needs the right to make mounts (root)"
-
-
-def family(pid: int) -> list[int]:
-    """A process and its descendants, oldest first."""
-    found = [pid]
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for child in file.read_text().split():
-                found += family(int(child))
-    return found
 
 
 def signal_family(pid: int, number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.ways import descriptors
+from tests.processes import descriptors
 
 from lcp_engine.api.run_job import run_job
 from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, MAX_TOTAL, MAX_WILD, compile_patterns

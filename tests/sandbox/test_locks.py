@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.ways import descriptors
+from tests.processes import descriptors
 
 from lcp_engine.clock import SECOND, since_start
 from lcp_engine.errors import ErrorCode, LcpError
