@@ -26,7 +26,7 @@ from lcp_engine.core.protocol.execution_plan import ExecutionPlan
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
 from lcp_engine.core.protocol.notice import Notice
 from lcp_engine.core.protocol.request import AgentRequest
-from lcp_engine.core.protocol.universal import universal_schema
+from lcp_engine.core.protocol.universal_schema import universal_schema
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import kind_of

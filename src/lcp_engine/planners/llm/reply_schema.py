@@ -33,7 +33,7 @@ from lcp_engine.core.protocol.json_schema import (
 )
 from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
-from lcp_engine.core.protocol.universal import strict_universal_schema
+from lcp_engine.core.protocol.universal_schema import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
 from lcp_engine.planners.llm.guidance import (
     COMPLETE,
