@@ -25,8 +25,9 @@ from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.lease_watch import LONGEST_GAP
+from lcp_engine.runner.leases import Leases
 from lcp_engine.runner.maintenance import Maintenance
-from lcp_engine.runner.runner import WATCH_SECONDS, Leases
+from lcp_engine.runner.runner import WATCH_SECONDS
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx

@@ -281,7 +281,7 @@ def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
 def test_a_runner_renews_its_leases_whatever_the_databases_clock_does(
     database_url: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lcp_engine.runner.runner.HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr("lcp_engine.runner.leases.HEARTBEAT_SECONDS", 0.0)
     now = [10_000 * SECOND]
     with Engine(database_url, workers=shop.workers(timeout=60), clock=lambda: now[0]) as engine:
         engine.enqueue("wait", {"n": 1})

@@ -5,8 +5,6 @@ What is due at times, such as schedules, is done by threads of its own (`timetab
 
 from __future__ import annotations
 
-import math
-import os
 import random
 import threading
 import time
@@ -23,24 +21,22 @@ from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import KindSettings, spec_of
-from lcp_engine.core.permits import Limit, limit_of
+from lcp_engine.core.permits import limit_of
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.settle import Finished, FinishedJob, finish, settle, settle_finished
+from lcp_engine.engine.settle import finish
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import endpoint_limit
 from lcp_engine.runner.executor import BatchLimit, Executor
 from lcp_engine.runner.lane import Lane, wait_for
+from lcp_engine.runner.leases import Leases
 from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.runner.on_wait_hook import WaitHook
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.host.liveness import Host, LivenessFile, this_host, watch_for_deaths
+from lcp_engine.store.host.liveness import LivenessFile, this_host, watch_for_deaths
 from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.host.wakeup import IdleThreads
-from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.permits import PermitOffice, state_kinds
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
@@ -63,8 +59,6 @@ HANG_SECONDS = 3.0
 """A job that takes longer has the runner find out whether its root answers."""
 ROOT_SECONDS = 10.0
 """How often roots that were not on this machine are searched again."""
-HEARTBEAT_SECONDS = 3.0
-IDLE_HEARTBEAT_SECONDS = 30.0
 
 
 class Runner:
@@ -496,111 +490,3 @@ class _LaneTracker:
     def settle_finished(self) -> None:
         if self._lane.has_unsettled:
             self._runner.settle_and_claim(self._lane, 0)
-
-
-class Leases:
-    """The leases of one runner: which jobs of a scope it claims. Any thread may call; `register` comes first."""
-
-    def __init__(
-        self,
-        database: Database,
-        scope: queue.Scope,
-        served: ServedMissions,
-        jitter: random.Random,
-        monotonic: Callable[[], float] = time.monotonic,
-        *,
-        endpoint_of: Callable[[str], tuple[str, Limit] | None] = lambda spec: None,
-    ) -> None:
-        self._database = database
-        self._scope = scope
-        self._served = served
-        self._permits = PermitOffice(scope, served, monotonic, endpoint_of)
-        self._jitter = jitter
-        self._monotonic = monotonic
-        self._renewed = -math.inf
-        self._was_idle = -math.inf
-        self._silent_roots: frozenset[str] = frozenset()
-        self.runner_id = 0
-
-    def register(self, uid: str, host: Host, limits: Mapping[str, Limit]) -> None:
-        """Make the runner known to others, and the limits of its kinds."""
-        self._database.write(lambda tx: state_kinds(tx, limits))
-        self.runner_id = self._database.write(
-            lambda tx: queue.add_runner(tx, uid=uid, host=host.name, boot=host.boot, pid=os.getpid())
-        )
-        self._was_idle = self._monotonic()
-
-    def unregister(self) -> None:
-        with suppress(LcpError):  # the lock that the process releases says the same
-            self._database.write(lambda tx: queue.leave(tx, self.runner_id))
-
-    def settle_and_claim(
-        self, finished: Sequence[Finished], returned: Sequence[JobRow], most: int
-    ) -> list[JobRow]:
-        """Settle finished jobs, release those not started, and claim up to `most` others, in one transaction."""
-        now = self._monotonic()
-        # An idle runner does not renew its leases.
-        is_stale = now - self._renewed > queue.LEASE_SECONDS / 2
-        self._permits.note_ended([*(one.job for one in finished), *returned])
-
-        def work(tx: Tx) -> tuple[list[JobRow], frozenset[str]]:
-            ledger = ledger_of(tx)
-            ledger.lock({one.job.mission_id for one in finished} | {job.mission_id for job in returned})
-            settle_finished(ledger, finished, self._jitter)
-            for job in returned:
-                queue.release(ledger, job.copy())
-            self._permits.give_back(ledger, returned)
-            claimed = queue.claim(
-                ledger, self._scope, self.runner_id, most, self._served, throttle=self._permits
-            )
-            if claimed and is_stale:
-                queue.beat(tx, self.runner_id)
-            return claimed, self._served.take_over(tx)
-
-        claimed, taken_over = self._database.write(work)
-        if taken_over:
-            self._served.note_taken_over(taken_over)
-        if claimed and is_stale:
-            self._renewed = now
-        return claimed
-
-    def settle(self, tx: Tx, finished: FinishedJob) -> None:
-        """Settle one job in the caller's transaction."""
-        settle(ledger_of(tx), finished, self._jitter)
-
-    def renew(self, *, is_idle: bool = False) -> None:
-        """Renew all leases, if it is time for that; an idle runner has none, and says less often that it is there."""
-        now = self._monotonic()
-        if is_idle:
-            if now - max(self._renewed, self._was_idle) > IDLE_HEARTBEAT_SECONDS:
-                self._database.write(lambda tx: queue.beat(tx, self.runner_id, is_idle=True))
-                self._was_idle = now
-        elif now - self._renewed > HEARTBEAT_SECONDS:
-            self._database.write(lambda tx: queue.beat(tx, self.runner_id))
-            self._renewed = now
-
-    def held(self) -> frozenset[tuple[int, int]]:
-        """The jobs that are leased to this runner, each with its attempt."""
-        jobs = self._database.read(lambda tx: queue.leased_by(tx, self.runner_id))
-        return frozenset((job.id, job.attempt) for job in jobs)
-
-    def note_silent_roots(self, roots: frozenset[str]) -> None:
-        """Let others know which roots do not answer this runner."""
-        if roots != self._silent_roots:
-            self._database.write(lambda tx: queue.note_silent_roots(tx, self.runner_id, roots))
-            self._silent_roots = roots
-
-    def next_ready_at(self) -> Micros | None:
-        """When there is something to claim (0: now); None if nothing is queued."""
-
-        def query(tx: Tx) -> list[Micros | None]:
-            return [queue.next_ready_at(tx, self._scope, self._served), self._permits.next_look(tx)]
-
-        return min((at for at in self._database.read(query) if at is not None), default=None)
-
-    def has_open(self) -> bool:
-        """Whether anything of the scope is queued, delayed or leased, by any runner, or its root may still answer."""
-        returned = self._served.returned
-        if self._database.read(lambda tx: queue.has_open(tx, self._scope, self._served)):
-            return True
-        return self._served.is_waiting or self._served.returned != returned
