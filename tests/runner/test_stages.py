@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -449,18 +449,34 @@ def _names(root: Path) -> Sequence[str]:
     return sorted(path.name for path in root.rglob("*.txt"))
 
 
-@pytest.mark.parametrize("call", ["sendfile", "mkdir"])
+MKDIR = os.mkdir
+
+
+def _full(*given: object, **named: object) -> object:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _no_clones(*given: object) -> object:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+def _full_within(directory: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+    MKDIR(directory, mode) if dir_fd is None else _full()
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param({"fcntl.ioctl": _no_clones, "os.sendfile": _full}, id="copying"),
+        pytest.param({"fcntl.ioctl": _full}, id="cloning"),
+        pytest.param({"os.mkdir": _full_within}, id="a directory"),
+    ],
+)
 def test_a_full_disk_leaves_no_half_of_a_stage(
-    theatre: Theatre, monkeypatch: pytest.MonkeyPatch, call: str
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch, calls: Mapping[str, Callable[..., object]]
 ) -> None:
-    real: Callable[..., object] = getattr(os, call)
-
-    def full(*given: object, **named: object) -> object:
-        if call == "mkdir" and "dir_fd" not in named:
-            return real(*given, **named)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, call, full)
+    for call, refused in calls.items():
+        monkeypatch.setattr(call, refused)
     theatre.play(EDITS, EDITS, DONE, kinds={"agent_plan": {"retry": {"max_attempts": 1}}})
     said = str(theatre.engine.mission(theatre.mission).error)
     assert theatre.state() == ("failed", "job_failed")
