@@ -46,7 +46,7 @@ BINARY sandbox/new_content:edit
 BINARY sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED core/decide:_go_on
 CONFLICT changes/merge:_Wanted.before
-CONFLICT changes/recovery:staged_content
+CONFLICT changes/recovery:merged_content
 CONFLICT cli/decide:seen_with
 CONFLICT engine/approvals:_conflict
 CONFLICT sandbox/atomic_write:LocalFile._conflict
@@ -178,8 +178,8 @@ NOT_A_FILE sandbox/root:refusal
 NOT_A_FILE store/maintenance/backup:_check_target
 NOT_A_FILE workers/base:Context.to_change
 NOT_A_FILE workers/read_file:_read
-NOT_FOUND changes/merge:known_stage
 NOT_FOUND changes/recovery:_staged_content
+NOT_FOUND changes/staged_files:_known_stage
 NOT_FOUND cli/approvers:remove_command
 NOT_FOUND cli/kinds:kinds_command
 NOT_FOUND cli/load_mission:_read
@@ -240,6 +240,7 @@ WORKER_DIED runner/confined/remote_files:RemoteBatch.__init__
 WORKER_DIED runner/confined/remote_files:Steps.take
 WORKER_DIED runner/confined/remote_files:_error_of
 WRONG_STATE changes/merge:_Merge._decide
+WRONG_STATE changes/show:merged_text
 WRONG_STATE cli/decide:_approve_edited
 WRONG_STATE engine/approvals:_is_known
 WRONG_STATE engine/approvals:answer
@@ -276,6 +277,7 @@ OWN = """
 * runner/confined/external:_Job.failed
 * sandbox/root_identity:open_known
 * workers/load_files:_naming
+CONFLICT changes/merge_parts:part_of
 CONFLICT engine/approvals:answer
 CONFLICT engine/approvals:decided_before
 CONFLICT engine/link_decisions:_changed
@@ -329,6 +331,7 @@ INVALID_ARGUMENT workers/load_files:_refusal
 INVALID_ARGUMENT workers/mcp:bridge_to
 INVALID_ARGUMENT workers/mcp:read_tools
 INVALID_ARGUMENT workers/mcp:tool_kinds
+INVALID_ARGUMENT workers/merge:nothing_taken
 INVALID_ARGUMENT workers/registry:check_description
 INVALID_MISSION api/evaluation:_text_of
 INVALID_MISSION changes/stages:_check_is_outside
@@ -338,6 +341,9 @@ INVALID_MISSION cli/load_mission:load_plans
 INVALID_MISSION cli/schedule:add_command
 INVALID_MISSION engine/admission:check_kinds
 INVALID_MISSION planners/environment:refuse_without_price
+INVALID_PARAMS changes/merge_parts:_without_hunks
+INVALID_PARAMS changes/merge_parts:text_of
+INVALID_PARAMS changes/merge_view:unknown_file
 INVALID_PARAMS workers/base:Context.root
 INVALID_PATTERN sandbox/search_text:_find
 LIMIT_REACHED api/memory:Memory.take_in
@@ -399,6 +405,8 @@ ROOT_CHANGED changes/stages:open_stage
 ROOT_CHANGED sandbox/root_identity:check_same
 ROOT_CHANGED sandbox/root_identity:open_known
 SCRIPT_EXHAUSTED planners/simple:ReplayPlanner.answer
+TOO_LARGE changes/merge_parts:part_of
+TOO_LARGE changes/merge_view:merged_text
 TOO_LARGE cli/decide:_read
 TOO_LARGE cli/replay:_text
 TOO_LARGE engine/outcome:_stored

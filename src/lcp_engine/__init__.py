@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lcp_engine.api.read_reply import read_reply
     from lcp_engine.api.run_job import JobResult, run_job
     from lcp_engine.changes.show import FileNow, Forecast, Look
-    from lcp_engine.changes.unified_diff import Diff
+    from lcp_engine.changes.unified_diff import Diff, Hunk
     from lcp_engine.clock import Clock
     from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.job_states import Need, State
@@ -141,6 +141,7 @@ if TYPE_CHECKING:
         Workers,
     )
     from lcp_engine.workers.external import ExternalProgram, Needs
+    from lcp_engine.workers.merge import params_taking
     from lcp_engine.workers.registry import worker
 
 __all__ = [
@@ -195,6 +196,7 @@ __all__ = [
     "Forked",
     "GraphStep",
     "Hold",
+    "Hunk",
     "Imported",
     "InvalidInput",
     "Isolation",
@@ -283,6 +285,7 @@ __all__ = [
     "Workers",
     "WriteFile",
     "WrongState",
+    "params_taking",
     "read_reply",
     "run_job",
     "worker",
@@ -295,7 +298,7 @@ _MODULES = {
     "api.memory": ("Memory", "MemoryEdit", "Remembered"),
     "api.read_reply": ("read_reply",),
     "changes.show": ("FileNow", "Forecast", "Look"),
-    "changes.unified_diff": ("Diff",),
+    "changes.unified_diff": ("Diff", "Hunk"),
     "clock": ("Clock",),
     "core.decision_link": ("SignedLinks",),
     "core.job_states": ("Need", "State"),
@@ -422,6 +425,7 @@ _MODULES = {
         "Workers",
     ),
     "workers.external": ("ExternalProgram", "Needs"),
+    "workers.merge": ("params_taking",),
     "workers.registry": ("worker",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from lcp_engine.changes import unified_diff
-from lcp_engine.changes.unified_diff import MAX_BYTES, MAX_LINES, Diff, diff_bytes
+from lcp_engine.changes.unified_diff import MAX_BYTES, MAX_LINES, Diff, diff_bytes, take_hunks
 
 
 def rebuilt(before: str, diff: Diff) -> str:
@@ -127,3 +127,53 @@ def test_ten_megabytes_are_compared_with_bounded_effort(make: str) -> None:
     diff = diff_bytes("f", "\n".join(old).encode(), "\n".join(new).encode())
     assert diff.added == len(new) - len(old) + diff.removed
     assert 0 < len(diff.lines) <= MAX_LINES + 2
+
+
+@pytest.mark.parametrize(
+    ("end", "codec"), [("\n", "utf-8"), ("\r\n", "utf-8-sig"), ("\n", "cp1252"), ("\r\n", "utf-16")]
+)
+def test_each_choice_of_hunks_makes_its_lines_and_leaves_the_others(end: str, codec: str) -> None:
+    dice = random.Random(end + codec)
+    old = [f"ä {number}" for number in range(60)]
+
+    def file_with(parts: dict[int, list[str]], last: str) -> bytes:
+        lines = [line for n, one in enumerate(old) for line in parts.get(n, [one])]
+        return (end.join(lines) + last).encode(codec)
+
+    for _ in range(50):
+        last = dice.choice(["", end])
+        new = {n: dice.choice([[], ["ü"], [old[n], "ü"]]) for n in dice.sample(range(0, 60, 10), 4)}
+        before, after = file_with({}, last), file_with(new, last)
+        hunks = diff_bytes("f", before, after).hunks
+        assert len(hunks) == len(new)
+        taken = [at for at in range(len(new)) if dice.random() < 0.5]
+        places = sorted(new)
+        made = take_hunks(before, after, [hunks[at].name for at in taken])
+        assert made == file_with({places[at]: new[places[at]] for at in taken}, last)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, b"a\n"),
+        (b"a\n", None),
+        (b"\0", b"a\n"),
+        (b"a\n", b"\0"),
+        (b"\xe4\n", "ä\n".encode()),
+        (b"a\n", b"a\n"),
+    ],
+)
+def test_only_a_change_of_text_in_one_encoding_has_hunks(before: bytes | None, after: bytes | None) -> None:
+    assert diff_bytes("f", before, after).hunks == ()
+
+
+def test_the_name_of_a_hunk_is_that_of_its_lines() -> None:
+    lines = [f"{number}\n" for number in range(40)]
+    names = []
+    for text in ("x\n", "y\n"):
+        new = [*lines[:5], text, *lines[6:30], "z\n", *lines[31:]]
+        names.append(
+            [hunk.name for hunk in diff_bytes("f", "".join(lines).encode(), "".join(new).encode()).hunks]
+        )
+    assert names[0][0] != names[1][0]
+    assert names[0][1] == names[1][1]

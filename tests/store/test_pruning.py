@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import JsonValue
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.changes import applied_changes, close_intent, content, intend, keep, sha256
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.maintenance.prune import SECONDS, Pruned, Work, choose, prune, sweep
@@ -211,3 +213,18 @@ def test_a_schedule_outlives_its_missions(engine: Engine, root: Path) -> None:
     engine.work(until_idle=True)
     assert (engine.schedule("daily").mission_id, engine.mission(second).status) == (second, "completed")
     assert engine.instance.database.read(faults_in) == []
+
+
+def test_what_an_open_intent_leads_to_stays_until_it_is_closed(engine: Engine, root: Path) -> None:
+    mission = _run(engine, root, WRITE, COMPLETE)
+    database = engine.instance.database
+    made = next(change for change in database.read(lambda tx: applied_changes(tx, mission)))
+    data = b"the text of a person\n"
+    decided = replace(made, state="intent", sha256_before=None, sha256_after=sha256(data))
+    database.write(lambda tx: keep(tx, sha256(data), data))
+    intent = database.write(lambda tx: intend(tx, decided))
+    prune(database, ended_before=FUTURE, keep=9)
+    assert database.read(lambda tx: content(tx, sha256(data))) == data
+    database.write(lambda tx: close_intent(tx, intent, "applied"))
+    _prune(engine, keep=9)
+    assert database.read(lambda tx: content(tx, sha256(data))) is None

@@ -307,6 +307,14 @@ class Engine(History):
             return show.look_over(self.instance, [job.json])[job.id]
         return show.look_at_params(self.instance, job.json, dict(params))
 
+    def merged_text(self, job_id: int, path: str) -> str:
+        """The text that a held merge would give a file, to be edited; `edits` of its params take the edited one.
+
+        Raises `NOT_FOUND`; `WRONG_STATE` for any other job; `INVALID_PARAMS` for a file that it does not have, or that
+        is no text; `TOO_LARGE`.
+        """
+        return show.merged_text(self.instance, known_id("job", job_id), path)
+
     def last_seen(self, job_id: int, *, by: str | None = None) -> Sight | None:
         """What this person was last shown of a job by `diff`; None if nothing was."""
         return self.instance.read(seen, known_id("job", job_id), by or user_name())
@@ -352,9 +360,10 @@ class Engine(History):
         A job that needs the approvals of several people stays held until the last of them.
 
         The approval is for what was `shown`, the sight of a `look`; else for what this person last saw (`diff`), else
-        for what the file was when the job was held. Raises `NOT_FOUND`; `CONFLICT` if the file has changed since or
-        someone decided otherwise; `ROOT_CHANGED`, `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `PATH_DENIED`,
-        `NOT_ALLOWED`.
+        for what the file was when the job was held. Of a merge, `params` may take some files (`only`), of some files
+        some of the hunks that `look` names in its `files`, and edited texts (`params_taking`). Raises `NOT_FOUND`;
+        `CONFLICT` if the file has changed since or someone decided otherwise; `ROOT_CHANGED`, `WRONG_STATE`,
+        `NO_WORKER`, `INVALID_PARAMS`, `TOO_LARGE`, `PATH_DENIED`, `NOT_ALLOWED`.
         """
         job, revised = known_id("job", job_id), None if params is None else dict(params)
         now = show.sight_now(self.instance, job, revised)

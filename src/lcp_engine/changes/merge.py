@@ -1,49 +1,58 @@
-"""Show and carry out the merge of a stage: three-way, all that was approved or nothing, exactly once (R20, R28).
+"""Carry out the merge of a stage: three-way, all that was approved or nothing, exactly once (R20, R28).
 
-What there is to merge follows from the journal: each file from before the mission's first change in its stage to after
-its last. In the root a file is as it was (it is changed), is as the stage has it (nothing is left to do), or is
-something else, a conflict, which holds the merge. Under the locks of all files one transaction records all intents.
-From its commit on the merge is decided, and whoever finds an open intent carries it out, with the content of the stage.
+A conflict of what is taken holds the merge. Under the locks of all files one transaction records all intents. From its
+commit on the merge is decided, and whoever finds an open intent carries it out, with the content of the stage; of a
+file that a person takes in part or has edited, with the content that was kept before.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from os.path import normpath
 
 from pydantic import JsonValue
 
+from lcp_engine.changes.merge_parts import Part, part_of
+from lcp_engine.changes.merge_view import PATH, unknown_file
 from lcp_engine.changes.recovery import (
     APPLIED,
     CONFLICT,
     INTENT,
     MERGE_MODE,
+    PART,
     VOID,
     Contents,
     carry_out,
     close_all,
-    staged_content,
+    merged_content,
 )
-from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
-from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.policy import PathPolicy, Verdict
+from lcp_engine.changes.staged_files import (
+    Compared,
+    StagedFile,
+    absent,
+    digest_of,
+    judge_of,
+    judged,
+    missing_parents,
+    opened,
+    staged_files_of,
+    state_of_file,
+)
+from lcp_engine.core.json_values import object_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import LockedFile, Snapshot, temporary_name
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, confined_threads, lock_all
+from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.root_identity import KnownRoot, open_known, place_of
-from lcp_engine.store.changes import changes_in_stage, changes_of, intend, keep, sha256
+from lcp_engine.sandbox.root_identity import place_of
+from lcp_engine.store.changes import changes_of, intend, keep, sha256
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
@@ -51,240 +60,17 @@ from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.archive import missing_blobs
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.held_jobs import NO_PERSON
-from lcp_engine.store.queries.mission_spec import changed_root, spec_and_root
 from lcp_engine.store.row_types import ChangeRow, JobRow
-from lcp_engine.store.stages import purposes, stage_of
+from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import Hold
 from lcp_engine.workers.merge import MERGE, MergedFile, MergeParams, MergeResult
 
-PATH = "what it merges"
-"""What an approval of a merge names as its file."""
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents in memory at a time."""
 MOST_NAMED = 5
 """Files that a reason names."""
 WAIT_SECONDS = 30.0
 """How long a merge waits for writes to its files that are under way."""
-_HEAD = ("--- the root", "+++ the root with what the stage has")
-"""A diff begins with two lines of names."""
-_MOST_WORDS = 160
-
-
-@dataclass(frozen=True)
-class StagedFile:
-    """A file that the mission changed in its stage: its hash before and after, None where there is no file."""
-
-    path: str
-    base: str | None
-    staged: str | None
-    jobs: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A staged file, and what it is in the root: its hash, None if there is no file, or the code of an error.
-
-    `fault` is why it cannot be merged, in words.
-    """
-
-    file: StagedFile
-    now: str | None
-    fault: str | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the root has what the stage has."""
-        return self.now == self.file.staged and self.fault is None
-
-
-@dataclass(frozen=True)
-class MergeView:
-    """What a merge would do now: a diff for each file, and what an approval of it is bound to."""
-
-    diffs: tuple[Diff, ...]
-    digest: str
-
-    @cached_property
-    def joined(self) -> Diff:
-        """All of it as one diff; each file begins with a line of its own, which no line of a file begins like."""
-        lines = [*_HEAD]
-        for number, diff in enumerate(self.diffs, 1):
-            said = f": {one_line(diff.note)}" if diff.note else ""
-            lines += [f"# {number}/{len(self.diffs)} {one_line(diff.path)}{said}", *diff.lines]
-        return Diff(
-            PATH,
-            tuple(lines) if self.diffs else (),
-            None if self.diffs else "the stage has nothing that the root has not",
-            sum(diff.added for diff in self.diffs),
-            sum(diff.removed for diff in self.diffs),
-            all(diff.is_whole for diff in self.diffs),
-        )
-
-
-# -- look
-
-
-def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> MergeView:
-    """What the merge of a mission would do now. Raises `LcpError` if the root or the stage cannot be opened."""
-    database = instance.database
-    known = database.read(lambda tx: changed_root(tx, mission_id))
-    assert known is not None
-    threads = confined_threads(instance.isolation)
-    with _opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
-        files = _staged_files(instance, mission_id, stage)
-        with threads.access(root, stage) as access:
-            judge = _judge(instance, mission_id, root)
-            compared = [_compared(one, root, stage, access, judge) for one in files]
-            found = _Found(root, stage, access, instance.caps.write_bytes)
-            said_of = database.read(lambda tx: purposes(tx, mission_id))
-            diffs = tuple(_diff(found, one, params, said_of) for one in compared)
-    return MergeView(diffs, digest_of(compared))
-
-
-def digest_of(compared: Sequence[Compared]) -> str:
-    """The hash of what there is to merge and of what it meets, whatever part of it a person takes."""
-    facts = [[one.file.path, one.file.base, one.file.staged, one.now, one.fault] for one in compared]
-    return sha256(json.dumps(facts).encode())
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Reads the files of a root and of its stage, up to `cap` bytes."""
-
-    root: Root
-    stage: Root
-    access: FileAccess
-    cap: int
-
-    def both(self, path: str) -> tuple[Snapshot | None, Snapshot | None]:
-        """What the root and the stage have at a path; None where there is no file that can be read."""
-        return self._read(self.root, path), self._read(self.stage, path)
-
-    def _read(self, root: Root, path: str) -> Snapshot | None:
-        try:
-            return self.access.read_unlocked(root, path, self.cap)
-        except LcpError:
-            return None
-
-
-def _diff(found: _Found, one: Compared, params: MergeParams, said_of: Mapping[int, str]) -> Diff:
-    """What the merge does to a file, and what for."""
-    diff = _difference_of(found, one)
-    said = "; ".join(filter(None, (said_of.get(job) for job in one.file.jobs)))
-    notes = (
-        diff.note,
-        None if params.takes(one.file.path) else "left out",
-        None if one.fault is None else f"CONFLICT: {one.fault}",
-        f"for {shortened(said, _MOST_WORDS)}" if said else None,
-    )
-    return replace(diff, note="; ".join(filter(None, notes)) or None)
-
-
-def _difference_of(found: _Found, one: Compared) -> Diff:
-    path = one.file.path
-    if one.is_done:
-        return Diff(path, note="the root has it already")
-    before, after = found.both(path)
-    if path.endswith("/"):
-        return diff_bytes(path, None if before is None else b"", None if after is None else b"")
-    if before is not None and before.data is None:
-        return replacing(path, before.size, None if after is None else after.data)
-    if after is not None and after.data is None:
-        note = f"too large to be shown: {after.size:,} bytes, SHA-256 {after.sha256}"
-        return Diff(path, note=note, is_whole=False)
-    return diff_bytes(path, None if before is None else before.data, None if after is None else after.data)
-
-
-# -- find and compare
-
-
-def _staged_files(instance: Instance, mission_id: int, stage: Root) -> list[StagedFile]:
-    """What the mission changed in its stage, in the order of the first changes, unless it took that back itself."""
-    made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage.path))
-    by_path: dict[str, list[ChangeRow]] = {}
-    for change in made:
-        by_path.setdefault(change.path, []).append(change)
-    files = [
-        StagedFile(
-            path,
-            of_path[0].sha256_before,
-            of_path[-1].sha256_after,
-            tuple(dict.fromkeys(change.job_id for change in of_path)),
-        )
-        for path, of_path in by_path.items()
-    ]
-    return [one for one in files if one.base != one.staged]
-
-
-def _compared(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: PathPolicy) -> Compared:
-    return _judged(one, _state(access, root, one.path), _state(access, stage, one.path), judge)
-
-
-def _state(access: FileAccess, root: Root, path: str) -> str | None:
-    """The hash of a file, None if there is none, or the code of the error why it cannot be read."""
-    try:
-        found = access.read_unlocked(root, path, 0)
-    except LcpError as error:
-        return _absent(root, path) if error.code is ErrorCode.PATH_NOT_FOUND else error.code.value
-    return _absent(root, path) if found is None else found.sha256
-
-
-def _absent(root: Root, path: str) -> str | None:
-    """None for a file that is not there; the code of an error if something else than a directory is above it."""
-    try:
-        _missing_parents(root, path)
-    except OSError:
-        return ErrorCode.NOT_A_FILE.value
-    return None
-
-
-def _judged(one: StagedFile, now: str | None, there: str | None, judge: PathPolicy) -> Compared:
-    fault = None
-    ruling = judge(one.path)
-    if there != one.staged:
-        fault = "something else than the mission's jobs has changed it in the stage"
-    elif now not in (one.base, one.staged):
-        fault = _difference(one, now)
-    elif ruling.verdict is Verdict.DENY:
-        fault = f"it is denied: {ruling.reason}"
-    return Compared(one, now, fault)
-
-
-def _difference(one: StagedFile, now: str | None) -> str:
-    if now in set(ErrorCode):
-        return f"it is no file in the root that can be written ({now})"
-    if now is None:
-        return "it is gone from the root since the stage was made"
-    return f"it {'was created' if one.base is None else 'has changed'} in the root since the stage was made"
-
-
-def _judge(instance: Instance, mission_id: int, root: Root) -> PathPolicy:
-    """What policy says now about writing a file of the root."""
-    spec_text, _ = instance.database.read(lambda tx: spec_and_root(tx, mission_id))
-    policy = instance.admission.policy(spec_of(spec_text), root.path)
-    return policy.for_kind(MERGE.named, has_effects=True, writes=True)
-
-
-@contextmanager
-def _opened(
-    instance: Instance, mission_id: int, open_root: Callable[[], Root]
-) -> Iterator[tuple[Root, Root]]:
-    """The root of a mission and its stage."""
-    known = known_stage(instance, mission_id)
-    with open_root() as root, open_known(known) as stage:
-        yield root, stage
-
-
-def known_stage(instance: Instance, mission_id: int) -> KnownRoot:
-    """The stage of a mission as it is stored. Raises `NOT_FOUND` if it has none (any more)."""
-    found = instance.database.read(lambda tx: stage_of(tx, mission_id))
-    if found is None:
-        message = f"mission {mission_id} has no stage: none was made yet, or its merge was decided"
-        raise LcpError(ErrorCode.NOT_FOUND, message)
-    return found.known
-
-
-# -- carry out
 
 
 def execute_merge(
@@ -318,8 +104,8 @@ class _Merge:
     def execute(self) -> Succeeded | Hold:
         if self._database.read(lambda tx: stage_of(tx, self._job.mission_id)) is None:
             return self._succeeded([], [])  # no job has begun in it
-        with _opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):
-            files = _staged_files(self._instance, self._job.mission_id, stage)
+        with opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):
+            files = staged_files_of(self._instance, self._job.mission_id, stage)
             if not self._intents():
                 decided = self._decide(root, stage, files)
                 if decided is not None:
@@ -334,7 +120,7 @@ class _Merge:
 
     def _decide(self, root: Root, stage: Root, files: Sequence[StagedFile]) -> Succeeded | Hold | None:
         """Compare, and record all intents. The outcome if nothing is to be carried out."""
-        judge = _judge(self._instance, self._job.mission_id, root)
+        judge = judge_of(self._instance, self._job.mission_id, root)
         with (
             self._threads.access(root, stage, writes=True) as access,
             lock_all(access, [(root, one.path) for one in files], Patience(WAIT_SECONDS)) as locked,
@@ -343,7 +129,7 @@ class _Merge:
                 message = f"files that are to be merged are still being written after {WAIT_SECONDS:g} s"
                 raise LcpError(ErrorCode.WRONG_STATE, message)
             compared = [
-                _judged(one, _digest(held, root, one.path), _state(access, stage, one.path), judge)
+                judged(one, _digest(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
             ]
             found = dict(zip((one.path for one in files), locked, strict=True))
@@ -359,16 +145,27 @@ class _Merge:
             drifted = self._drift(root, digest)
             if drifted is not None:
                 return drifted
-            unknown = self._params.unknown(one.path for one in files)
-            if unknown is not None:
-                fact = f"{unknown!r} is no file that the mission changed in its stage"
-                return Hold(because(ReasonCode.MERGE_REFUSED, fact=fact))
+            if (unknown := self._params.unknown(one.path for one in files)) is not None:
+                raise unknown_file(unknown)
             taken = [one for one in compared if self._params.takes(one.file.path) and not one.is_done]
             if any(one.fault for one in taken):
                 return Hold(_reason(taken))
-            wanted = [_Wanted(one, found[one.file.path]) for one in _in_order(taken)]
+            wanted = [self._wanted(one, found[one.file.path], access, stage) for one in _in_order(taken)]
+            wanted = [one for one in wanted if one.after != one.compared.now]
+            if not wanted:
+                return self._succeeded([], self._left_out(files))
             self._record(root, wanted, access, stage)
         return None
+
+    def _wanted(self, one: Compared, held: Held, access: FileAccess, stage: Root) -> _Wanted:
+        """A file that is to be merged. Raises `LcpError` for a part of it that cannot be taken."""
+        wanted, path = _Wanted(one, held), one.file.path
+        if self._params.takes_whole(path):
+            return wanted
+        there = None if one.file.staged is None else access.read_unlocked(stage, path, None)
+        staged = None if there is None else there.data
+        cap = self._instance.caps.write_bytes
+        return replace(wanted, part=part_of(self._params, path, wanted.before(), staged, cap))
 
     def _drift(self, root: Root, digest: str) -> Hold | None:
         file = normpath(f"{root.path}/{PATH}")
@@ -382,6 +179,7 @@ class _Merge:
         """Keep what will be replaced, and record the intents: the commit decides the merge."""
         rows = [self._intent(root, one, access, stage) for one in wanted]
         hashes = [one.compared.now for one in wanted if one.compared.now is not None]
+        hashes += [sha256(one.part.data) for one in wanted if one.part is not None]
 
         def decide(tx: Tx) -> bool:
             ledger = ledger_of(tx)
@@ -399,12 +197,14 @@ class _Merge:
             self._keep(wanted)
 
     def _keep(self, wanted: Sequence[_Wanted]) -> None:
-        """Keep the contents that are replaced, so that the merge can be undone, some in each transaction."""
+        """Keep the contents that are replaced, so that the merge can be undone, and the parts, some a transaction."""
         batch: list[tuple[str, bytes]] = []
         for one in wanted:
             data = one.before()
             if data is not None and one.compared.now is not None:
                 batch.append((one.compared.now, data))
+            if one.part is not None:
+                batch.append((sha256(one.part.data), one.part.data))
             if sum(len(data) for _, data in batch) > MOST_HELD:
                 self._database.write(partial(_keep_all, some=batch))
                 batch = []
@@ -417,6 +217,9 @@ class _Merge:
         mode = one.mode if file.staged is None else None
         if one.compared.now is None and there is not None and not file.path.endswith("/"):
             mode = there.mode
+        result: dict[str, JsonValue] = {} if mode is None else {"mode": mode}
+        if one.part is not None:
+            result[PART] = {"left_out": [*one.part.left_out], "edited": one.part.is_edited}
         return ChangeRow(
             id=0,
             mission_id=self._job.mission_id,
@@ -428,11 +231,11 @@ class _Merge:
             mode=MERGE_MODE,
             state=INTENT,
             sha256_before=one.compared.now,
-            sha256_after=file.staged,
-            size_bytes=0 if there is None else there.size,
+            sha256_after=one.after,
+            size_bytes=len(one.part.data) if one.part is not None else 0 if there is None else there.size,
             temporary=temporary_name(),
-            made=to_json(_missing_parents(root, file.path)),
-            result=to_json({} if mode is None else {"mode": mode}),
+            made=to_json(missing_parents(root, file.path)),
+            result=to_json(result),
             undoes=None,
             root_identity=place_of(root),
         )
@@ -442,7 +245,7 @@ class _Merge:
         left = [one for one in self._intents() if one.state == INTENT]
         is_last = self._job.failures + 1 >= self._job.max_attempts
         with self._threads.access(root, writes=True) as access, self._threads.access(stage) as reading:
-            contents = partial(staged_content, reading, stage)
+            contents = partial(merged_content, self._database, reading, stage)
             while left:
                 left = self._carry_out_some(root, left, access, contents, is_last=is_last)
 
@@ -484,32 +287,52 @@ class _Merge:
         if left:
             return Hold(because(ReasonCode.MERGE_CONFLICT, files=_named(left)))
         jobs = {one.path: one.jobs for one in files}
-        merged = [
-            MergedFile(
-                path=one.path,
-                change=what(one.sha256_before, one.sha256_after),
-                jobs=[*jobs.get(one.path, ())],
-            )
-            for one in sorted(made, key=lambda one: one.path)
-        ]
-        return self._succeeded(merged, [one.path for one in files if not self._params.takes(one.path)])
+        merged = [_merged_file(one, jobs.get(one.path, ())) for one in sorted(made, key=lambda one: one.path)]
+        return self._succeeded(merged, self._left_out(files))
+
+    def _left_out(self, files: Sequence[StagedFile]) -> list[str]:
+        return [one.path for one in files if not self._params.takes(one.path)]
 
     @staticmethod
     def _succeeded(merged: Sequence[MergedFile], left_out: Sequence[str]) -> Succeeded:
         counts = {
             word: sum(one.change == word for one in merged) for word in ("created", "changed", "removed")
         }
-        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        result = MergeResult(summary=said or "nothing to merge", files=[*merged], left_out=[*left_out])
+        said = [f"{count} {word}" for word, count in counts.items() if count] or ["nothing to merge"]
+        left = {"file": len(left_out), "hunk": sum(len(one.left_out) for one in merged)}
+        said += [
+            f"{count} {word}{'' if count == 1 else 's'} left out" for word, count in left.items() if count
+        ]
+        edited = sum(one.edited for one in merged)
+        said += [f"{edited} as edited by a person"] if edited else []
+        result = MergeResult(summary=", ".join(said), files=[*merged], left_out=[*left_out])
         return Succeeded(to_json(result.model_dump(mode="json")), 0 if merged else None)
+
+
+def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:
+    part = object_in(from_json(change.result).get(PART))
+    left_out = part.get("left_out")
+    return MergedFile(
+        path=change.path,
+        change=what(change.sha256_before, change.sha256_after),
+        jobs=[*jobs],
+        left_out=[*map(str, left_out)] if isinstance(left_out, list) else [],
+        edited=part.get("edited") is True,
+    )
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A file that is to be merged, locked, or the reason why its directory is not there."""
+    """A file that is to be merged, locked, or the reason why its directory is not there; perhaps a `part` of it."""
 
     compared: Compared
     held: Held
+    part: Part | None = None
+
+    @property
+    def after(self) -> str | None:
+        """The hash of what it becomes, None if it is removed."""
+        return self.compared.file.staged if self.part is None else sha256(self.part.data)
 
     @property
     def mode(self) -> int | None:
@@ -540,14 +363,14 @@ def _in_order(taken: Sequence[Compared]) -> list[Compared]:
 
 
 def _digest(held: Held, root: Root, path: str) -> str | None:
-    """Like `_state`, of a file whose directory is locked, or is not there."""
+    """Like `state_of_file`, of a file whose directory is locked, or is not there."""
     try:
         found = held.digest() if isinstance(held, LockedFile) else None
     except LcpError as error:
         return error.code.value
     if isinstance(held, LcpError) and held.code is not ErrorCode.PATH_NOT_FOUND:
         return held.code.value
-    return _absent(root, path) if found is None else found.sha256
+    return absent(root, path) if found is None else found.sha256
 
 
 def _reason(compared: Sequence[Compared]) -> Reason:
@@ -561,19 +384,3 @@ def _reason(compared: Sequence[Compared]) -> Reason:
 def _named(paths: Sequence[str]) -> JsonValue:
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return ", ".join(shortened(one_line(path), 80) for path in paths[:MOST_NAMED]) + more
-
-
-def _missing_parents(root: Root, path: str) -> list[JsonValue]:
-    """The directories above a file that are not there, outermost first: an undo removes them.
-
-    Raises OSError if something else is there.
-    """
-    parts = path.removesuffix("/").split("/")[:-1]
-    missing: list[JsonValue] = []
-    for depth in range(1, len(parts) + 1):
-        above = "/".join(parts[:depth])
-        try:
-            os.close(root.open_directory(above))
-        except FileNotFoundError:
-            missing.append(above)
-    return missing

@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from lcp_engine.changes.merge import PATH, MergeView, view_merge
+from lcp_engine.changes.merge_view import PATH, MergeView, view_merge
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import spec_of
@@ -41,7 +41,8 @@ class Preview:
     `found` is the current file: its SHA-256 in hex, None if there is none, or the code of its error.
     `refused` is why the job would write nothing. `unread` is the size of a current file that is too large for `before`.
     `mode` are the mode bits of a current file, which it keeps. `new_path` is where the file would be moved to. Of a
-    merge, `merged` has all its files, and `found` is the hash of what it would do to them.
+    merge, `merged` has all its files, `found` is the hash of what it would do to them, and `refused` is why what a
+    person has chosen of it cannot be taken.
     """
 
     path: str
@@ -109,7 +110,7 @@ class Previews:
         except ValidationError as error:
             message = f"the params of a merge are not valid: {error.errors()[0]['msg']}"
             return Preview(PATH, None, refused=Failed(ErrorCode.INVALID_PARAMS, message))
-        return Preview(PATH, view.digest, merged=view)
+        return Preview(PATH, view.digest, refused=view.refused, merged=view)
 
     def with_sight(
         self, mission_id: int, kind: str, params: Mapping[str, JsonValue]

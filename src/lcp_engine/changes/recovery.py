@@ -5,7 +5,7 @@ between, the next one to lock the file compares it with the hashes of the intent
 applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
 they are recorded: a file that is still as *before* is then brought to *after*. So is the removal of a file that was
 moved: its intent is recorded void, and opened by the transaction that marks its new file applied. Those of a merge are
-decided as well: what they lead to is in the stage.
+decided as well: what they lead to is in the stage, or in the database for a file that a person takes in part.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ from lcp_engine.workers.registry import UNDO_KIND
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
 MERGE_MODE = "merge"
 """The mode of a change that a merge makes, with a content of the mission's stage."""
+PART = "part"
+"""The key in the result of such a change for a file that a person takes in part, or edited: its content was kept."""
 MOVE = "move"
 """The mode of the two changes of a move: a new file, and then the old one, which is removed."""
 LEFT = "left"
@@ -212,7 +214,7 @@ def _content_of(database: Database, change: ChangeRow) -> bytes | None:
     after = change.sha256_after
     if after is None:
         return None
-    if change.mode == MERGE_MODE:
+    if change.mode == MERGE_MODE and not _is_part(change):
         return _staged_content(database, change)
     data = database.read(lambda tx: content(tx, after))
     if data is None:
@@ -229,13 +231,19 @@ def _staged_content(database: Database, change: ChangeRow) -> bytes | None:
     if stage is None:
         raise LcpError(ErrorCode.NOT_FOUND, f"{change.path!r}: the stage that it comes from is gone")
     with open_known(stage.known) as root:
-        return staged_content(HERE, root, change)
+        return merged_content(database, HERE, root, change)
 
 
-def staged_content(files: FileAccess, stage: Root, change: ChangeRow) -> bytes | None:
-    """What a stage has of a file that is merged. Raises `CONFLICT` if it has something else by now."""
+def _is_part(change: ChangeRow) -> bool:
+    return PART in from_json(change.result)
+
+
+def merged_content(database: Database, files: FileAccess, stage: Root, change: ChangeRow) -> bytes | None:
+    """What a file is to get by a merge. Raises `CONFLICT` if the stage has something else by now."""
     if change.sha256_after is None:
         return None
+    if _is_part(change):
+        return _content_of(database, change)
     found = files.read_unlocked(stage, change.path, None)
     if found is None or found.sha256 != change.sha256_after:
         raise LcpError(ErrorCode.CONFLICT, f"{change.path!r}: the stage no longer has what was to be merged")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
+from lcp_engine.changes import merge_view
 from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.recovery import MOVE, is_directory
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
@@ -28,6 +29,7 @@ from lcp_engine.store.queries.held_jobs import met
 from lcp_engine.store.queries.mission_facts import DiskState
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow
+from lcp_engine.workers.merge import MERGE, MergeParams
 
 _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
@@ -153,15 +155,29 @@ def show_files(instance: Instance, mission_id: int, *, first: int, most: int) ->
 
 
 def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sight:
-    """What a job, with other params if given, would change now. Raises `NOT_FOUND`, `ROOT_CHANGED`."""
+    """What a job, with other params if given, would change now.
+
+    Raises `NOT_FOUND`, `ROOT_CHANGED`, and for a choice of a merge `INVALID_PARAMS`, `CONFLICT` and `TOO_LARGE`.
+    """
     job = instance.database.read(lambda tx: history.find_job(tx, job_id))
     mission_id, kind, stated = _parts(job)
     with Previews(instance) as previews:
         preview, sight = previews.with_sight(mission_id, kind, stated if params is None else params)
     refused = None if preview is None else preview.refused
-    if refused is not None and refused.code is ErrorCode.ROOT_CHANGED:
+    is_choice = preview is not None and preview.merged is not None and job["state"] == State.HELD
+    if refused is not None and (is_choice or refused.code is ErrorCode.ROOT_CHANGED):
         raise LcpError.of(refused)
     return sight
+
+
+def merged_text(instance: Instance, job_id: int, path: str) -> str:
+    """The text that a held merge would give a file. Raises `NOT_FOUND`, `WRONG_STATE`, and like `merge_view`."""
+    job = instance.database.read(lambda tx: history.find_job(tx, job_id))
+    mission_id, kind, params = _parts(job)
+    if kind != MERGE.kind or job["state"] != State.HELD:
+        message = f"job {job_id} is a {kind} that is {job['state']}; only files of a held merge can be edited"
+        raise LcpError(ErrorCode.WRONG_STATE, message)
+    return merge_view.merged_text(instance, mission_id, path, MergeParams.model_validate(params))
 
 
 def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str) -> None:

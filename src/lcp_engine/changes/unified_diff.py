@@ -1,11 +1,11 @@
-"""Compare two contents of a file as a unified diff, with bounded effort. Pure."""
+"""Compare two contents of a file as a unified diff, and take some of its hunks, with bounded effort. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
@@ -27,6 +27,22 @@ _NO_END = "\\ No newline at end of file"
 
 
 @dataclass(frozen=True)
+class Hunk:
+    """A part of a change that can be taken without the others, as the diff prints it.
+
+    Its `name` is its number in the file with a mark of its lines, so that no other change has a hunk of that name.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+
+    @property
+    def header(self) -> str:
+        """The ranges of lines that it is about."""
+        return self.lines[0]
+
+
+@dataclass(frozen=True)
 class Diff:
     """A change of one file. `lines` are those of a unified diff; `note` states what they cannot show."""
 
@@ -37,6 +53,8 @@ class Diff:
     removed: int = 0
     is_whole: bool = True
     """Whether `lines` and `note` say everything that changes."""
+    hunks: tuple[Hunk, ...] = ()
+    """What `take_hunks` can take of it; none of a file that appears or is removed, or is not text in one encoding."""
 
     @property
     def text(self) -> str:
@@ -46,6 +64,7 @@ class Diff:
     def json(self) -> dict[str, JsonValue]:
         return {
             "path": self.path, "added": self.added, "removed": self.removed, "note": self.note, "diff": self.text,
+            "hunks": [hunk.name for hunk in self.hunks],
         }  # fmt: skip
 
 
@@ -72,8 +91,26 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
     if codecs[0] is None:
         shown = _diff_texts(path, b"", after or b"", ("utf-8", codecs[1]))
         note = f"replaces binary content: {sizes}"
-        return replace(shown, note="; ".join(filter(None, [note, shown.note])))
+        return replace(shown, note="; ".join(filter(None, [note, shown.note])), hunks=())
     return _diff_texts(path, before, after, (codecs[0], codecs[1]))
+
+
+def take_hunks(before: bytes, after: bytes, names: Collection[str]) -> bytes:
+    """`before` with the hunks of these names, which are among those of `diff_bytes`."""
+    codec = encoding_of(before) or "utf-8"
+    raw = [side.decode(codec) for side in (before, after)]
+    old, new = (_lines(text) for text in raw)
+    shown_old, shown_new = (_lines(text) for text in _comparable(raw))
+    made: list[str] = []
+    at = 0
+    for number, hunk in enumerate(_hunks(_edits(shown_old, shown_new)), 1):
+        if _hunk(number, _written(hunk, shown_old, shown_new)).name not in names:
+            continue
+        for tag, old_from, old_to, new_from, new_to in hunk:
+            made += old[at:old_from]
+            made += old[old_from:old_to] if tag == "=" else new[new_from:new_to]
+            at = old_to
+    return "".join([*made, *old[at:]]).encode(codec)
 
 
 def _of_directory(before: bytes | None, after: bytes | None) -> str:
@@ -92,7 +129,8 @@ def replacing(path: str, size: int, after: bytes | None) -> Diff:
         return Diff(path, note=f"deletes a file of {size:,} bytes, which is too large to be shown")
     shown = diff_bytes(path, b"", after)
     note = f"replaces a file of {size:,} bytes, which is too large to be compared"
-    return replace(shown, note="; ".join(filter(None, [note, shown.note if shown.lines else None])))
+    note = "; ".join(filter(None, [note, shown.note if shown.lines else None]))
+    return replace(shown, note=note, hunks=())
 
 
 def _hash(content: bytes | None) -> str:
@@ -105,25 +143,26 @@ def _size(content: bytes | None) -> str:
 
 
 def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tuple[str, str]) -> Diff:
-    texts = [(side or b"").decode(codec) for side, codec in zip((before, after), codecs, strict=True)]
+    raw = [(side or b"").decode(codec) for side, codec in zip((before, after), codecs, strict=True)]
+    texts = _comparable(raw)
     notes = []
     if before and after and codecs[0] != codecs[1]:
         notes.append(f"encoded as {codecs[0]}, will be {codecs[1]}")
     elif after and codecs[1] != "utf-8":
         notes.append(f"encoded as {codecs[1]}")
-    if any("\r\n" in text for text in texts) and not any(_has_bare_line_feed(text) for text in texts):
-        # If all lines end in CRLF on both sides, showing that on each line would hide the changes.
-        texts = [text.replace("\r\n", "\n") for text in texts]
+    if texts is not raw:
         notes.append("all lines end in CRLF")
     old, new = (_lines(text) for text in texts)
     head = [f"--- {_name('a', path, before)}", f"+++ {_name('b', path, after)}"]
     body: list[str] = []
+    hunks: list[Hunk] = []
     added = removed = 0
-    for hunk in _hunks(_edits(old, new)):
+    for number, hunk in enumerate(_hunks(_edits(old, new)), 1):
         added += sum(new_to - new_from for tag, _, _, new_from, new_to in hunk if tag != "=")
         removed += sum(old_to - old_from for tag, old_from, old_to, _, _ in hunk if tag != "=")
         if len(body) <= MAX_LINES:
-            body += _written(hunk, old, new)
+            hunks.append(_hunk(number, _written(hunk, old, new)))
+            body += hunks[-1].lines
     is_whole = len(body) <= MAX_LINES
     if not is_whole:
         notes.append(
@@ -134,7 +173,29 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
         notes.append("only the file's being there changes" if before is None or after is None else
                      "only bytes that are not shown change")  # fmt: skip
     lines = (*head, *body) if body else ()
-    return Diff(path, lines, "; ".join(notes) or None, added, removed, is_whole)
+    can_choose = is_whole and codecs[0] == codecs[1] and _is_kept((before, after), raw, codecs[0])
+    chosen = tuple(hunks) if can_choose else ()
+    return Diff(path, lines, "; ".join(notes) or None, added, removed, is_whole, chosen)
+
+
+def _is_kept(sides: Sequence[bytes | None], texts: Sequence[str], codec: str) -> bool:
+    """Whether there is a file on both sides, whose bytes are what its text is encoded as."""
+    return all(
+        side is not None and (codec != "utf-16" or text.encode(codec) == side)
+        for side, text in zip(sides, texts, strict=True)
+    )
+
+
+def _hunk(number: int, lines: Iterator[str]) -> Hunk:
+    written = tuple(lines)
+    return Hunk(f"{number}-{hashlib.sha256(chr(10).join(written).encode()).hexdigest()[:8]}", written)
+
+
+def _comparable(texts: list[str]) -> list[str]:
+    """The texts as they are compared: if all lines of both end in CRLF, showing that on each would hide the changes."""
+    if not any("\r\n" in text for text in texts) or any(_has_bare_line_feed(text) for text in texts):
+        return texts
+    return [text.replace("\r\n", "\n") for text in texts]
 
 
 def _has_bare_line_feed(text: str) -> bool:

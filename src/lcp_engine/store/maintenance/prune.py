@@ -34,7 +34,9 @@ _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, checked again and written."""
 _SETTLED = "queued = 0 AND running = 0 AND blocked = 0 AND held = 0"
 _MAY_GO = {
-    "blobs": "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256)",
+    # What a merge or an undo that is under way leads to is needed until it is carried out.
+    "blobs": "NOT EXISTS (SELECT 1 FROM changes c WHERE c.sha256_before = blobs.sha256) AND NOT EXISTS "
+    "(SELECT 1 FROM changes c WHERE c.state = 'intent' AND c.sha256_after = blobs.sha256)",
     "results": "NOT EXISTS (SELECT 1 FROM jobs j WHERE j.result_sha256 = results.sha256)",
 }
 """When nothing that happened refers to a content."""

@@ -1,0 +1,198 @@
+"""Show what a merge of a stage would do now: each file with what it was changed for, and its hunks (R25, R28)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lcp_engine.changes.merge_parts import part_of, text_of
+from lcp_engine.changes.staged_files import (
+    Compared,
+    compare,
+    digest_of,
+    judge_of,
+    opened,
+    staged_files_of,
+)
+from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
+from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.engine.instance import Instance
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.atomic_write import Snapshot
+from lcp_engine.sandbox.file_access import FileAccess, confined_threads
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import open_known
+from lcp_engine.store.queries.mission_spec import changed_root
+from lcp_engine.store.stages import purposes
+from lcp_engine.workers.merge import MergeParams
+
+PATH = "what it merges"
+"""What an approval of a merge names as its file."""
+_HEAD = ("--- the root", "+++ the root with what the stage has")
+"""A diff begins with two lines of names."""
+_MOST_WORDS = 160
+
+
+@dataclass(frozen=True)
+class MergeView:
+    """What a merge would do now: a diff for each file, and what an approval of it is bound to.
+
+    The diffs show all files with all hunks, and say what is left out; `refused` is why such a choice cannot be taken.
+    """
+
+    diffs: tuple[Diff, ...]
+    digest: str
+    refused: Failed | None = None
+
+    @cached_property
+    def joined(self) -> Diff:
+        """All of it as one diff; each file begins with a line of its own, which no line of a file begins like."""
+        lines = [*_HEAD]
+        for number, diff in enumerate(self.diffs, 1):
+            said = f": {one_line(diff.note)}" if diff.note else ""
+            lines += [f"# {number}/{len(self.diffs)} {one_line(diff.path)}{said}", *diff.lines]
+        return Diff(
+            PATH,
+            tuple(lines) if self.diffs else (),
+            None if self.diffs else "the stage has nothing that the root has not",
+            sum(diff.added for diff in self.diffs),
+            sum(diff.removed for diff in self.diffs),
+            all(diff.is_whole for diff in self.diffs),
+        )
+
+
+def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> MergeView:
+    """What the merge of a mission would do now. Raises `LcpError` if the root or the stage cannot be opened."""
+    database = instance.database
+    known = database.read(lambda tx: changed_root(tx, mission_id))
+    assert known is not None
+    threads = confined_threads(instance.isolation)
+    with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
+        files = staged_files_of(instance, mission_id, stage)
+        with threads.access(root, stage) as access:
+            judge = judge_of(instance, mission_id, root)
+            compared = [compare(one, root, stage, access, judge) for one in files]
+            found = _Found(root, stage, access, instance.caps.write_bytes)
+            said_of = database.read(lambda tx: purposes(tx, mission_id))
+            shown = [_shown(found, one, params, said_of) for one in compared]
+    unknown = params.unknown(one.path for one in files)
+    refused = next((one for _, one in shown if one is not None), None)
+    if unknown is not None:
+        refused = unknown_file(unknown).failed
+    return MergeView(tuple(diff for diff, _ in shown), digest_of(compared), refused)
+
+
+def merged_text(instance: Instance, mission_id: int, path: str, params: MergeParams) -> str:
+    """The text that a merge with these params would give a file, to be edited.
+
+    Raises `INVALID_PARAMS` for a file that is not in the merge, or is no text; `TOO_LARGE`; and like `view_merge`.
+    """
+    known = instance.database.read(lambda tx: changed_root(tx, mission_id))
+    assert known is not None
+    threads = confined_threads(instance.isolation)
+    with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
+        if all(path != one.path for one in staged_files_of(instance, mission_id, stage)):
+            raise unknown_file(path)
+        if path in params.edits:
+            return params.edits[path]
+        with threads.access(root, stage) as access:
+            cap = instance.caps.write_bytes
+            before, staged = _Found(root, stage, access, cap).both(path)
+    for side in (before, staged):
+        if side is not None and side.data is None:
+            message = f"{path!r} has {side.size:,} bytes; at most {cap:,} can be edited"
+            raise LcpError(ErrorCode.TOO_LARGE, message, advice="Take it as it is, or leave it out.")
+    contents = (_data(before), _data(staged))
+    part = part_of(params, path, *contents, cap)
+    return text_of(path, contents[1] if part is None else part.data)
+
+
+def unknown_file(path: str) -> LcpError:
+    """The error for a path that is not in the merge."""
+    message = f"{path!r} is no file that the mission changed in its stage"
+    return LcpError(ErrorCode.INVALID_PARAMS, message, advice="Name files as the diff of the merge does.")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Reads the files of a root and of its stage, up to `cap` bytes."""
+
+    root: Root
+    stage: Root
+    access: FileAccess
+    cap: int
+
+    def both(self, path: str) -> tuple[Snapshot | None, Snapshot | None]:
+        """What the root and the stage have at a path; None where there is no file that can be read."""
+        return self._read(self.root, path), self._read(self.stage, path)
+
+    def _read(self, root: Root, path: str) -> Snapshot | None:
+        try:
+            return self.access.read_unlocked(root, path, self.cap)
+        except LcpError:
+            return None
+
+
+def _shown(
+    found: _Found, one: Compared, params: MergeParams, said_of: Mapping[int, str]
+) -> tuple[Diff, Failed | None]:
+    """What the merge does to a file, and what for; or why that choice cannot be taken."""
+    diff, refused = _chosen(found, one, params)
+    said = "; ".join(filter(None, (said_of.get(job) for job in one.file.jobs)))
+    notes = (
+        diff.note,
+        None if params.takes(one.file.path) else "left out",
+        "as edited by a person" if one.file.path in params.edits else None,
+        None if refused is None else f"CONFLICT: {refused.message}",
+        None if one.fault is None else f"CONFLICT: {one.fault}",
+        f"for {shortened(said, _MOST_WORDS)}" if said else None,
+    )
+    return replace(diff, note="; ".join(filter(None, notes)) or None), refused
+
+
+def _chosen(found: _Found, one: Compared, params: MergeParams) -> tuple[Diff, Failed | None]:
+    path = one.file.path
+    diff, before, after = _difference_of(found, one)
+    if one.fault is None and not one.is_done and not params.takes_whole(path) and params.takes(path):
+        try:
+            part = part_of(params, path, before, after, found.cap)
+        except LcpError as error:
+            return _numbered(diff, ()), error.failed
+        if part is not None and part.is_edited:
+            return diff_bytes(path, before, part.data), None
+        return _numbered(diff, () if part is None else part.left_out), None
+    return _numbered(diff, ()), None
+
+
+def _numbered(diff: Diff, left_out: Collection[str]) -> Diff:
+    """The diff of a file, whose hunks say their numbers if it has several, and whether they are left out."""
+    if len(diff.hunks) < 2:
+        return diff
+    lines = [*diff.lines[:2]]
+    for number, hunk in enumerate(diff.hunks, 1):
+        word = ", left out" if hunk.header in left_out else ""
+        lines += [f"{hunk.header} hunk {number} of {len(diff.hunks)}{word}", *hunk.lines[1:]]
+    return replace(diff, lines=tuple(lines))
+
+
+def _difference_of(found: _Found, one: Compared) -> tuple[Diff, bytes | None, bytes | None]:
+    """The whole change of a file, with the contents that were compared."""
+    path = one.file.path
+    if one.is_done:
+        return Diff(path, note="the root has it already"), None, None
+    before, after = found.both(path)
+    contents = _data(before), _data(after)
+    if path.endswith("/"):
+        sides = None if before is None else b"", None if after is None else b""
+        return diff_bytes(path, *sides), *sides
+    if before is not None and before.data is None:
+        return replacing(path, before.size, contents[1]), *contents
+    if after is not None and after.data is None:
+        note = f"too large to be shown: {after.size:,} bytes, SHA-256 {after.sha256}"
+        return Diff(path, note=note, is_whole=False), *contents
+    return diff_bytes(path, *contents), *contents
+
+
+def _data(found: Snapshot | None) -> bytes | None:
+    return None if found is None else found.data

@@ -1,0 +1,162 @@
+"""Find what a mission changed in its stage, and compare it with the root (R28).
+
+What there is to merge follows from the journal: each file from before the mission's first change in its stage to after
+its last. In the root a file is as it was (it is changed), is as the stage has it (nothing is left to do), or is
+something else, a conflict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.policy import PathPolicy, Verdict
+from lcp_engine.engine.instance import Instance
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.file_access import FileAccess
+from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root_identity import KnownRoot, open_known
+from lcp_engine.store.changes import changes_in_stage, sha256
+from lcp_engine.store.queries.mission_spec import spec_and_root
+from lcp_engine.store.row_types import ChangeRow
+from lcp_engine.store.stages import stage_of
+from lcp_engine.workers.merge import MERGE
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that the mission changed in its stage: its hash before and after, None where there is no file."""
+
+    path: str
+    base: str | None
+    staged: str | None
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A staged file, and what it is in the root: its hash, None if there is no file, or the code of an error.
+
+    `fault` is why it cannot be merged, in words.
+    """
+
+    file: StagedFile
+    now: str | None
+    fault: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the root has what the stage has."""
+        return self.now == self.file.staged and self.fault is None
+
+
+def digest_of(compared: Sequence[Compared]) -> str:
+    """The hash of what there is to merge and of what it meets, whatever part of it a person takes."""
+    facts = [[one.file.path, one.file.base, one.file.staged, one.now, one.fault] for one in compared]
+    return sha256(json.dumps(facts).encode())
+
+
+def staged_files_of(instance: Instance, mission_id: int, stage: Root) -> list[StagedFile]:
+    """What the mission changed in its stage, in the order of the first changes, unless it took that back itself."""
+    made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage.path))
+    by_path: dict[str, list[ChangeRow]] = {}
+    for change in made:
+        by_path.setdefault(change.path, []).append(change)
+    files = [
+        StagedFile(
+            path,
+            of_path[0].sha256_before,
+            of_path[-1].sha256_after,
+            tuple(dict.fromkeys(change.job_id for change in of_path)),
+        )
+        for path, of_path in by_path.items()
+    ]
+    return [one for one in files if one.base != one.staged]
+
+
+def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: PathPolicy) -> Compared:
+    return judged(one, state_of_file(access, root, one.path), state_of_file(access, stage, one.path), judge)
+
+
+def state_of_file(access: FileAccess, root: Root, path: str) -> str | None:
+    """The hash of a file, None if there is none, or the code of the error why it cannot be read."""
+    try:
+        found = access.read_unlocked(root, path, 0)
+    except LcpError as error:
+        return absent(root, path) if error.code is ErrorCode.PATH_NOT_FOUND else error.code.value
+    return absent(root, path) if found is None else found.sha256
+
+
+def absent(root: Root, path: str) -> str | None:
+    """None for a file that is not there; the code of an error if something else than a directory is above it."""
+    try:
+        missing_parents(root, path)
+    except OSError:
+        return ErrorCode.NOT_A_FILE.value
+    return None
+
+
+def judged(one: StagedFile, now: str | None, there: str | None, judge: PathPolicy) -> Compared:
+    fault = None
+    ruling = judge(one.path)
+    if there != one.staged:
+        fault = "something else than the mission's jobs has changed it in the stage"
+    elif now not in (one.base, one.staged):
+        fault = _difference(one, now)
+    elif ruling.verdict is Verdict.DENY:
+        fault = f"it is denied: {ruling.reason}"
+    return Compared(one, now, fault)
+
+
+def _difference(one: StagedFile, now: str | None) -> str:
+    if now in set(ErrorCode):
+        return f"it is no file in the root that can be written ({now})"
+    if now is None:
+        return "it is gone from the root since the stage was made"
+    return f"it {'was created' if one.base is None else 'has changed'} in the root since the stage was made"
+
+
+def judge_of(instance: Instance, mission_id: int, root: Root) -> PathPolicy:
+    """What policy says now about writing a file of the root."""
+    spec_text, _ = instance.database.read(lambda tx: spec_and_root(tx, mission_id))
+    policy = instance.admission.policy(spec_of(spec_text), root.path)
+    return policy.for_kind(MERGE.named, has_effects=True, writes=True)
+
+
+@contextmanager
+def opened(instance: Instance, mission_id: int, open_root: Callable[[], Root]) -> Iterator[tuple[Root, Root]]:
+    """The root of a mission and its stage."""
+    known = _known_stage(instance, mission_id)
+    with open_root() as root, open_known(known) as stage:
+        yield root, stage
+
+
+def _known_stage(instance: Instance, mission_id: int) -> KnownRoot:
+    """The stage of a mission as it is stored. Raises `NOT_FOUND` if it has none (any more)."""
+    found = instance.database.read(lambda tx: stage_of(tx, mission_id))
+    if found is None:
+        message = f"mission {mission_id} has no stage: none was made yet, or its merge was decided"
+        raise LcpError(ErrorCode.NOT_FOUND, message)
+    return found.known
+
+
+def missing_parents(root: Root, path: str) -> list[JsonValue]:
+    """The directories above a file that are not there, outermost first: an undo removes them.
+
+    Raises OSError if something else is there.
+    """
+    parts = path.removesuffix("/").split("/")[:-1]
+    missing: list[JsonValue] = []
+    for depth in range(1, len(parts) + 1):
+        above = "/".join(parts[:depth])
+        try:
+            os.close(root.open_directory(above))
+        except FileNotFoundError:
+            missing.append(above)
+    return missing
