@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lcp_engine.core.permits import RateLimit
     from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
     from lcp_engine.core.policy import (
+        Approvals,
         Consent,
         Explained,
         KindNames,
@@ -152,6 +153,7 @@ __all__ = [
     "AgentRequest",
     "AnalysisResult",
     "Applied",
+    "Approvals",
     "Backups",
     "Caps",
     "Checks",
@@ -327,6 +329,7 @@ _MODULES = {
     "core.permits": ("RateLimit",),
     "core.plan_graph": ("GraphStep", "Link", "PlanGraph"),
     "core.policy": (
+        "Approvals",
         "Consent",
         "Explained",
         "KindNames",

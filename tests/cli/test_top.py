@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import PATIENCE_SECONDS, Terminal
 from textual.pilot import Pilot
+from textual.widgets import TextArea
 
 from lcp_engine import Engine
 from lcp_engine.cli.top.app import Top
@@ -286,7 +287,7 @@ def test_a_job_that_needs_two_people_waits_for_the_other_one(engine: Engine, roo
     hold(engine, root, WRITE, OTHER, policy=[two])
 
     async def script(person: Person) -> None:
-        await person.opens_inbox("job 2: write_file notes.md")
+        await person.opens_inbox("job 2: write_file notes.md", "0 of 2 approvals")
         await person.press("y")
         await person.looks_at(
             "job 2 approved; it waits for the approval of another person", "job 3: write_file"
@@ -300,6 +301,163 @@ def test_a_job_that_needs_two_people_waits_for_the_other_one(engine: Engine, roo
     assert states(engine) == {"notes.md": "held", "more.md": "held"}
     assert engine.approve(2, by="someone else")
     assert states(engine) == {"notes.md": "queued", "more.md": "held"}
+
+
+def test_edited_params_are_shown_before_they_are_approved(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await person.press("e")
+        await person.sees("as JSON", '"content": "one')
+        await person.press("ctrl+s")
+        await person.sees("the params are unchanged")
+        area = person.top.screen.query_one(TextArea)
+        area.load_text("{")
+        await person.press("ctrl+s")
+        await person.sees("the edited text")
+        person.top.screen.query_one(TextArea).load_text('{"rel_path": "notes.md", "content": "three\\n"}')
+        await person.press("escape", "e")
+        await person.sees("three")
+        await person.press("ctrl+s")
+        await person.sees("+three", "(edited)", "yes, approve")
+        assert states(engine) == {"notes.md": "held"}
+        await person.press("y")
+        await person.sees("job 2 approved as edited")
+
+    drive(engine, script)
+    engine.work(until_idle=True)
+    assert (root / "notes.md").read_text() == "three\n"
+
+
+def test_params_are_edited_in_an_editor_of_ones_own(
+    engine: Engine, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(engine, root, WRITE)
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i s/two/2/ $1\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.delenv("VISUAL", raising=False)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        await person.press("e")
+        await person.sees("open in your editor")
+        await person.press("ctrl+o")
+        await person.sees("one\\n2")
+        monkeypatch.setenv("EDITOR", "false")
+        await person.press("ctrl+o")
+        await person.sees("the editor 'false' ended with 1", "one\\n2")
+        await person.press("ctrl+s")
+        await person.sees("+2", "yes, approve")
+        await person.press("y")
+        await person.sees("job 2 approved as edited")
+
+    drive(engine, script)
+    assert engine.job(2).params["content"] == "one\n2\n"
+
+
+def test_always_shows_the_rule_and_where_it_holds_before_it_counts(engine: Engine, root: Path) -> None:
+    in_docs: list[JsonValue] = [
+        {"kind": "write_file", "params": {"rel_path": f"docs/{name}.md", "content": "x\n"}} for name in "ab"
+    ]
+    mission = hold(engine, root, *in_docs, OTHER, QUESTION)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file docs/a.md")
+        await person.press("r")
+        await person.sees("1) write_file of /docs/a.md runs without asking", "2) write_file of /docs/ runs")
+        await person.press("enter")
+        await person.looks_at("job 2: write_file docs/a.md")
+        await person.press("r")
+        await person.type("2")
+        await person.sees("write_file of /docs/ runs without asking, from now on", "in this mission")
+        await person.press("enter", "n")
+        assert engine.rules(mission) == ()
+        await person.press("r")
+        await person.sees("which rule?")
+        await person.type("/other/")
+        await person.press("m")
+        await person.looks_at("would not let write_file jobs like this one run", "docs/a.md")
+        await person.press("r")
+        await person.type("2")
+        await person.sees("from now on")
+        await person.press("m")
+        await person.looks_at("job 2 approved, and by the rule 1 more", "job 4: write_file more.md")
+        await person.press("G", "r")
+        await person.sees("no rule can let such jobs run")
+
+    drive(engine, script)
+    assert [str(rule) for rule in engine.rules(mission)] == ["write_file /docs/"]
+    assert [engine.job(number).state for number in (2, 3, 4)] == ["queued", "queued", "held"]
+
+
+def test_files_of_a_merge_are_taken(engine: Engine, root: Path) -> None:
+    rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
+    hold(engine, root, WRITE, OTHER, stage=True, policy=[rule])
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("merge", "notes.md")
+        await person.press("e")
+        await person.sees("[x] more.md  +1 -0", "[x] notes.md  +2 -0", "2 of 2")
+        await person.press("i", "space")
+        await person.sees("[ ] more.md", "[x] notes.md", "1 of 2")
+        await person.press("y")
+        await person.sees("+two", "more.md: left out", "(edited)", "yes, approve")
+        await person.press("y")
+        await person.sees("approved as edited")
+
+    drive(engine, script)
+    engine.work(until_idle=True)
+    assert ((root / "more.md").exists(), (root / "notes.md").exists()) == (False, True)
+
+
+def test_the_reply_of_a_human_planner_is_checked_before_it_is_sent(engine: Engine, root: Path) -> None:
+    engine.launch({"goal": "Write notes.", "planner": {"type": "human"}}, root=root)
+    engine.work(until_idle=True)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("you are the planner", "Write notes.")
+        await person.press("enter")
+        await person.sees("one JSON object")
+        await person.press("ctrl+s")
+        await person.sees("the reply is empty")
+        await person.press(*"done!", "ctrl+s")
+        await person.sees("This reply is not valid. Submit it anyway")
+        await person.press("n")
+        await person.sees("done!", "reply: ")
+        assert engine.job(1).state == "held"
+        area = person.top.screen.query_one(TextArea)
+        area.load_text('{"ok": true, "action": "mission_complete", "summary": "By hand."}')
+        await person.press("ctrl+s")
+        await person.sees("job 1 answered")
+
+    drive(engine, script)
+    engine.work(until_idle=True)
+    assert engine.mission(1).summary == "By hand."
+
+
+def test_more_is_granted_at_a_limit(engine: Engine, root: Path) -> None:
+    rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
+    hold(engine, root, WRITE, on_limit="hold", limits={"max_turns": 1}, policy=[rule])
+    assert engine.mission(1).status == "waiting"
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("max_turns")
+        await person.press("enter")
+        await person.sees("1 of 1: ")
+        await person.type("many")
+        await person.sees("number")
+        await person.press("ctrl+u")
+        await person.type("5")
+        await person.sees("in your own words")
+        await person.press("enter")
+        await person.sees("answered")
+
+    drive(engine, script)
+    engine.work(until_idle=True)
+    assert (engine.mission(1).status, engine.mission(1).summary) == ("completed", "All done.")
 
 
 def test_a_question_is_answered_in_words_or_by_number(engine: Engine, root: Path) -> None:
@@ -482,7 +640,7 @@ def test_every_key_of_the_last_line_fits_80_columns(engine: Engine, root: Path) 
             "⏎ open", "d diff", "c cancel", "tab jobs", "q quit",
         ]  # fmt: skip
         assert (await person.opens_inbox("job 2:", "q quit")).splitlines()[-1].split("  ") == [
-            "y yes", "n no", "a all", "d diff", "⏎ open", "s say", "tab scroll", "q quit",
+            "y yes", "n no", "e edit", "a all", "r rule", "d diff", "⏎ open", "s say", "tab scroll", "q quit",
         ]  # fmt: skip
         assert max(map(len, person.screen.splitlines())) <= 80
 
@@ -583,6 +741,29 @@ def test_what_is_typed_ahead_is_not_lost(forty: Lcp) -> None:
         terminal.type("q")
         assert terminal.end() == 0
     assert "not this one" in forty("job", "2").out
+
+
+def test_an_editor_has_the_terminal_for_as_long_as_it_runs(forty: Lcp) -> None:
+    editor = forty.home / "editor"
+    editor.write_text("#!/bin/sh\nprintf 'go on?' && read line && echo '{' > $1\n")
+    editor.chmod(0o755)
+    with Terminal(forty, "top", size=(24, 80), environment={"EDITOR": str(editor)}) as terminal:
+        terminal.expect("inbox (40)")
+        terminal.type("2")
+        terminal.expect("job 2: write_file docs/0.md")
+        terminal.type("e")
+        terminal.expect("as JSON")
+        terminal.type("\x0f")
+        terminal.expect("\x1b[?1049l")
+        terminal.expect("go on?")
+        terminal.type("yes\n")
+        terminal.expect("\x1b[?1049h")
+        terminal.expect("as JSON")
+        terminal.type("\x13")
+        terminal.expect("the edited text")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert forty("jobs", "--state", "held", "--json").out.count('"held"') == 40
 
 
 def test_ctrl_c_interrupts_and_restores_the_terminal(forty: Lcp) -> None:

@@ -9,6 +9,7 @@ from pydantic import JsonValue, ValidationError
 from tests.engine.conftest import Lab, Object, OpenLab
 
 from lcp_engine import Engine, Rule
+from lcp_engine.api.user import user_name
 from lcp_engine.core.policy import Consent, Policy
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers.merge import MERGE
@@ -194,3 +195,24 @@ def test_a_rule_that_holds_nothing_asks_for_nobody(stated: Object, does: str) ->
 def test_a_number_of_people_that_makes_no_sense_is_refused(count: JsonValue) -> None:
     with pytest.raises(ValidationError):
         Rule.model_validate({"do": "hold", "approvals": count})
+
+
+def test_it_is_told_who_has_approved_and_who_may_not(shop: Lab) -> None:
+    rule: Object = {**TWO, "not_requester": True}
+    shop.run(write(), DONE, policy=[rule])
+    (job,) = shop.jobs()
+    launched = user_name()
+
+    def told() -> list[str]:
+        return [str(approvals) for approvals in shop.engine.approvals(shop.jobs()).values()]
+
+    assert told() == [f"0 of 2 approvals; {launched}, who launched the mission, may not approve"]
+    shop.engine.approve(job.id, by="anna")
+    assert told() == [f"1 of 2 approvals, by anna; {launched}, who launched the mission, may not approve"]
+    (shop.root / "a.md").write_text("other\n")
+    assert told() == [f"0 of 2 approvals; {launched}, who launched the mission, may not approve"]
+
+
+def test_a_job_of_one_approval_is_told_nothing_about(shop: Lab) -> None:
+    shop.run(write(), DONE)
+    assert shop.engine.approvals(shop.jobs()) == {}

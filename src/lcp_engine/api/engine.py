@@ -22,14 +22,21 @@ from lcp_engine.api.arguments import (
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.history import History
 from lcp_engine.api.memory import Memory
-from lcp_engine.api.queries import explain_policy, read_reply_to, released_by, rules_for_job, rules_of
+from lcp_engine.api.queries import (
+    approvals_for,
+    explain_policy,
+    read_reply_to,
+    released_by,
+    rules_for_job,
+    rules_of,
+)
 from lcp_engine.api.user import user_name
 from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.clock import Clock
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, spec_of
-from lcp_engine.core.policy import Rule
+from lcp_engine.core.policy import Approvals, Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.recurrence import read_recurrence
@@ -370,6 +377,10 @@ class Engine(History):
         return self.instance.write(
             approve, self.instance.admission, job, by=by or user_name(), now=now, params=revised, shown=shown
         )
+
+    def approvals(self, jobs: Sequence[Job]) -> dict[int, Approvals]:
+        """By job id, of those held jobs for which one person's yes is not enough: who has approved, who may not."""
+        return approvals_for(self.instance, jobs)
 
     def rules_for(self, job_id: int) -> list[Rule]:
         """The rules that would let jobs like this one run, the narrowest first; none for a job that none can.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
@@ -19,7 +19,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.deliveries import find_deliveries
-from lcp_engine.store.queries.held_jobs import find_awaited_replies, find_expiries, met
+from lcp_engine.store.queries.held_jobs import ask_several, find_awaited_replies, find_expiries, met
 from lcp_engine.store.queries.mission_spec import kind_settings
 from lcp_engine.store.queries.plan_graph import find_plan_graphs
 from lcp_engine.store.queries.records import ActiveRunner, Job, Mission
@@ -125,6 +125,10 @@ class History:
     def warnings(self, mission_id: int) -> list[JsonObject]:
         """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
         return self._read(history.find_warnings, mission_id)
+
+    def ask_several(self, mission_ids: Collection[int]) -> bool:
+        """Whether a rule of one of these missions asks for the approvals of several people, or of other people."""
+        return self._read(ask_several, mission_ids)
 
     def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:
         """What the mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""

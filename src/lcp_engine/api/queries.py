@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lcp_engine.changes.show import look_over
 from lcp_engine.core.mission.spec import expected_result, spec_of
-from lcp_engine.core.policy import Rule, Verdict
+from lcp_engine.core.policy import Approvals, Rule, Verdict
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import FILE_CHANGED
+from lcp_engine.engine.admission import params_of
 from lcp_engine.engine.always import rules_for
+from lcp_engine.engine.consents import approvals_of, consent_by
 from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.turn_queue import VERIFIES
@@ -17,6 +20,7 @@ from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.people import hold_code
 from lcp_engine.store.queries.mission_spec import asked_turn, spec_and_root
 from lcp_engine.store.queries.records import Job
+from lcp_engine.workers.merge import MERGE
 
 
 def explain_policy(instance: Instance, job: Job) -> JsonObject:
@@ -48,6 +52,24 @@ def released_by(instance: Instance, held: Sequence[Job]) -> list[int]:
 def rules_of(instance: Instance, mission_id: int) -> tuple[Rule, ...]:
     """The mission's own rules. Raises `NOT_FOUND`."""
     return spec_of(instance.read(spec_and_root, mission_id)[0]).policy
+
+
+def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approvals]:
+    """Of those held jobs for which one person's yes is not enough: whose approvals each has and needs."""
+    found: dict[int, Approvals] = {}
+    for job in jobs:
+        worker = MERGE if job.kind == MERGE.kind else instance.admission.workers.get(job.kind)
+        params = None if worker is None else params_of(worker, job.params)
+        if worker is None or params is None:
+            continue
+        spec, root = instance.read(spec_and_root, job.mission_id)
+        consent = consent_by(instance.admission.policy(spec_of(spec), root), worker, params)
+        if not consent.is_usual:
+            sight = look_over(instance, [job.json])[job.id].sight
+            found[job.id] = instance.read(
+                approvals_of, job.mission_id, job.id, root=root, consent=consent, sight=sight
+            )
+    return found
 
 
 def read_reply_to(instance: Instance, mission_id: int, text: str) -> Action | Malformed:

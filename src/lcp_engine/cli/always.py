@@ -83,16 +83,14 @@ def ask_for_rule(engine: Engine, job_id: int) -> tuple[Rule, str] | None:
     if not rules:
         print_line("  no rule can let such jobs run: a person decides each of them")
         return None
-    for number, rule in enumerate(rules, 1):
-        print_line(f"  {number}) {rule_line(rule)}")
-    own = "" if rules[0].paths is None else ", or a pattern of paths"
+    *listed, asked = rule_question(rules).split("\n")
+    for line in listed:
+        print_line(f"  {line}")
     try:
-        said = read_line(
-            f"  which rule? 1{f' to {len(rules)}' if len(rules) > 1 else ''}{own} (empty: none): "
-        )
+        said = read_line(f"  {asked} (empty: none): ")
         if not said:
             return None
-        rule = _rule_of(rules, said)
+        rule = rule_of(rules, said)
         print_line(f"  {rule_line(rule)}")
         scope = choose(
             "  where?", (Choice("mission", ": this one"), Choice("user", ": all of yours"), Choice("none"))
@@ -102,7 +100,14 @@ def ask_for_rule(engine: Engine, job_id: int) -> tuple[Rule, str] | None:
     return None if scope == "none" else (rule, scope)
 
 
-def _rule_of(rules: Sequence[Rule], said: str) -> Rule:
+def rule_question(rules: Sequence[Rule]) -> str:
+    """The rules that would let a job run, a line each, then what a person types to choose one."""
+    own = "" if rules[0].paths is None else ", or a pattern of paths"
+    listed = [f"{number}) {rule_line(rule)}" for number, rule in enumerate(rules, 1)]
+    return "\n".join([*listed, f"which rule? 1{f' to {len(rules)}' if len(rules) > 1 else ''}{own}"])
+
+
+def rule_of(rules: Sequence[Rule], said: str) -> Rule:
     """The rule of that number, or the first one about the pattern that was typed instead."""
     if said.isdecimal() and 1 <= int(said) <= len(rules):
         return rules[int(said) - 1]

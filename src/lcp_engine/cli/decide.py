@@ -355,7 +355,7 @@ def _approve_edited(engine: Engine, job_id: int, by: str | None) -> bool:
         draft.edit()
         while True:
             try:
-                done = engine.approve(job_id, params=_revised(draft, job), by=by)
+                done = engine.approve(job_id, params=revised_params(draft.text, job), by=by)
             except LcpError as refused:
                 if refused.code in (ErrorCode.CONFLICT, ErrorCode.WRONG_STATE) or not _edits_again(
                     draft, refused
@@ -370,11 +370,11 @@ def _approve_edited(engine: Engine, job_id: int, by: str | None) -> bool:
         raise draft.kept_after(refused) from None
 
 
-def _revised(draft: Draft, job: Job) -> dict[str, JsonValue]:
+def revised_params(text: str, job: Job) -> dict[str, JsonValue]:
     """The edited params. Raises `INVALID_ARGUMENT` for what is not a JSON object, `INVALID_PARAMS` for no change."""
-    if not draft.text.strip():
-        raise LcpError(ErrorCode.INVALID_PARAMS, "the edited file is empty; nothing was changed")
-    revised = read_object(draft.text, "the edited file")
+    if not text.strip():
+        raise LcpError(ErrorCode.INVALID_PARAMS, "the edited text is empty; nothing was changed")
+    revised = read_object(text, "the edited text")
     if revised == job.params:
         raise LcpError(ErrorCode.INVALID_PARAMS, "the params are unchanged; nothing was done")
     return revised

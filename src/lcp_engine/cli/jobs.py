@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -28,6 +29,9 @@ from lcp_engine.core.summaries import as_question, left_out_line, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
+
+if TYPE_CHECKING:
+    from lcp_engine.core.policy import Approvals
 
 MOST_LISTED = 100
 MOST_LINES = 20
@@ -112,11 +116,14 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
         listed = found[: limit or (len(found) if invocation.json else MOST_HELD)]
         unseen = history.unseen(listed, user_name())
         expiries, awaited = history.expiries(), history.awaited_replies()
-        if unseen:  # seldom: what a job would change is recorded when it is held
+        approvals: Mapping[int, Approvals] = {}
+        several = _may_need_several(invocation, history, listed)
+        if unseen or several:  # seldom: what a job would change is recorded when it is held
             with invocation.engine() as engine:
                 engine.saw(unseen)
+                approvals = engine.approvals(listed) if several else {}
         if invocation.json:
-            print_json([{**job.json, "expires_at": expiries.get(job.id)} for job in listed])
+            print_json([_held_json(job, expiries, approvals) for job in listed])
             return Exit.DONE
         table = held_table(
             [job.json for job in listed],
@@ -124,13 +131,35 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
             of_one_mission=mission is not None,
             about=Subjects(history.database).of,
         )
-    _print_held(found, listed, table, awaited)
+    _print_held(found, listed, table, awaited, approvals)
     if not (listed or invocation.quiet):
         print_err("No jobs wait for a person.")
     return Exit.DONE
 
 
-def _print_held(found: Sequence[Job], listed: Sequence[Job], table: Table, awaited: Collection[int]) -> None:
+def _may_need_several(invocation: Invocation, history: History, jobs: Sequence[Job]) -> bool:
+    """Whether a rule about these jobs' missions may ask for more than one person's yes; told without the engine."""
+    of_user = invocation.settings.policy
+    return any(rule.approvals > 1 or rule.not_requester for rule in of_user) or history.ask_several(
+        {job.mission_id for job in jobs}
+    )
+
+
+def _held_json(
+    job: Job, expiries: Mapping[int, str], approvals: Mapping[int, Approvals]
+) -> dict[str, JsonValue]:
+    several = approvals.get(job.id)
+    return {
+        **job.json,
+        "expires_at": expiries.get(job.id),
+        "approvals": None if several is None else several.as_json(),
+    }
+
+
+def _print_held(
+    found: Sequence[Job], listed: Sequence[Job], table: Table, awaited: Collection[int],
+    approvals: Mapping[int, Approvals],
+) -> None:  # fmt: skip
     if len(found) > len(listed):
         print_table(overview([job.json for job in found]), sys.stdout)
         print_out("")
@@ -141,6 +170,8 @@ def _print_held(found: Sequence[Job], listed: Sequence[Job], table: Table, await
     for job in listed:
         if is_question(job, awaited):
             print_out(f"\n{block(question_text(job))}")
+    for job_id, of_job in approvals.items():
+        print_out(f"job {job_id}: {of_job}")
 
 
 @click.command("job", cls=LcpCommand)

@@ -55,6 +55,7 @@ MOST_LINES = 20
 NO_REASON = "a person said no"
 FIELD_WAYS = {"select": "number or value", "multi_select": "numbers or values, with commas between"}
 """What is typed at a field, by its type."""
+SUBMIT_INVALID = "This reply is not valid. Submit it anyway, so that the planner is asked to correct it?"
 _CHOICES = (
     Choice("paste", " the reply"),
     Choice("edit", " it"),
@@ -252,6 +253,8 @@ class JobPrompt:
         if job.name and job.name != about:
             print_line(f"  {one_line(shortened(job.name, 200))}")
         print_line(f"  held: {one_line(explain_reason(job.reason or 'waits for a decision'))}")
+        for approvals in self._engine.approvals([job]).values():
+            print_line(f"  {approvals}")
         self._say_expiry(job)
         self._show(job, look)
 
@@ -548,13 +551,13 @@ class HumanTurn:
         read = self._engine.read_reply(self._job.mission_id, reply)
         if not isinstance(read, Malformed):
             return True
-        for problem in read.errors[:10]:
-            print_line(f"  {one_line(problem.path or 'reply')}: {one_line(problem.message)}")
-        choices = (Choice("no"), Choice("yes"))
-        return (
-            choose(
-                "This reply is not valid. Submit it anyway, so that the planner is asked to correct it?",
-                choices,
-            )
-            == "yes"
-        )
+        for line in invalid_lines(read):
+            print_line(f"  {line}")
+        return choose(SUBMIT_INVALID, (Choice("no"), Choice("yes"))) == "yes"
+
+
+def invalid_lines(read: Malformed) -> list[str]:
+    """What is wrong with a reply, a line each."""
+    return [
+        f"{one_line(problem.path or 'reply')}: {one_line(problem.message)}" for problem in read.errors[:10]
+    ]

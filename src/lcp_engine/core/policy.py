@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.patterns import RulePatterns, compile_rule
 from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
 from lcp_engine.errors import LcpError
 
@@ -81,6 +82,28 @@ class Consent:
 
 
 USUAL = Consent()
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """How many people have to approve a job, who has, and who may not because they launched its mission."""
+
+    needed: int
+    given: tuple[str, ...]
+    barred: tuple[str, ...]
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """As `lcp held --json` prints it."""
+        return {"needed": self.needed, "given": [*self.given], "barred": [*self.barred]}
+
+    def __str__(self) -> str:
+        """In words, on one line."""
+        counted = f"{len(self.given)} of {self.needed} approvals" if self.needed > 1 else "no approval yet"
+        given = f", by {', '.join(self.given)}" if self.given else ""
+        barred = (
+            f"; {', '.join(self.barred)}, who launched the mission, may not approve" if self.barred else ""
+        )
+        return one_line(f"{counted}{given}{barred}")
 
 
 @dataclass(frozen=True)

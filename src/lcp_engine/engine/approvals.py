@@ -17,7 +17,7 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import subject_of
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
-from lcp_engine.engine.consents import check_person, gather
+from lcp_engine.engine.consents import check_person, consent_by, gather
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.lessons import keep_answer, keep_rejection
 from lcp_engine.engine.limit_holds import MORE, check_more, is_about_limit
@@ -176,10 +176,7 @@ def consent_to(
 ) -> Consent:
     """Whose approvals the job needs with these params."""
     mission = ledger.mission(job.mission_id)
-    policy = admission.policy(spec_of(mission.spec), mission.root)
-    return policy.consent(
-        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
-    )
+    return consent_by(admission.policy(spec_of(mission.spec), mission.root), worker, params)
 
 
 def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:

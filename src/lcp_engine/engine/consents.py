@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from os.path import normpath
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.policy import Consent
+from lcp_engine.core.policy import Approvals, Consent, Policy
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, is_led_to, requester_of
 from lcp_engine.store.row_types import JobRow
+from lcp_engine.workers.base import Worker
 
 
 def check_person(
@@ -35,6 +37,13 @@ def check_person(
         raise LcpError(ErrorCode.WRONG_STATE, message, advice="Reject it, with what should be different.")
 
 
+def consent_by(policy: Policy, worker: Worker[BaseModel], params: BaseModel) -> Consent:
+    """Whose approvals policy asks for, for a job with these params."""
+    return policy.consent(
+        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
+    )
+
+
 def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight) -> int | None:
     """How many more people have to approve the job after this one, whose consent is noted; None if it was before.
 
@@ -42,7 +51,8 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
     """
     if consent.approvals == 1:
         return 0
-    people = {person for person, seen in _consents(ledger, job) if _is_same(ledger, job, seen, sight)}
+    ledger.write_events()
+    people = _still_for(ledger.tx, job.mission_id, job.id, ledger.mission(job.mission_id).root, sight)
     if by in people:
         return None
     missing = consent.approvals - len(people) - 1
@@ -55,13 +65,20 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
     return missing
 
 
-def _consents(ledger: Ledger, job: JobRow) -> list[tuple[str, Sight]]:
-    ledger.write_events()
-    return consents_since_hold(ledger.tx, job)
+def approvals_of(
+    tx: Tx, mission_id: int, job_id: int, *, root: str | None, consent: Consent, sight: Sight
+) -> Approvals:
+    """Whose approvals a held job has and needs; `sight` is what it would change now."""
+    given = _still_for(tx, mission_id, job_id, root, sight)
+    barred = requester_of(tx, mission_id) if consent.not_requester else ()
+    return Approvals(consent.approvals, tuple(sorted(given)), tuple(sorted(barred)))
 
 
-def _is_same(ledger: Ledger, job: JobRow, seen: Sight, now: Sight) -> bool:
-    if seen.fingerprint != now.fingerprint or seen.path != now.path:
-        return False
-    file = normpath(f"{ledger.mission(job.mission_id).root}/{seen.path}")
-    return seen.path is None or is_led_to(ledger.tx, job.mission_id, file, seen, now.found)
+def _still_for(tx: Tx, mission_id: int, job_id: int, root: str | None, now: Sight) -> set[str]:
+    """The people whose approval is for what the job would change now."""
+    return {
+        person
+        for person, seen in consents_since_hold(tx, mission_id, job_id)
+        if (seen.fingerprint, seen.path) == (now.fingerprint, now.path)
+        and (seen.path is None or is_led_to(tx, mission_id, normpath(f"{root}/{seen.path}"), seen, now.found))
+    }

@@ -297,14 +297,14 @@ _REQUESTER = Statement(
 )
 
 
-def consents_since_hold(tx: Tx, job: JobRow) -> list[tuple[str, Sight]]:
+def consents_since_hold(tx: Tx, mission_id: int, job_id: int) -> list[tuple[str, Sight]]:
     """Who has approved a job since it was held, while it waits for more people, and as what each saw it."""
     found: list[tuple[str, Sight]] = []
-    for event, data in tx.rows(_CONSENTS, mission=job.mission_id, job=job.id):
+    for event, data in tx.rows(_CONSENTS, mission=mission_id, job=job_id):
         if event != CONSENTED:
             break
         said = from_json(data)
-        if said["mission"] == job.mission_id:  # a fork has its own people
+        if said["mission"] == mission_id:  # a fork has its own people
             path, hash_found = (None if said[key] is None else str(said[key]) for key in ("path", "found"))
             sight = Sight(str(said["fingerprint"]), path, hash_found, int(str(said["seen_at"])))
             found.append((str(said["by"]), sight))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
 from rich.text import Text
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from lcp_engine.api.engine import Engine
+from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.top.dialogs import Ask, Confirm, Whole
+from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
 from lcp_engine.cli.top.inbox_view import InboxView
 from lcp_engine.cli.top.missions_view import MissionsView
 from lcp_engine.cli.top.shown_job import content_of_done, content_of_mission
@@ -41,6 +42,10 @@ ModalScreen { align: center middle; background: ansi_default; }
 .dialog { width: 100%; max-width: 100; height: auto; max-height: 100%; border: round ansi_default; padding: 0 1; }
 .dialog Input { border: none; height: 1; padding: 0; margin-top: 1; }
 .question { height: auto; }
+.written { width: 100%; height: 1fr; }
+#problem { height: auto; }
+TextArea, TextArea:focus { border: none; background: ansi_default; color: ansi_default; }
+TextArea .text-area--cursor-line { background: ansi_default; }
 Footer, FooterKey { background: ansi_default; }
 FooterKey { padding: 0 1 0 0; }
 """
@@ -273,5 +278,36 @@ class Top(App[int]):
     async def ask(self, dialog: Ask) -> str | None:
         return await self.push_screen_wait(dialog)
 
+    async def confirm(self, dialog: Confirm) -> bool:
+        return await self.push_screen_wait(dialog)
+
     async def show_whole(self, dialog: Whole) -> bool:
         return await self.push_screen_wait(dialog)
+
+    async def write(self, dialog: Write) -> bool:
+        return await self.push_screen_wait(dialog)
+
+    async def take(self, dialog: Take) -> Sequence[str]:
+        return await self.push_screen_wait(dialog)
+
+    async def scope(self, dialog: Scope) -> str | None:
+        return await self.push_screen_wait(dialog)
+
+    def edit(self, draft: Draft) -> str:
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGINT)  # Ctrl-C is the editor's
+        try:
+            with self.suspend():
+                return _edited(draft)
+        except SuspendNotSupported:  # the program is not on a terminal
+            return _edited(draft)
+        finally:
+            loop.add_signal_handler(signal.SIGINT, self.action_interrupt)
+
+
+def _edited(draft: Draft) -> str:
+    try:
+        draft.edit()
+    except LcpError as refused:
+        return str(refused)
+    return ""

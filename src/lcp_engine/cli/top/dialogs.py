@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -10,9 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Footer, Input, Static, TextArea
 
-from lcp_engine.cli.top.lines import Content, Lines, MakeContent
+from lcp_engine.cli.editor import Draft
+from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
+from lcp_engine.core.safe_text import one_line
 
 
 class Whole(ModalScreen[bool]):
@@ -80,6 +83,135 @@ class Ask(ModalScreen[str | None]):
     @on(Input.Submitted)
     def submit(self, event: Input.Submitted) -> None:
         _ = self.dismiss(event.value.strip())
+
+    def action_leave(self) -> None:
+        _ = self.dismiss(None)
+
+
+class Write(ModalScreen[bool]):
+    """A text of several lines to write, to paste, or to edit in the person's own editor. True: the person sends it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s", "send", "send", key_display="^s", priority=True),
+        Binding("ctrl+o", "open_editor", "open in your editor", key_display="^o", priority=True),
+        Binding("escape", "leave", "back"),
+    ]
+
+    def __init__(self, question: str, draft: Draft, edit: Callable[[Draft], str], problem: str = "") -> None:
+        super().__init__()
+        self._question = question
+        self._draft = draft
+        self._edit = edit
+        self._problem = problem
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="written"):
+            yield Static(Text(self._question), classes="question")
+            yield Static(Text(self._problem, style="red"), id="problem")
+            yield TextArea(self._draft.text, compact=True)
+        yield Footer(compact=True, show_command_palette=False)
+
+    @property
+    def _area(self) -> TextArea:
+        return self.query_one(TextArea)
+
+    def action_send(self) -> None:
+        self._leave(is_sent=True)
+
+    def action_leave(self) -> None:
+        self._leave(is_sent=False)
+
+    def action_open_editor(self) -> None:
+        """Give the terminal to the editor; what it leaves takes the place of the text."""
+        self._draft.text = self._area.text
+        problem = self._edit(self._draft)
+        self._area.load_text(self._draft.text)
+        self._draft.discard()
+        self.query_one("#problem", Static).update(Text(one_line(problem), style="red"))
+
+    def _leave(self, *, is_sent: bool) -> None:
+        self._draft.text = self._area.text
+        _ = self.dismiss(is_sent)
+
+
+class _Choices(Lines):
+    """Rows of which each is taken or left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,enter", "screen.take_or_leave", "take or leave", key_display="space")
+    ]
+
+
+class Take(ModalScreen[Sequence[str]]):
+    """Names of which some are taken. None of them: the person went back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "take", "these"),
+        Binding("i", "invert", "invert"),
+        Binding("escape,q", "leave", "back", key_display="q"),
+    ]
+
+    def __init__(self, title: str, names: Sequence[str], notes: Sequence[str]) -> None:
+        super().__init__()
+        self._heading = title
+        self._names = names
+        self._notes = notes
+        self._taken = set(range(len(names)))
+
+    def compose(self) -> ComposeResult:
+        yield _Choices(id="choices")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        self.query_one(_Choices).show(self._content)
+
+    def _content(self, width: int) -> Content:
+        rows = [
+            Row(Text(f"[{'x' if at in self._taken else ' '}] {one_line(name)}  {note}", no_wrap=True), at)
+            for at, (name, note) in enumerate(zip(self._names, self._notes, strict=True))
+        ]
+        counted = f"{self._heading}  {len(self._taken):,} of {len(rows):,}"
+        return Content(rows, Text(counted, no_wrap=True))
+
+    def action_take_or_leave(self) -> None:
+        at = self.query_one(_Choices).selected
+        self._taken ^= set() if at is None else {at}
+        self._show()
+
+    def action_invert(self) -> None:
+        self._taken ^= set(range(len(self._names)))
+        self._show()
+
+    def action_take(self) -> None:
+        _ = self.dismiss([self._names[at] for at in sorted(self._taken)])
+
+    def action_leave(self) -> None:
+        _ = self.dismiss([])
+
+
+class Scope(ModalScreen[str | None]):
+    """Where a rule holds: `mission`, `user`, or nowhere. Enter answers nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "answer('mission')", "this mission"),
+        Binding("u", "answer('user')", "all of yours"),
+        Binding("n,escape,q", "leave", "no rule", key_display="n"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text(self._question), classes="question")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def action_answer(self, scope: str) -> None:
+        _ = self.dismiss(scope)
 
     def action_leave(self) -> None:
         _ = self.dismiss(None)

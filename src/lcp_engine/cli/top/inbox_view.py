@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar, Protocol
 
 from pydantic import JsonValue
@@ -18,22 +19,30 @@ from textual.containers import Vertical
 
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.engine import Engine
+from lcp_engine.changes.show import Look
+from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.cli.always import add_rule_with_approval, rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
-from lcp_engine.cli.jobs import answer_with
-from lcp_engine.cli.prompts import FIELD_WAYS, NO_REASON, entered_in
+from lcp_engine.cli.decide import revised_params
+from lcp_engine.cli.editor import Draft, params_text
+from lcp_engine.cli.prompts import FIELD_WAYS, NO_REASON, SUBMIT_INVALID, entered_in, invalid_lines
 from lcp_engine.cli.tables import Table, fact_column, id_column, text_column
-from lcp_engine.cli.top.dialogs import Ask, Whole
+from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.cli.top.missions_view import table_content
 from lcp_engine.cli.top.shown_job import ShownJob, content_of, content_of_all, read_shown
 from lcp_engine.cli.top.watch import Held, Need, Snapshot
 from lcp_engine.core.job_states import State
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
 from lcp_engine.core.safe_text import block, one_line
 from lcp_engine.core.summaries import age, as_question
 from lcp_engine.engine.approvals import question_shown
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.store.people import Sight
+from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import fields_of
 
 SETTLING_SECONDS = 0.3
@@ -63,6 +72,21 @@ class Desk(Protocol):
     async def ask(self, dialog: Ask) -> str | None:
         """What the person types; None if nothing is."""
 
+    async def confirm(self, dialog: Confirm) -> bool:
+        """Whether the person says yes."""
+
+    async def write(self, dialog: Write) -> bool:
+        """Whether the person sends the text, which is in the dialog's draft."""
+
+    async def take(self, dialog: Take) -> Sequence[str]:
+        """The names that the person takes."""
+
+    async def scope(self, dialog: Scope) -> str | None:
+        """Where a rule holds; None if nowhere."""
+
+    def edit(self, draft: Draft) -> str:
+        """Give the terminal to the person's editor; what did not work, if anything."""
+
     async def show_whole(self, dialog: Whole) -> bool:
         """Whether the person approves."""
 
@@ -73,7 +97,9 @@ class InboxView(Vertical):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "approve", "yes"),
         Binding("n", "reject", "no"),
+        Binding("e", "edit", "edit"),
         Binding("a", "approve_all", "all"),
+        Binding("r", "add_rule", "rule"),
         Binding("d", "whole", "diff"),
         Binding("enter", "answer", "open"),
         Binding("s", "say", "say"),
@@ -90,6 +116,7 @@ class InboxView(Vertical):
         self._shown: ShownJob | None = None
         self._shown_at = 0.0
         self._gone: int | None = None
+        self._drafts: dict[int, Draft] = {}
 
     def compose(self) -> ComposeResult:
         yield self.jobs
@@ -168,6 +195,13 @@ class InboxView(Vertical):
     def action_reject(self) -> None:
         self._with_shown(self._reject)
 
+    def action_edit(self) -> None:
+        """Edit the params of a job, take some files of a merge, write the reply of a planner."""
+        self._with_shown(self._edit)
+
+    def action_add_rule(self) -> None:
+        self._with_shown(self._add_rule)
+
     def action_approve_all(self) -> None:
         self._with_shown(self._approve_all)
 
@@ -189,9 +223,16 @@ class InboxView(Vertical):
 
     async def _approve(self, shown: ShownJob) -> None:
         look = shown.look
+        if await self._agrees_to(shown) and look is not None:
+            await self._decide(
+                shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
+            )
+
+    async def _agrees_to(self, shown: ShownJob) -> bool:
+        """Whether a key may approve the job: all of it was on the screen, for long enough."""
+        look = shown.look
         if look is None:
-            how = "Enter answers it" if shown.need is Need.ANSWER else answer_with(shown.job)
-            self._desk.note(f"job {shown.job.id} is a question: {how}")
+            self._desk.note(f"job {shown.job.id} is a question: Enter answers it")
         elif not look.is_whole:
             self._desk.note(
                 f"{look.caveat}: `lcp job {shown.job.id} --json` has the params, "
@@ -199,14 +240,115 @@ class InboxView(Vertical):
             )
         elif time.monotonic() - self._shown_at < SETTLING_SECONDS:
             self._desk.note(f"job {shown.job.id} was shown only just now: look at it, then press y")
-        elif self.detail.was_seen or await self._agrees(shown):
-            await self._decide(
-                shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
-            )
+        elif self.detail.was_seen:
+            return True
+        else:
+            return await self._desk.show_whole(Whole(shown.title, content_of(shown), may_approve=True))
+        return False
 
-    async def _agrees(self, shown: ShownJob) -> bool:
-        """Show all of it, since not all of it was seen."""
-        return await self._desk.show_whole(Whole(shown.title, content_of(shown), may_approve=True))
+    async def _add_rule(self, shown: ShownJob) -> None:
+        """Approve the job with a rule that lets such jobs run from now on, which is shown before it counts."""
+        engine, job, look = self._desk.engine, shown.job, shown.look
+        rules = [] if look is None else await asyncio.to_thread(engine.rules_for, job.id)
+        if not rules:
+            self._desk.note("no rule can let such jobs run: a person decides each of them")
+            return
+        if not await self._agrees_to(shown) or look is None:
+            return
+        said = await self._desk.ask(Ask(rule_question(rules)))
+        rule = rule_of(rules, said) if said else None
+        if rule is None:
+            return
+        question = f"{rule_line(rule)}, from now on.\nm: in this mission.  u: in all that you launch, too."
+        scope = await self._desk.scope(Scope(question))
+        if scope is not None:
+            await self._approve_always(shown, rule, scope, look.sight)
+
+    async def _approve_always(self, shown: ShownJob, rule: Rule, scope: str, sight: Sight) -> None:
+        released: list[int] = []
+
+        def approve() -> bool:
+            released.extend(add_rule_with_approval(self._desk.engine, shown.job.id, rule, scope, shown=sight))
+            return True
+
+        await self._decide(shown, approve, "approved, with the rule")
+        if released:
+            self._desk.note(f"job {shown.job.id} approved, and by the rule {len(released):,} more")
+            self._leave(released)
+
+    async def _edit(self, shown: ShownJob) -> None:
+        look = shown.look
+        if shown.need is Need.REPLY:
+            await self._write_reply(shown)
+        elif look is None:
+            self._desk.note(f"job {shown.job.id} is a question: Enter answers it")
+        elif look.files:
+            await self._take_files(shown, look.files)
+        else:
+            await self._edit_params(shown)
+
+    async def _edit_params(self, shown: ShownJob) -> None:
+        """Let the person edit the params, then show what the job would change with them."""
+        job, problem = shown.job, ""
+        draft = self._drafts.setdefault(job.id, Draft(params_text(job.params), "params.json"))
+        question = (
+            f"The params of {shown.title}, as JSON. Nothing runs before you have seen what it would change."
+        )
+        while await self._desk.write(Write(question, draft, self._desk.edit, problem)):
+            try:
+                params = revised_params(draft.text, job)
+                look = await asyncio.to_thread(self._desk.engine.look, job.id, params=params)
+            except LcpError as refused:
+                problem = one_line(str(refused))
+                continue
+            if await self._approve_with(shown, params, look):
+                _ = self._drafts.pop(job.id, None)
+                return
+            problem = ""
+
+    async def _take_files(self, shown: ShownJob, files: Sequence[Diff]) -> None:
+        """Let the person choose files of a merge, then show what it would change with those."""
+        notes = [f"+{diff.added:,} -{diff.removed:,}" for diff in files]
+        taken = await self._desk.take(Take(shown.title, [diff.path for diff in files], notes))
+        if taken and len(taken) < len(files):
+            params: dict[str, JsonValue] = {**shown.job.params, "only": [*taken]}
+            look = await asyncio.to_thread(self._desk.engine.look, shown.job.id, params=params)
+            await self._approve_with(shown, params, look)
+        elif taken:
+            await self._show_whole(shown)
+
+    async def _approve_with(self, shown: ShownJob, params: dict[str, JsonValue], look: Look) -> bool:
+        """Show what the job would do with other params; whether the person approved that."""
+        job = replace(shown.job, params=params)
+        revised = replace(shown, job=job, look=look)
+        dialog = Whole(f"{revised.title}  (edited)", content_of(revised), may_approve=look.is_whole)
+        if not await self._desk.show_whole(dialog):
+            return False
+        approve = partial(self._desk.engine.approve, job.id, params=params, shown=look.sight)
+        await self._decide(shown, approve, "approved as edited")
+        return True
+
+    async def _write_reply(self, shown: ShownJob) -> None:
+        """Take the reply of a planner that is a person; one that is not valid is sent only if that is meant."""
+        job, problem = shown.job, ""
+        draft = self._drafts.setdefault(job.id, Draft("", "reply.json"))
+        question = f"Your reply to turn {shown.job.id}, as its planner: one JSON object"
+        while await self._desk.write(Write(question, draft, self._desk.edit, problem)):
+            problem = await asyncio.to_thread(self._problem_of_reply, job, draft.text)
+            if problem and (not draft.text.strip() or not await self._means(problem)):
+                continue
+            await self._decide(shown, lambda: self._desk.engine.answer(job.id, draft.text), "answered")
+            _ = self._drafts.pop(job.id, None)
+            return
+
+    def _problem_of_reply(self, job: Job, reply: str) -> str:
+        if not reply.strip():
+            return "the reply is empty; nothing was submitted"
+        read = self._desk.engine.read_reply(job.mission_id, reply)
+        return "\n".join(invalid_lines(read)) if isinstance(read, Malformed) else ""
+
+    async def _means(self, problem: str) -> bool:
+        return await self._desk.confirm(Confirm(f"{problem}\n\n{SUBMIT_INVALID}"))
 
     async def _show_whole(self, shown: ShownJob) -> None:
         look = shown.look
@@ -233,6 +375,9 @@ class InboxView(Vertical):
             self._desk.note(f"the planner of mission {job.mission_id} reads the message in its next turn")
 
     async def _answer(self, shown: ShownJob) -> None:
+        if shown.need is Need.REPLY:
+            await self._write_reply(shown)
+            return
         if shown.need is not Need.ANSWER:
             await self._show_whole(shown)
             return

@@ -13,12 +13,12 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Look
 from lcp_engine.cli.approve_all import Candidate
 from lcp_engine.cli.changes import diff_rows, job_rows
-from lcp_engine.cli.jobs import answer_with
 from lcp_engine.cli.output import seconds_until
 from lcp_engine.cli.tables import Span, wrap_words
 from lcp_engine.cli.top.lines import Content, MakeContent, Row
 from lcp_engine.cli.top.watch import Held, Need
 from lcp_engine.core.job_states import State
+from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration
@@ -36,6 +36,8 @@ class ShownJob:
     expires_at: str | None
     prompt: str = ""
     """Of a turn whose planner is a person."""
+    approvals: Approvals | None = None
+    """If one person's yes is not enough."""
 
     @property
     def title(self) -> str:
@@ -52,7 +54,8 @@ def read_shown(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
         prompt = str(turns[-1]["prompt"] or "") if turns else ""
         return ShownJob(job, held.about, held.need, None, expires_at, prompt)
     look = None if held.need is Need.ANSWER else engine.look_over([job.json])[job.id]
-    return ShownJob(job, held.about, held.need, look, expires_at)
+    approvals = engine.approvals([job]).get(job.id) if held.need is Need.APPROVAL else None
+    return ShownJob(job, held.about, held.need, look, expires_at, approvals=approvals)
 
 
 def content_of(shown: ShownJob) -> MakeContent:
@@ -70,6 +73,8 @@ def _facts(shown: ShownJob, width: int) -> Iterator[Row]:
         yield from _wrapped(one_line(shortened(job.name, 200)), width)
     if shown.need in (Need.APPROVAL, Need.NO_WORKER):
         yield from _wrapped(f"held: {one_line(explain_reason(job.reason or 'waits for a decision'))}", width)
+    if shown.approvals is not None:
+        yield from _wrapped(str(shown.approvals), width, "yellow")
     if shown.expires_at is not None:
         seconds = seconds_until(shown.expires_at, datetime.now(UTC))
         yield from _wrapped(
@@ -89,7 +94,7 @@ def _substance(shown: ShownJob, width: int) -> Iterator[Row]:
                 yield from _wrapped(line, width)
         case Need.REPLY:
             yield from _wrapped(
-                f"you are the planner; {answer_with(shown.job)} submits your reply", width, "yellow"
+                "you are the planner: Enter writes, pastes or edits your reply", width, "yellow"
             )
             for line in block(shown.prompt).split("\n"):
                 yield from _wrapped(line, width)

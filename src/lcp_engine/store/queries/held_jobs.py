@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 
 from lcp_engine.clock import Micros, iso
+from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.selection import Condition, find
@@ -34,6 +36,14 @@ def find_expiries(tx: Tx) -> dict[int, str]:
 def find_awaited_replies(tx: Tx) -> frozenset[int]:
     """Held turns that wait for a person to bring the planner's reply."""
     return frozenset(row[0] for row in tx.rows(_AWAITED))
+
+
+def ask_several(tx: Tx, mission_ids: Collection[int]) -> bool:
+    """Whether a rule of one of these missions asks for other approvals than that of any one person."""
+    some = Condition(f"id IN ({', '.join(map(str, mission_ids))})")
+    specs = find(tx, "SELECT spec FROM missions", some) if mission_ids else ()
+    rules = (object_in(rule) for (spec,) in specs for rule in list_in(json.loads(spec).get("policy") or []))
+    return any(rule.get("approvals") not in (None, 1) or rule.get("not_requester") for rule in rules)
 
 
 def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
