@@ -14,12 +14,9 @@ from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Prices
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.upkeep import (
-    Backups,
-    Checks,
     Duty,
-    Retention,
     StatedBackups,
     StatedChecks,
     StatedRetention,
@@ -150,7 +147,9 @@ def parse_config(text: str, path: Path) -> ConfigFile:
     try:
         return ConfigFile.model_validate(value)
     except ValidationError as refused:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{path}: {_explain(refused)}") from refused
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, f"{path}: {explain_first(refused, ConfigFile)}"
+        ) from refused
 
 
 def parse_upkeep(environment: Mapping[str, str]) -> Upkeep:
@@ -167,7 +166,7 @@ def parse_upkeep(environment: Mapping[str, str]) -> Upkeep:
         upkeep = Upkeep.model_validate(given)
     except ValidationError as refused:
         duty = Duty(str(refused.errors(include_url=False)[0]["loc"][0]))
-        message = f"LCP_{duty.name}{_explain(refused).removeprefix(duty.value)}"
+        message = f"LCP_{duty.name}{explain_first(refused, Upkeep).removeprefix(duty.value)}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
     backup = upkeep.backup
     if backup is None or backup.to is None:
@@ -181,23 +180,3 @@ def _value_in(variable: str, text: str) -> JsonValue:
         return read_document(text)
     except NotReadable as refused:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{variable}: {refused}") from refused
-
-
-_MODELS: Mapping[str, type[BaseModel]] = {
-    "policy": Rule,
-    "caps": CapSettings,
-    "retention": Retention,
-    "backup": Backups,
-    "check": Checks,
-    "webhook": Webhook,
-    "links": SignedLinks,
-}
-
-
-def _explain(refused: ValidationError) -> str:
-    first = refused.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    if first["type"] != "extra_forbidden":
-        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
-    model = _MODELS.get(str(first["loc"][0]), ConfigFile) if len(first["loc"]) > 1 else ConfigFile
-    return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"

@@ -395,13 +395,13 @@ def test_a_tool_definition_and_a_description_have_the_rate() -> None:
     [
         (
             {"rate_limit": {"requests_per_minute": 0}},
-            "rate_limit.requests_per_minute: Input should be greater",
+            "rate_limit.requests_per_minute: should be greater",
         ),
         (
             {"rate_limit": {"requests_per_minute": 60, "bursts": 2}},
             "is not a known key; did you mean 'burst'?",
         ),
-        ({"max_running": 0}, "max_running: Input should be greater than or equal to 1"),
+        ({"max_running": 0}, "max_running: should be greater than or equal to 1, not 0"),
     ],
 )
 def test_a_file_of_kinds_with_a_wrong_limit_is_refused(stated: dict[str, JsonValue], said: str) -> None:

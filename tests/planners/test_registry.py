@@ -69,7 +69,7 @@ WRONG = [
     (
         spec(type="surveyor", max_reads="x"),
         ErrorCode.INVALID_MISSION,
-        "planner.max_reads: should be a valid integer",
+        'planner.max_reads: should be a whole number, not "x"',
     ),
     (spec(type="script"), ErrorCode.INVALID_MISSION, "planner.replies: is required by 'script' and missing"),
     (spec(type="script", replies="x"), ErrorCode.INVALID_MISSION, "planner.replies: should be a list, not"),

@@ -488,7 +488,7 @@ def test_of_jobs_that_are_sent_together_only_the_one_at_fault_fails(
 
 STATED: dict[str, tuple[JsonValue, str]] = {
     "not a mapping": ([], "a mapping is expected, from the name of each kind to what it is"),
-    "no command": ({"k": {}}, "k.command: Field required"),
+    "no command": ({"k": {}}, "k.command: is required and missing"),
     "an empty command": ({"k": {"command": ""}}, "k.command: "),
     "half a quote": ({"k": {"command": "'x"}}, "k.command: No closing quotation"),
     "unknown key": ({"k": {"command": "cat", "param": {}}}, "k.param: is not a known key; did you mean"),

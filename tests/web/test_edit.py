@@ -73,7 +73,7 @@ def test_params_that_were_only_looked_at_are_no_revision(house: House) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"rel_path": ""}, "at least 1 character"),
+        ({"rel_path": ""}, "should be text that is not empty"),
         ({"rel_path": "a\tb"}, "holds the control character U+0009"),
         ({"path": "also.md"}, "rel_path and path are both given"),
         ({"mode": "sideways"}, "should be 'overwrite' or 'append'"),

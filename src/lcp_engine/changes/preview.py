@@ -14,6 +14,7 @@ from lcp_engine.changes.merge_view import PATH, MergeView, view_merge
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
 from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -108,7 +109,7 @@ class Previews:
         except LcpError as error:
             return Preview(PATH, error.code, refused=error.failed)
         except ValidationError as error:
-            message = f"the params of a merge are not valid: {error.errors()[0]['msg']}"
+            message = f"the params of a merge are not valid: {explain_first(error, MergeParams)}"
             return Preview(PATH, None, refused=Failed(ErrorCode.INVALID_PARAMS, message))
         return Preview(PATH, view.digest, refused=view.refused, merged=view)
 

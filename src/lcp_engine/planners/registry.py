@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import Limit
-from lcp_engine.core.protocol.strict_json import shown
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
@@ -67,7 +67,7 @@ def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EM
     except LcpError:
         raise
     except ValidationError as refused:
-        raise LcpError(ErrorCode.INVALID_MISSION, _explain(refused)) from refused
+        raise LcpError(ErrorCode.INVALID_MISSION, explain_first(refused, PlannerSpec, "planner")) from refused
     except (TypeError, ValueError) as refused:
         raise LcpError(ErrorCode.INVALID_MISSION, f"planner {spec.type!r}: {refused}") from refused
     except Exception as raised:  # a plug-in may raise anything; the user needs a sentence
@@ -142,17 +142,6 @@ def _entry_points() -> dict[str, EntryPoint]:
         if SHIPPED.get(point.name, point.value) == point.value
     }
     return {**shipped, **offered, **built_in}
-
-
-_EXPECTED = {"tuple_type": "a list", "list_type": "a list", "dict_type": "an object"}
-
-
-def _explain(refused: ValidationError) -> str:
-    error = refused.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in ("planner", *error["loc"]))
-    if (expected := _EXPECTED.get(error["type"])) is not None:
-        return f"{where}: should be {expected}, not {shown(error['input'])}"
-    return f"{where}: {error['msg'].replace('Input should', 'should')}"
 
 
 def _load(point: EntryPoint) -> Factory:

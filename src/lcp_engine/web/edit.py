@@ -16,6 +16,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
+from lcp_engine.core.refused_values import explain
 from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
@@ -171,7 +172,7 @@ def _errors(model: type[BaseModel], params: Mapping[str, JsonValue]) -> dict[str
         errors: dict[str, str] = {}
         for error in refused.errors(include_url=False):
             name = str(error["loc"][0]) if error["loc"] else ""
-            errors[name] = "; ".join(filter(None, [errors.get(name), error["msg"]]))
+            errors[name] = "; ".join(filter(None, [errors.get(name), explain(error, model)]))
         return errors
     return {}
 

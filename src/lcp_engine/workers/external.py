@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, V
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
@@ -236,8 +236,8 @@ def kinds_in(value: JsonValue, base: Path) -> Iterator[Worker[BaseModel]]:
         try:
             read = ProgramKind.model_validate(stated)
         except ValidationError as refused:
-            fault = explain_fault(refused, ProgramKind)
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{kind}{fault}") from refused
+            fault = explain_first(refused, ProgramKind, kind)
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, fault) from refused
         yield worker_of(kind, read, base)
 
 
@@ -263,21 +263,6 @@ def found_command(subject: str, command: Sequence[str], base: Path) -> FoundComm
 def readable_needs(subject: str, needs: Needs, base: Path) -> Needs:
     """`needs` with absolute paths. Raises `INVALID_ARGUMENT`, about `subject`."""
     return needs.model_copy(update={"read": tuple(_readable(subject, one, base) for one in needs.read)})
-
-
-def explain_fault(refused: ValidationError, model: type[BaseModel]) -> str:
-    """What is wrong first in what a file of kinds states, after the name of the kind or server."""
-    first = refused.errors(include_url=False)[0]
-    where = "".join(f".{part}" for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        inner: Mapping[str, type[BaseModel]] = {
-            "needs": Needs,
-            "examples": ProgramExample,
-            "rate_limit": RateLimit,
-        }
-        of = inner.get(str(first["loc"][0]), model) if len(first["loc"]) > 1 else model
-        return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(of.model_fields))}"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _absolute(word: str, base: Path) -> str:

@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from lcp_engine.core.protocol.schema_model import schema_model
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.installed_programs import places_of
@@ -38,7 +39,6 @@ from lcp_engine.workers.external import (
     ExternalProgram,
     NonEmpty,
     ProgramLimits,
-    explain_fault,
     found_command,
     python_process,
     readable_needs,
@@ -159,8 +159,8 @@ def servers_in(section: JsonValue) -> dict[str, McpServer]:
         try:
             found[name] = McpServer.model_validate(stated)
         except ValidationError as refused:
-            fault = explain_fault(refused, McpServer)
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"mcp.{name}{fault}") from refused
+            fault = explain_first(refused, McpServer, "mcp", name)
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, fault) from refused
     return found
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import ConfinedPath, MissionSpec, Pattern
 from lcp_engine.core.mission.yaml import NotReadable, read_document
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import ErrorCode, LcpError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
@@ -99,7 +99,7 @@ def parse_suite(text: str, *, source: str) -> Suite:
     try:
         stated = SuiteFile.model_validate(_mapping(text, source))
     except ValidationError as refused:
-        _refuse(f"{source}: {_explain(refused)}")
+        _refuse(f"{source}: {explain_first(refused, SuiteFile)}")
     cases: dict[str, Case] = {}
     for index, mission in enumerate(stated.missions):
         case = _case(stated, mission, f"{source}: missions.{index}")
@@ -139,26 +139,12 @@ def _case(suite: SuiteFile, stated: dict[str, JsonValue], place: str) -> Case:
     try:
         head = _Head.model_validate({key: whole[key] for key in ("name", "root", "expect") if key in whole})
     except ValidationError as refused:
-        _refuse(f"{place}.{_explain(refused)}")
+        _refuse(f"{place}.{explain_first(refused, _Head)}")
     mission = {key: value for key, value in whole.items() if key not in ("root", "expect")}
     case = Case(head.name, head.root, head.expect, mission, place)
     for planner in (*suite.planners.values(), "human"):
         case.mission(planner)
     return case
-
-
-_MODELS: Mapping[str, type[BaseModel]] = {"expect": Expectation}
-
-
-def _explain(refused: ValidationError) -> str:
-    first = refused.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    if first["type"] == "missing":
-        return f"{where}: is required and missing"
-    if first["type"] != "extra_forbidden":
-        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
-    model = next((_MODELS[str(part)] for part in first["loc"][:-1] if part in _MODELS), SuiteFile)
-    return f"{where}: is not a known key; {nearest(str(first['loc'][-1]), list(model.model_fields))}"
 
 
 def _refuse(message: str) -> NoReturn:

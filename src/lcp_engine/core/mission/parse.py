@@ -20,29 +20,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from lcp_engine.core.mission.plan import (
-    StatedCondition,
-    StatedErrorHandling,
-    StatedPlan,
-    StatedRetry,
-    StatedStep,
-)
 from lcp_engine.core.mission.spec import (
-    AcceptCheck,
-    Commands,
-    FileMatch,
-    FileQuotes,
-    KindSettings,
     Limits,
     MissionSpec,
-    PlannerSpec,
-    ResultSpec,
-    Retry,
 )
-from lcp_engine.core.permits import RateLimit
-from lcp_engine.core.policy import Rule
-from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.request import AgentRequest, is_request
+from lcp_engine.core.refused_values import explain, fact, is_missing, keys_at
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -153,9 +136,9 @@ class Outline:
 def outline_mission(text: str, *, source: str) -> Outline:
     """The outline of the mission file `text`. Raises like `parse_mission`, which alone reads all of it."""
     stated = _read(text, source)
-    known = _known(())
+    known = keys_at(MissionFile, ())
     if unknown := [key for key in stated if key not in known]:
-        _refuse(f"{source}: {_unknown(unknown[:1])}")
+        _refuse(f"{source}: {unknown[0]}: is not a known key; {nearest(unknown[0], known)}")
     planner = stated.get("planner")
     named = planner.get("type", "") if isinstance(planner, dict) else planner
     told = stated.get("description") or stated.get("goal") or ""
@@ -209,7 +192,7 @@ def parse_request(text: str, *, source: str) -> AgentRequest | None:
     try:
         return AgentRequest.model_validate(stated)
     except ValidationError as refused:
-        lines = _lines(refused)
+        lines = _lines(refused, AgentRequest)
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
@@ -237,7 +220,7 @@ def _read(text: str, source: str) -> dict[str, JsonValue]:
     if value is None:
         _refuse(f"{source}: a mapping with a goal and a planner is expected; there is nothing in it")
     if not isinstance(value, dict):
-        _refuse(f"{source}: a mapping with a goal and a planner is expected, not {_fact(value)}")
+        _refuse(f"{source}: a mapping with a goal and a planner is expected, not {fact(value)}")
     _check_grants(value, source)
     return value
 
@@ -258,7 +241,7 @@ def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variabl
     try:
         return VARIABLES.validate_python(stated.get("variables") or {})
     except ValidationError as refused:
-        lines = _lines(refused, "variables")
+        lines = _lines(refused, Variable, "variables")
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
@@ -278,7 +261,7 @@ def build_mission(
     try:
         return MissionSpec.model_validate(stated)
     except ValidationError as refused:
-        lines = _lines(refused)
+        lines = _lines(refused, MissionFile)
         _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
 
 
@@ -292,14 +275,14 @@ def _read_schema(stated: dict[str, JsonValue], source: str, read_file: Callable[
     where = f"{source}: result.schema"
     if read_file is None:
         _refuse(
-            f"{where}: should be the schema itself; {_fact(name)} names a file, which only a mission file can do"
+            f"{where}: should be the schema itself; {fact(name)} names a file, which only a mission file can do"
         )
     try:
         schema = read_document(read_file(name))
     except (NotFilled, NotReadable) as refused:
-        _refuse(f"{where}: {_fact(name)}: {refused}")
+        _refuse(f"{where}: {fact(name)}: {refused}")
     if not isinstance(schema, dict):
-        _refuse(f"{where}: {_fact(name)}: should hold a JSON Schema, an object, not {_fact(schema)}")
+        _refuse(f"{where}: {fact(name)}: should hold a JSON Schema, an object, not {fact(schema)}")
     stated["result"] = {**result, "schema": schema}
 
 
@@ -308,7 +291,7 @@ def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
     try:
         return Limits.model_validate({**old.model_dump(), **changed})
     except ValidationError as refused:
-        lines = _lines(refused, "limits")
+        lines = _lines(refused, Limits, "limits")
         _refuse("; ".join(lines[:3]), lines)
 
 
@@ -318,7 +301,7 @@ def _apply(stated: dict[str, JsonValue], setting: str) -> None:
     key, equals, text = setting.partition("=")
     *parents, last = key.strip().split(".")
     if not equals or not all((*parents, last)) or len(parents) > 20:
-        _refuse(f"--set: key=value is expected, not {_fact(setting)}")
+        _refuse(f"--set: key=value is expected, not {fact(setting)}")
     try:
         flow = text.lstrip().startswith(("[", "{", '"', "'"))
         value = read_document(text) if flow else read_scalar(text.strip())
@@ -339,40 +322,10 @@ def _apply(stated: dict[str, JsonValue], setting: str) -> None:
 
 def _item(place: JsonValue, index: str, key: str) -> list[JsonValue]:
     if not isinstance(place, list):
-        _refuse(f"--set {key}: {index!r} needs a mapping or a list around it, not {_fact(place)}")
+        _refuse(f"--set {key}: {index!r} needs a mapping or a list around it, not {fact(place)}")
     if not (index.isascii() and index.isdigit() and int(index) < len(place)):
         _refuse(f"--set {key}: {index!r} should be an index of a list of {len(place)}")
     return place
-
-
-_KEYS: Mapping[str, type[BaseModel]] = {
-    "limits": Limits, "policy": Rule, "accept": AcceptCheck, "file_matches": FileMatch, "file_quotes": FileQuotes,
-    "commands": Commands, "planner": PlannerSpec, "variables": Variable, "result": ResultSpec,
-    "kinds": KindSettings, "retry": Retry, "rate_limit": RateLimit,
-}  # fmt: skip
-_PLAN_KEYS: Mapping[str, type[BaseModel]] = {
-    "plan": StatedPlan, "fallback_plans": StatedPlan, "steps": StatedStep, "condition": StatedCondition,
-    "retry": StatedRetry, "error_handling": StatedErrorHandling,
-}  # fmt: skip
-
-
-_EXPECTATIONS: Mapping[str, str] = {
-    "string_type": "should be text",
-    "string_too_short": "should be text that is not empty",
-    "string_pattern_mismatch": "should be text that is not empty",
-    "tuple_type": "should be a list",
-    "too_short": "should be a list that is not empty",
-    "model_type": "should be a mapping",
-    "dict_type": "should be a mapping",
-    "int_type": "should be a whole number",
-    "int_parsing": "should be a whole number",
-    "int_from_float": "should be a whole number",
-    "float_type": "should be a number",
-    "float_parsing": "should be a number",
-    "finite_number": "should be a number",
-    "bool_type": "should be true or false",
-    "bool_parsing": "should be true or false",
-}
 
 
 _FORMS: Mapping[str, str] = {
@@ -381,37 +334,27 @@ _FORMS: Mapping[str, str] = {
 }
 
 
-def _lines(refused: ValidationError, *parents: str) -> list[str]:
+def _lines(refused: ValidationError, model: type[BaseModel], *above: str) -> list[str]:
     """A line for each problem: unknown keys first, since a misspelt key is why another one is missing."""
-    errors = sorted(refused.errors(include_url=False), key=_is_missing)
-    return list(dict.fromkeys(_explain(error, parents) for error in errors))
+    errors = sorted(refused.errors(include_url=False), key=is_missing)
+    return list(dict.fromkeys(_explain(error, model, above) for error in errors))
 
 
-def _is_missing(error: ErrorDetails) -> bool:
-    return error["type"] == "missing"
-
-
-def _explain(error: ErrorDetails, above: Sequence[str]) -> str:
+def _explain(error: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
     path = (*above, *error["loc"])
-    parents, where = path[:-1], _dotted(path)
-    match error["type"]:
-        case "missing":
-            near = _near_miss(str(path[-1]), _known(parents), error["input"])
-            return f"{where}: is required and missing" if near is None else _unknown((*parents, near))
-        case "extra_forbidden":
-            return _unknown(path)
-    if error["type"] == RULE:
-        return f"{where}: {error['msg']}" if where else error["msg"]
-    if error["type"] == "too_long" and "actual_length" in error.get("ctx", {}):
-        found = error["ctx"]
-        return f"{where}: at most {found['max_length']:,} are read; there are {found['actual_length']:,}"
-    if error["type"] == "string_pattern_mismatch" and path[0] in _PLANS:
-        expected = "step- and three digits or more" if "steps" in path else "plan- and a UUID in lower case"
-        return f"{where}: should be {expected}, not {_fact(error['input'])}"
-    if error["type"] == "string_pattern_mismatch" and (form := _FORMS.get(str(path[-1]))):
-        return f"{where}: should be {form}, not {_fact(error['input'])}"
-    said = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
-    return f"{where}: {_EXPECTATIONS.get(error['type'], said)}, not {_fact(error['input'])}"
+    where, said = _dotted(path), explain(error, model)
+    if is_missing(error) and (near := _near_miss(error, keys_at(model, error["loc"][:-1]))) is not None:
+        return f"{_dotted((*path[:-1], near))}: is not a known key; did you mean {path[-1]!r}?"
+    if error["type"] == "string_pattern_mismatch" and (form := _form(path)) is not None:
+        return f"{where}: should be {form}, not {fact(error['input'])}"
+    return f"{where}: {said}" if where else said
+
+
+def _form(path: Sequence[str | int]) -> str | None:
+    """What a text that has to match a pattern should be, in words."""
+    if path[0] not in _PLANS:
+        return _FORMS.get(str(path[-1]))
+    return "step- and three digits or more" if "steps" in path else "plan- and a UUID in lower case"
 
 
 def _dotted(parts: Sequence[str | int]) -> str:
@@ -424,33 +367,11 @@ _PLANS = ("plan", "fallback_plans")
 """Keys whose places are said as the program that made the plan would write them."""
 
 
-def _unknown(path: Sequence[str | int]) -> str:
-    return f"{_dotted(path)}: is not a known key; {nearest(str(path[-1]), _known(path[:-1]))}"
-
-
-def _near_miss(missing: str, known: Sequence[str], stated: object) -> str | None:
-    """The unknown key of `stated` that is meant for the one that is missing."""
-    unknown = (
-        [key for key in stated if isinstance(key, str) and key not in known]
-        if isinstance(stated, dict)
-        else []
-    )
-    return next((key for key in unknown if nearest_name(key, known) == missing), None)
-
-
-def _known(parents: Sequence[str | int]) -> list[str]:
-    above = [part for part in parents if isinstance(part, str)]
-    keys = _PLAN_KEYS if above[:1] and above[0] in _PLAN_KEYS else _KEYS
-    known = [keys[name] for name in reversed(above) if name in keys]
-    model = known[0] if known else MissionSpec
-    more = ["variables"] if model is MissionSpec else []
-    names = (field.alias or name for name, field in model.model_fields.items() if name not in GRANTED)
-    return [*names, *more]
-
-
-def _fact(value: object) -> str:
-    shown = json.dumps(value, ensure_ascii=False, default=str)
-    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+def _near_miss(missing: ErrorDetails, known: Sequence[str]) -> str | None:
+    """The unknown key that is meant for the one that is missing."""
+    stated = missing["input"] if isinstance(missing["input"], dict) else {}
+    unknown = [key for key in stated if isinstance(key, str) and key not in known]
+    return next((key for key in unknown if nearest_name(key, known) == missing["loc"][-1]), None)
 
 
 def _refuse(message: str, details: Sequence[str] = ()) -> NoReturn:

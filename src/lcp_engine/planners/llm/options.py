@@ -12,7 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import MOST_RUNNING, Limit, RateLimit, limit_of
+from lcp_engine.core.refused_values import explain
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.llm.chat import ModelSettings
@@ -230,8 +232,7 @@ def _parse(kind: type[Options], values: Mapping[str, object], where: str) -> Opt
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as refused:
         error = refused.errors(include_url=False)[0]
-        name = str(error["loc"][0])
-        message = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
+        name, message = str(error["loc"][0]), explain(error, PlannerSpec)
         if error["type"] == "unexpected_keyword_argument":
             message = f"is not an option; {nearest(name, [field.name for field in fields(kind)])}"
         place = where if where.startswith("LCP_") or where.isupper() else f"{where}: {name}"
