@@ -52,6 +52,7 @@ CONFLICT engine/approvals:_conflict
 CONFLICT sandbox/atomic_write:LocalFile._conflict
 CONFLICT sandbox/entries:LocalDirectory.put
 CONFLICT sandbox/entries:LocalDirectory.remove
+CONFLICT web/actions:remove_rule
 CONFLICT web/undo:undo
 DATABASE_BUSY store/db/postgres:Postgres.explain
 DATABASE_BUSY store/db/sqlite:Sqlite.explain
@@ -128,6 +129,8 @@ INVALID_ARGUMENT store/db/open:make_backend
 INVALID_ARGUMENT store/db/postgres:_unreadable
 INVALID_ARGUMENT store/maintenance/backup:_check_target
 INVALID_ARGUMENT web/actions:_option
+INVALID_ARGUMENT web/actions:_rule_in
+INVALID_ARGUMENT web/actions:approve_always
 INVALID_ARGUMENT web/launch:_directory
 INVALID_ARGUMENT web/launch:_load_own
 INVALID_ARGUMENT web/replay:fork
@@ -205,6 +208,7 @@ NOT_ISOLATED sandbox/file_access:_confined_thread
 NOT_ISOLATED sandbox/landlock:examine_isolation
 NOT_ISOLATED sandbox/landlock:isolates
 NOT_SHOWN cli/approve_all:Candidate.why_left_out
+NOT_ALLOWED web/actions:_rule_in
 NOT_SHOWN web/actions:approve_shown
 NOT_SHOWN web/links:_decide
 NO_PLANNER planners/registry:make_planner

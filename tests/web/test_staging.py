@@ -70,3 +70,14 @@ def test_the_inbox_has_the_merge(house: House) -> None:
     )
     assert house.get(f"/jobs/{merge}/diff").status == 200
     assert house.get(f"/jobs/{merge}/edit").status == 409
+
+
+def test_the_page_of_a_mission_says_where_its_stage_is(house: House) -> None:
+    merge = held_merge(house, 1)
+    stage = house.engine.instance.stages
+    assert f"Stage {stage}/" in house.get("/missions/1").words
+    house.approve(merge)
+    house.work()
+    assert "Stage removed" in house.get("/missions/1").words
+    house.run(DONE)
+    assert "Stage" not in house.get("/missions/2").words

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.idle import advise
@@ -18,7 +19,6 @@ from lcp_engine.errors import ErrorCode, LcpError
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
     from lcp_engine.core.policy import Rule
-    from lcp_engine.store.people import Sight
 
 SCOPES = {"mission": "in this mission", "user": "in this mission, and in all that you launch from now on"}
 
@@ -59,20 +59,6 @@ def chosen_rule(engine: Engine, job_id: int, paths: Sequence[str]) -> Rule:
 def _about(rule: Rule, paths: Sequence[str]) -> Rule:
     """The rule for these paths instead of its own."""
     return rule.model_copy(update={"paths": tuple(paths)})
-
-
-def add_rule_with_approval(
-    engine: Engine, job_id: int, rule: Rule, scope: str, *, shown: Sight | None, by: str | None = None
-) -> list[int]:
-    """Approve the job, add the rule, for `user` to the configuration file as well; the other jobs that it approved."""
-    from lcp_engine.api.config_text import with_rule
-    from lcp_engine.settings import config_path
-
-    of_user = with_rule(config_path(), rule) if scope == "user" else None
-    released = engine.approve_always(job_id, rule, shown=shown, by=by)
-    if of_user is not None:
-        of_user.write()
-    return released
 
 
 def ask_for_rule(engine: Engine, job_id: int) -> tuple[Rule, str] | None:

@@ -15,10 +15,11 @@ from typing import assert_never
 from pydantic import JsonValue
 from rich.text import Text
 
+from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
-from lcp_engine.cli.always import add_rule_with_approval, ask_for_rule
+from lcp_engine.cli.always import ask_for_rule
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words

@@ -8,10 +8,13 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Unfilled, fill_in
+from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.context import PageContext
@@ -24,6 +27,8 @@ from lcp_engine.workers.ask_user import fields_of
 MOST_FAULTS = 10
 NOTHING_SHOWN = Sight("", None, None, 0)
 """Of whatever is held by the time of its approval, this is not what was shown."""
+SCOPES = ("mission", "user")
+"""Where a rule holds that a form adds."""
 LIMITS = ("max_turns", "max_jobs", "max_seconds", "max_tokens", "max_cost", "max_bytes_written")
 """The limits that can be changed when a mission is resumed."""
 
@@ -38,6 +43,52 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     if context.engine.job(job_id).state == State.HELD:
         return to_job(job_id, "consented", form)
     return to_job(job_id, "approved" if decided else "approved_before", form)
+
+
+def approve_always(context: PageContext, request: Request, form: Form) -> Response:
+    """Approve a held job as the form's page showed it, and add the rule that the form shows."""
+    job_id = number(request.path_params["job"])
+    try:
+        rule, scope = _rule_in(context, job_id, form), form.text("scope")
+        if scope not in SCOPES:
+            message = f"scope: {scope[:40]!r} is neither {' nor '.join(SCOPES)}; nothing was decided"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        shown = read_shown(form) or NOTHING_SHOWN
+        add_rule_with_approval(context.engine, job_id, rule, scope, shown=shown)
+    except LcpError as refused:
+        entered: dict[str, JsonValue] = {"paths": form.verbatim("paths"), "scope": form.text("scope")}
+        problem = refusal_text(refused)
+        return show_job(context, request, status=status_of(refused), problem=problem, entered=entered)
+    return to_job(job_id, "always", form)
+
+
+def _rule_in(context: PageContext, job_id: int, form: Form) -> Rule:
+    """The narrowest rule for the job, about the paths that were typed. Raises for a rule that no job can have."""
+    rules = context.engine.rules_for(job_id)
+    if not rules:
+        message = f"no rule can let jobs like job {job_id} run: a person decides each of them"
+        raise LcpError(ErrorCode.NOT_ALLOWED, message)
+    if rules[0].paths is None:
+        return rules[0]
+    paths = tuple(line for line in form.verbatim("paths").split("\n") if line.strip())
+    if not paths:
+        message = "paths: enter the paths that such jobs may have; nothing was decided"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return rules[0].model_copy(update={"paths": paths})
+
+
+def remove_rule(context: PageContext, request: Request, form: Form) -> Response:
+    """Take a rule of a mission back, if it is still the one that the page showed."""
+    mission_id, place = number(request.path_params["mission"]), number(request.path_params["number"])
+    try:
+        rules = context.engine.rules(mission_id)
+        if form.text("rule") not in [json_line(rule.as_json()) for rule in rules[place - 1 : place]]:
+            message = f"rule {place} of mission {mission_id} is another one by now; nothing was removed"
+            raise LcpError(ErrorCode.CONFLICT, message)
+        context.engine.remove_rule(mission_id, place)
+    except LcpError as refused:
+        return show_mission(context, request, status=status_of(refused), problem=refusal_text(refused))
+    return to_mission(mission_id, "rule_removed")
 
 
 def _taken(form: Form) -> dict[str, JsonValue] | None:

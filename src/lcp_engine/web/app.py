@@ -71,6 +71,7 @@ READ_ROUTES = (
 )
 ACTIONS = {
     "/jobs/{job}/approve": actions.approve,
+    "/jobs/{job}/always": actions.approve_always,
     "/jobs/{job}/reject": actions.reject,
     "/jobs/{job}/retry": actions.retry,
     "/jobs/{job}/edit": edit.edit,
@@ -78,6 +79,7 @@ ACTIONS = {
     "/jobs/{job}/say": actions.say_about_job,
     "/jobs/{job}/undo": undo.undo,
     "/missions/{mission}/say": actions.say,
+    "/missions/{mission}/rules/{number}/remove": actions.remove_rule,
     "/missions/{mission}/undo": undo.undo,
     "/missions/{mission}/cancel": actions.cancel,
     "/missions/{mission}/resume": actions.resume,

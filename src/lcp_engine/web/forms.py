@@ -26,7 +26,7 @@ NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
 NOT_OF_THIS_PAGE = (
     "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again"
 )
-TYPED = ("answer", "reply", "words", "reason", "content", "title", "text")
+TYPED = ("answer", "reply", "words", "reason", "content", "title", "text", "paths")
 """The fields in which people write what they would not like to write again."""
 URLENCODED = "application/x-www-form-urlencoded"
 SHOWN = "shown"
@@ -39,6 +39,7 @@ NEXT = "next"
 FLASH_MESSAGES: Mapping[str, str] = {
     "approved": "Approved. A runner will execute it.",
     "consented": "Approved. It waits for the approval of another person.",
+    "always": "Approved, and such jobs run without asking from now on. The page of the mission lists its rules.",
     "approved_before": "It was already approved; nothing changed.",
     "rejected": "Rejected. The planner will read the reason.",
     "rejected_before": "It was already rejected; nothing changed.",
@@ -56,6 +57,7 @@ FLASH_MESSAGES: Mapping[str, str] = {
     "remembered": "Saved.",
     "forgotten": "Forgotten.",
     "removed": "Removed.",
+    "rule_removed": "The rule was removed: such jobs wait for you again.",
 }
 """What a page says after a redirect: the address carries the name and never the text."""
 

@@ -15,6 +15,7 @@ from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.reasons import FILE_CHANGED
+from lcp_engine.engine.always import can_have_rule
 from lcp_engine.errors import LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.actions import approve_shown
@@ -145,6 +146,7 @@ def _show_inbox(
                 is_split=wants_split(request),
             ),
             setting=settings[int(str(job["id"]))],
+            may_have_rule=can_have_rule(workers.get(str(job["kind"]))),
         )
         for job in jobs
     ]
@@ -187,6 +189,9 @@ class Row:
     shown: str
     setting: Setting | None = None
     """Of which mission it is, and what its planner said; in the inbox."""
+
+    may_have_rule: bool = False
+    """Whether a rule can let jobs of its kind run."""
 
     @property
     def options(self) -> list[str]:

@@ -167,6 +167,7 @@ def show_job(
     is_split = wants_split(request)
     parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB, is_split=is_split) for diff in diffs]
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
+    questions = engine.turns(found.mission_id, job_id=found.id) if found.kind == TURN else []
     need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
         "job.html",
@@ -179,7 +180,8 @@ def show_job(
         note=request.query_params.get("note"),
         need=need,
         has_kind=found.kind in engine.workers,
-        question=_last_question(context, found) if look is not None and need is Need.REPLY else None,
+        questions=questions,
+        question=questions[-1] if questions and look is not None and need is Need.REPLY else None,
         options=options_of(found.params),
         asked=asked_form(found.params, entered) if need is Need.ANSWER else None,
         diffs=parts,
@@ -191,6 +193,7 @@ def show_job(
         shown=""
         if look is None or not is_shown(look, parts, found.params, longest=LONGEST)
         else shown_value(look.sight),
+        always=engine.rules_for(found.id) if look is not None and need is Need.APPROVAL else [],
         expires_at=engine.expiries().get(found.id) if look is not None else None,
         is_editable=is_editable(found),
         may_retry=_may_retry(found, events),
@@ -261,9 +264,3 @@ def policy(request: Request) -> Response:
         mission=context.engine.mission(found.mission_id).json,
         explained=context.engine.explain_policy(found.id),
     )
-
-
-def _last_question(context: PageContext, turn: Job) -> JsonObject | None:
-    """The question that a person answers as the planner of this turn."""
-    asked = context.engine.turns(turn.mission_id, job_id=turn.id)
-    return asked[-1] if asked else None

@@ -13,11 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 from lcp_engine import Mission
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
-from lcp_engine.core.summaries import left_out_line
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import next_step
+from lcp_engine.errors import NotFound
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.plan_chart import draw_plan
@@ -69,7 +70,7 @@ def show_mission(
     """A mission's own page; with a problem, its form contains what was `entered`."""
     mission = _mission(context, request)
     stretch = _jobs(context, request, mission)
-    percentage = context.measure(mission).percentage
+    percentage, spec = context.measure(mission).percentage, _spec_if_kept(context, mission)
     return context.render(
         "mission.html",
         status=status,
@@ -84,6 +85,9 @@ def show_mission(
         milestone=milestone_of(0, percentage),
         runners=context.queries.runners(),
         may_undo=context.queries.has_changes(mission.id),
+        is_staged=spec is not None and spec.stage,
+        rules=() if spec is None else spec.policy,
+        stage=context.queries.stage(mission.id),
     )
 
 
@@ -194,9 +198,7 @@ def question(request: Request) -> Response:
     context = context_of(request)
     mission = _mission(context, request)
     asked = context.queries.turn(mission.id, number(request.path_params["number"]))
-    return context.render(
-        "question.html", mission=mission.json, tab="question", question=asked, left_out_line=left_out_line
-    )
+    return context.render("question.html", mission=mission.json, tab="question", question=asked)
 
 
 def prompt_text(request: Request) -> Response:
@@ -205,6 +207,14 @@ def prompt_text(request: Request) -> Response:
     mission = _mission(context, request)
     asked = context.queries.turn(mission.id, number(request.path_params["number"]))
     return PlainTextResponse(block(str(asked["prompt"] or "")))
+
+
+def _spec_if_kept(context: PageContext, mission: Mission) -> MissionSpec | None:
+    """What the mission was launched with, and the rules that people added; None if it was pruned."""
+    try:
+        return context.queries.spec(mission.id)
+    except NotFound:
+        return None
 
 
 @dataclass(frozen=True)

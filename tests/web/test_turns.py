@@ -1,0 +1,68 @@
+"""The page of a turn says which model answered, what that took and cost, and what its prompt left out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.testclient import TestClient
+from tests.planners.llm.conftest import faults
+from tests.web.conftest import ADDRESS, HOME, House
+
+from lcp_engine import Engine
+from lcp_engine.core.prices import Prices
+from lcp_engine.web.access import Secrets
+from lcp_engine.web.app import make_app
+from lcp_engine.web.context import PageContext, make_templates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pydantic import JsonValue
+    from tests.planners.llm.conftest import FaultServer
+
+__all__ = ["faults"]  # the fixture
+PRICES: JsonValue = {"currency": "EUR", "models": {"tiny": {"input": 100, "output": 100}}}
+# Too much for the prompt of the next question.
+LINES = "".join(f"{number:04} a line of the log\n" for number in range(700))
+
+
+@pytest.fixture
+def priced(tmp_path: Path) -> Iterator[House]:
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("a.log", "b.log"):
+        (root / name).write_text(LINES)
+    keys = Secrets()
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", prices=Prices.model_validate(PRICES)) as engine:
+        app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, ADDRESS)
+        with TestClient(app, base_url=HOME) as browser:
+            assert browser.get("/", params={"token": keys.token}).status_code == 200
+            yield House(engine, root, app, keys, browser)
+
+
+def test_a_turn_says_its_model_tokens_price_and_what_was_left_out(
+    priced: House,
+    faults: FaultServer,
+) -> None:
+    reads = [priced.ask(priced.job("read_file", rel_path=path)) for path in ("a.log", "b.log")]
+    faults.tokenize = faults.counts
+    faults.play(*(faults.says(json.dumps(said)) for said in (*reads, priced.complete)))
+    planner: JsonValue = {
+        "type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 4096, "max_tokens": 512,
+        "guidance": "off",
+    }  # fmt: skip
+    priced.engine.launch({"goal": "Read the log.", "planner": planner}, root=priced.root)
+    priced.work()
+    first, _, last = priced.engine.jobs(kinds=["agent_plan"])
+    page = priced.get(f"/jobs/{first.id}").words
+    assert "Question 1 create_followup_jobs tiny" in page
+    assert "11 tokens in, 7 out" in page
+    assert "0.0018 EUR" in page
+    assert "Left out of its prompt" not in page
+    page = priced.get(f"/jobs/{last.id}").words
+    assert "Left out of its prompt: 2 parts" in page
+    assert 'read_file "a.log": all of it' in page
+    assert "mission_complete tiny" in priced.get("/missions/1/questions/3").words
