@@ -66,7 +66,11 @@ class PageContext:
         """A template as a response. Every page shows the number of held jobs."""
         held = self.queries.held_count()
         text = self.templates.get_template(template).render(
-            csrf=self.csrf, held_count=held, subject=Subjects(self.engine.database).of, **values
+            csrf=self.csrf,
+            held_count=held,
+            subject=Subjects(self.engine.database).of,
+            people=sorted(self.engine.instance.admission.approvers),
+            **values,
         )
         return HTMLResponse(text, status)
 

@@ -14,6 +14,7 @@ from lcp_engine.api.pages import HeldHead, JsonObject, Setting
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.engine.always import can_have_rule
 from lcp_engine.errors import LcpError
@@ -136,6 +137,7 @@ def _show_inbox(
     jobs = [_in_full(context, job) for job in page.rows]
     looks, settings = _look_over(context, jobs), context.queries.settings_of(jobs)
     workers, awaited = context.engine.workers, context.engine.awaited_replies()
+    approvals = _approvals_of(context, jobs)
     rows = [
         replace(
             _row(
@@ -146,6 +148,7 @@ def _show_inbox(
                 is_split=wants_split(request),
             ),
             setting=settings[int(str(job["id"]))],
+            approvals=approvals.get(int(str(job["id"]))),
             may_have_rule=can_have_rule(workers.get(str(job["kind"]))),
         )
         for job in jobs
@@ -169,6 +172,17 @@ def _show_inbox(
     )
 
 
+def _approvals_of(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Approvals]:
+    """Whose approvals those jobs need that one person alone cannot let run."""
+    rules = context.engine.instance.admission.user_rules
+    missions = {int(str(job["mission_id"])) for job in jobs}
+    if any(rule.approvals > 1 or rule.not_requester for rule in rules) or context.engine.ask_several(
+        missions
+    ):
+        return context.engine.approvals([context.engine.job(int(str(job["id"]))) for job in jobs])
+    return {}
+
+
 def _in_full(context: PageContext, job: JsonObject) -> JsonObject:
     """A job with its params, however large: what is not shown cannot be decided on."""
     return (
@@ -190,6 +204,8 @@ class Row:
     setting: Setting | None = None
     """Of which mission it is, and what its planner said; in the inbox."""
 
+    approvals: Approvals | None = None
+    """Whose approvals it needs, if one person alone cannot let it run."""
     may_have_rule: bool = False
     """Whether a rule can let jobs of its kind run."""
 
@@ -281,11 +297,13 @@ def _rows_of(context: PageContext, request: Request, approvable: Collection[int]
     page = context.queries.jobs(read_filter(request, [State.HELD]), behind=None, limit=MOST_DECIDED)
     jobs = [_in_full(context, job) for job in page.rows if job["id"] in approvable]
     looks = _look_over(context, jobs)
+    approvals = _approvals_of(context, jobs)
     rows: list[Row] = []
     lines, characters, marks = LINES_OF_ALL, CHARACTERS_OF_ALL, CHARACTERS_OF_MARKS
     for job in jobs:
         look, is_split = looks.get(int(str(job["id"]))), wants_split(request)
         row = _row(job, look, Need.APPROVAL, lines, characters, is_split=is_split)
+        row = replace(row, approvals=approvals.get(int(str(job["id"]))))
         if len(row.shown) > marks:
             row = replace(row, shown="")
         marks -= len(row.shown)

@@ -193,6 +193,7 @@ def show_job(
         shown=""
         if look is None or not is_shown(look, parts, found.params, longest=LONGEST)
         else shown_value(look.sight),
+        approvals=None if look is None else engine.approvals([found]).get(found.id),
         always=engine.rules_for(found.id) if look is not None and need is Need.APPROVAL else [],
         expires_at=engine.expiries().get(found.id) if look is not None else None,
         is_editable=is_editable(found),

@@ -81,6 +81,7 @@ def _show(context: PageContext, token: str, *, status: int = 200, problem: str =
         words=object_in(turn.result).get("commentary") if turn is not None else None,
         about=context.engine.subject(job),
         diffs=parts,
+        approvals=context.engine.approvals([job]).get(job.id),
         caveat=look.caveat,
         shown=shown_value(look.sight) if is_shown(look, parts, job.params, longest=LONGEST) else "",
         problem=problem,

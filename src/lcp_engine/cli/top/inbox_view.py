@@ -17,11 +17,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
+from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
-from lcp_engine.cli.always import add_rule_with_approval, rule_line, rule_of, rule_question
+from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
 from lcp_engine.cli.decide import revised_params
 from lcp_engine.cli.editor import Draft, params_text
