@@ -242,6 +242,21 @@ def test_the_report_tells_what_was_done_and_what_waits(house: House) -> None:
     assert text.text.startswith("# Mission 1")
 
 
+def test_the_report_of_a_large_mission_counts_among_its_newest_jobs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [house.job("list_files", patterns=[f"*.{number}"]) for number in range(4)]
+    house.run(house.ask(house.job("read_file", rel_path="gone.md"), *looks), house.complete)
+    whole = house.get("/missions/1/report").words
+    assert "jobs succeeded" not in whole
+    assert "read_file 2" in whole
+    monkeypatch.setattr("lcp_engine.web.missions.COUNTED", 3)
+    page = house.get("/missions/1/report").words
+    assert "6 jobs succeeded. See them Of the newest 3 jobs, turns left aside: 2 list_files" in page
+    assert "Failed or refused 1 more" in page
+    assert "6 jobs; of the newest 3: 2 list_files" in house.get("/missions/1/report.md").text
+
+
 def test_the_percentage_and_the_highest_milestone_are_on_the_page_of_a_mission(house: House) -> None:
     look = house.ask(*(house.job("list_files", patterns=[f"*.{end}"]) for end in "abc"))
     mission_id = house.launch(look, house.ask(house.job("write_file", rel_path="x.md", content="x")))

@@ -168,14 +168,15 @@ class History:
         """
         return [ActiveRunner.read(row) for row in self._read(find_runners, self._runtime)]
 
-    def facts(self, mission_id: int, *, most: int | None = None) -> Facts:
+    def facts(self, mission_id: int, *, most: int | None = None, most_counted: int | None = None) -> Facts:
         """What a report says about the mission, files compared with the disk. Raises `NOT_FOUND`.
 
-        `most`: at most so many rows of each list. Default: 1,000.
+        `most`: at most so many rows of each list. Default: 1,000. `most_counted`: jobs that have ended are counted by
+        kind and listed among so many of the newest. Default: all.
         """
         from lcp_engine.api.reports import read_facts  # slow to load, and for reports alone
 
-        return read_facts(self.database, self._isolation, mission_id, most)
+        return read_facts(self.database, self._isolation, mission_id, most, most_counted)
 
     def standing(
         self,

@@ -16,10 +16,15 @@ from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.queries.progress import find_course
 
 
-def read_facts(database: Database, isolation: Isolation, mission_id: int, most: int | None) -> Facts:
+def read_facts(
+    database: Database, isolation: Isolation, mission_id: int, most: int | None, most_counted: int | None
+) -> Facts:
     """The facts of a mission, with what has become of each file. Raises `NOT_FOUND`."""
     facts, known = database.read(
-        lambda tx: (find_facts(tx, mission_id, most=most or MOST), changed_root(tx, mission_id))
+        lambda tx: (
+            find_facts(tx, mission_id, most=most or MOST, most_counted=most_counted),
+            changed_root(tx, mission_id),
+        )
     )
     return compared(facts, known, confined_threads(isolation).read)
 

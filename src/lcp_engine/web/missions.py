@@ -28,6 +28,8 @@ MISSIONS = 30
 JOBS = 200
 EVENTS = 300
 LISTED = 100
+COUNTED = 20_000
+"""Of a report: the newest jobs of which those that succeeded are counted by kind."""
 LONGEST_TEXT = 200
 
 
@@ -172,13 +174,14 @@ def report(request: Request) -> Response:
     """What was done, written and refused, what waits, and what the planner said."""
     context = context_of(request)
     mission = _mission(context, request)
-    facts = context.engine.facts(mission.id, most=LISTED)
+    facts = context.engine.facts(mission.id, most=LISTED, most_counted=COUNTED)
     percentage = context.measure(mission).percentage
     return context.render(
         "report.html",
         mission=mission.json,
         tab="report",
         report=make_report(facts),
+        done_among=facts.done_among,
         next_step=next_step(facts).prompt,
         percentage=percentage,
         milestone=milestone_of(0, percentage),
@@ -189,7 +192,7 @@ def report_text(request: Request) -> Response:
     """The report as Markdown."""
     context = context_of(request)
     mission = _mission(context, request)
-    facts = context.engine.facts(mission.id, most=LISTED)
+    facts = context.engine.facts(mission.id, most=LISTED, most_counted=COUNTED)
     return PlainTextResponse(block(as_markdown(facts)))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
+from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, object_in
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import named_path
@@ -348,7 +348,11 @@ def _invalid_line(turn: TurnFact) -> str:
 
 
 def _done_line(facts: Facts) -> str:
-    return ", ".join(f"{count} {text(kind)}" for kind, count in facts.done.items()) or "no job"
+    counted = ", ".join(f"{count} {text(kind)}" for kind, count in facts.done.items()) or "no job"
+    if facts.done_among is None:
+        return counted
+    total = int_in(object_in(facts.mission.json["jobs"])["succeeded"])
+    return f"{total} jobs; of the newest {facts.done_among}: {counted}"
 
 
 def _plain(value: JsonValue) -> str:

@@ -205,10 +205,17 @@ class Where:
 
     count: int
     conditions: tuple[Condition, ...]
+    is_cut: bool = False
+    """Whether the conditions leave older jobs of a large mission aside, which `count` counts."""
 
 
-def find_where(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> Where:
-    """The conditions for jobs in some states, of one mission or all; no states are all states."""
+def find_where(
+    tx: Tx, mission_id: int | None, states: Sequence[str] = (), *, newest: int | None = None
+) -> Where:
+    """The conditions for jobs in some states, of one mission or all; no states are all states.
+
+    With `newest`, jobs of a mission that have ended are among so many of its newest ids.
+    """
     named = tuple(sorted(State(state).value for state in states))
     are_live = bool(named) and not any(State(state) in SETTLED for state in named)
     mission: dict[str, Param] = {} if mission_id is None else {"mission": mission_id}
@@ -219,8 +226,10 @@ def find_where(tx: Tx, mission_id: int | None, states: Sequence[str] = ()) -> Wh
         return Where(int(count), (Condition(live, mission),))
     conditions = [Condition(_in(named))] if named else []
     if span:
-        between = {"first": span[0] or 1, "last": span[1] or 0}
-        conditions.append(Condition(_WITHIN, {**mission, **between}))
+        first, last = span[0] or 1, span[1] or 0
+        beyond = first if newest is None else max(first, last - newest + 1)
+        conditions.append(Condition(_WITHIN, {**mission, "first": beyond, "last": last}))
+        return Where(int(count), tuple(conditions), is_cut=beyond > first)
     return Where(int(count), tuple(conditions))
 
 

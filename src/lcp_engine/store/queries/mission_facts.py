@@ -103,6 +103,8 @@ class Facts:
     mission: Mission
     done: Mapping[str, int] = field(default_factory=dict)
     """How many jobs of each kind succeeded."""
+    done_among: int | None = None
+    """Of how many of the newest jobs `done` counts those that succeeded; None for all."""
     turns: Excerpt[TurnFact] = Excerpt()
     invalid_replies: Excerpt[TurnFact] = Excerpt()
     files: Excerpt[FileFact] = Excerpt()

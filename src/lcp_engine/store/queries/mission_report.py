@@ -9,7 +9,6 @@ from typing import TypeVar
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
-from lcp_engine.core.kinds import TURN
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
@@ -22,7 +21,8 @@ from lcp_engine.store.queries.selection import Columns, Condition, among, equal,
 
 MOST = 1000
 """Of each list that many rows are enough for a program; a person gets fewer."""
-_IS_TURN = Condition(f"kind = '{TURN}'")
+# By the questions, which are few: a mission may have a million other jobs.
+_ASKED = Condition("id IN (SELECT job_id FROM turns WHERE mission_id = :mission_id)")
 _REFUSED_FOR_A_LIMIT = Condition(
     "error LIKE :refused AND reason IS NOT NULL", {"refused": f'%"error_code":"{ErrorCode.LIMIT_REACHED}"%'}
 )
@@ -40,45 +40,52 @@ T = TypeVar("T")
 
 
 def find_facts(
-    tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None, acting: Sequence[str] = ()
-) -> Facts:
+    tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None, acting: Sequence[str] = (),
+    most_counted: int | None = None,
+) -> Facts:  # fmt: skip
     """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`.
 
-    `acting` are the kinds whose jobs are listed where they succeeded.
+    `acting` are the kinds whose jobs are listed where they succeeded. Of a mission that takes more than `most_counted`
+    ids, jobs that have ended are counted and listed among so many of the newest.
     """
     mission = Mission.read(find_mission(tx, mission_id))
     of_mission = equal("mission_id", mission_id)
     files, undone = _files(tx, mission_id, most)
+    done, done_among = _done(tx, mission_id, most_counted)
     return Facts(
         mission=mission,
-        done=_done(tx, mission_id),
+        done=done,
+        done_among=done_among,
         turns=_turns(tx, most, of_mission),
         invalid_replies=_turns(tx, most, of_mission, _IS_INVALID),
         files=files,
         undone=undone,
         held=_jobs(tx, mission_id, most_held or most, (State.HELD,)),
-        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), IS_NO_TURN),
+        failures=_jobs(tx, mission_id, most, (State.FAILED, State.REJECTED), IS_NO_TURN, newest=most_counted),
         acted=_jobs(tx, mission_id, most, (State.SUCCEEDED,), among("kind", acting)) if acting else Excerpt(),
-        limits=_limits(tx, mission_id, mission.outcome or "", most),
+        limits=_limits(tx, mission_id, mission.outcome or "", most, most_counted),
         said=_said(tx, mission_id),
     )  # fmt: skip
 
 
-def _done(tx: Tx, mission_id: int) -> dict[str, int]:
-    """How many jobs of each kind succeeded."""
-    where = find_where(tx, mission_id, (State.SUCCEEDED,)).conditions
-    counted = "SELECT kind, count(*) FROM jobs"
-    rows = find(tx, counted, *where, IS_NO_TURN, then="GROUP BY kind ORDER BY kind")
-    return {str(kind): int(count) for kind, count in rows}
+def _done(tx: Tx, mission_id: int, newest: int | None) -> tuple[dict[str, int], int | None]:
+    """How many jobs of each kind succeeded, and among how many of the newest; None for all."""
+    found = find_where(tx, mission_id, (State.SUCCEEDED,), newest=newest)
+    then = "GROUP BY kind ORDER BY kind"
+    rows = find(tx, "SELECT kind, count(*) FROM jobs", *found.conditions, IS_NO_TURN, then=then)
+    return {str(kind): int(count) for kind, count in rows}, newest if found.is_cut else None
 
 
-def _jobs(tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: Condition) -> Excerpt[JobFact]:
-    found = find_where(tx, mission_id, states)
+def _jobs(
+    tx: Tx, mission_id: int, most: int, states: Sequence[State], *where: Condition, newest: int | None = None
+) -> Excerpt[JobFact]:
+    found = find_where(tx, mission_id, states, newest=newest)
     if not found.count:
         return Excerpt()
     those = (*found.conditions, *where)
-    total = JOB.count(tx, *those)
-    return Excerpt(read_jobs(tx, excerpt(tx, JOB, those, total, most)), total)
+    listed = JOB.count(tx, *those)
+    rows = read_jobs(tx, excerpt(tx, JOB, those, listed, most))
+    return Excerpt(rows, found.count if found.is_cut else listed)
 
 
 def _turns(tx: Tx, most: int, *where: Condition) -> Excerpt[TurnFact]:
@@ -136,14 +143,14 @@ def _file(tx: Tx, first: int, last: int, times: int) -> FileFact:
     )
 
 
-def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
+def _limits(tx: Tx, mission_id: int, outcome: str, most: int, newest: int | None) -> list[str]:
     """Limits that made a turn the last or ended the mission, then why jobs were refused for one."""
     last = (equal("mission_id", mission_id), Condition("last_turn IS NOT NULL"))
     in_order = "GROUP BY last_turn ORDER BY min(number)"
     found = [str(row[0]) for row in find(tx, "SELECT last_turn FROM turns", *last, then=in_order)]
     if outcome.startswith("limit:"):
         found.append(outcome.removeprefix("limit:"))
-    rejected = find_where(tx, mission_id, (State.REJECTED,))
+    rejected = find_where(tx, mission_id, (State.REJECTED,), newest=newest)
     if not rejected.count:
         return [*dict.fromkeys(found)]
     reasons = find(
@@ -159,7 +166,7 @@ def _limits(tx: Tx, mission_id: int, outcome: str, most: int) -> list[str]:
 
 def _said(tx: Tx, mission_id: int) -> JsonObject:
     """The newest reply that could be read, as the result of its turn."""
-    where = (*find_where(tx, mission_id, (State.SUCCEEDED,)).conditions, _IS_TURN, _HAS_SAID)
+    where = (equal("mission_id", mission_id), Condition(f"state = '{State.SUCCEEDED}'"), _ASKED, _HAS_SAID)
     found = find(tx, "SELECT result FROM job_history", *where, then="ORDER BY id DESC LIMIT 1")
     said: JsonObject = json.loads(found[0][0]) if found else {}
     return said
