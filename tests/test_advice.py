@@ -156,7 +156,8 @@ INVALID_MISSION web/actions:_limit
 INVALID_MISSION web/launch:_load_own
 INVALID_PARAMS api/run_job:_read_params
 INVALID_PARAMS changes/preview:Previews._of_merge
-INVALID_PARAMS cli/decide:_revised
+INVALID_PARAMS cli/decide:revised_params
+INVALID_PARAMS cli/merge_choice:stated_choice
 INVALID_PARAMS replay/fork:_result
 INVALID_PARAMS sandbox/atomic_write:check_name
 INVALID_PARAMS sandbox/directories:open_parent
@@ -315,12 +316,14 @@ FILE_SYSTEM workers/list_files:execute
 FILE_SYSTEM workers/read_file:execute
 FILE_SYSTEM workers/search_files:execute
 INVALID_ARGUMENT cli/approvers:approver
-INVALID_ARGUMENT cli/decide:_taken
 INVALID_ARGUMENT cli/kinds:_update
 INVALID_ARGUMENT cli/load_mission:_check_root
 INVALID_ARGUMENT cli/memory:_entries
 INVALID_ARGUMENT cli/memory:_from_stdin
 INVALID_ARGUMENT cli/memory:_objects
+INVALID_ARGUMENT cli/merge_choice:_read
+INVALID_ARGUMENT cli/merge_choice:_unknown
+INVALID_ARGUMENT cli/merge_choice:stated_choice
 INVALID_ARGUMENT cli/serve:_load
 INVALID_ARGUMENT cli/top/command:_load
 INVALID_ARGUMENT core/memory:entry_key

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
 
-QUESTION = "run it? [y,n,e,d,s,l,a,r,q,?] "
+QUESTION = "run it? [y,n,e,p,d,s,l,a,q,?] "
 WRITES = 40
 
 
@@ -27,20 +25,6 @@ def staged(lcp: Lcp) -> Lcp:
     reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
     lcp.mission(reply, lcp.complete, lcp.complete, limits={"max_followups": WRITES})
     return lcp
-
-
-def test_a_mission_says_where_its_stage_is_and_what_of_its_limits_is_used(staged: Lcp) -> None:
-    assert staged("run", "mission-0.yaml", "--root", "root", "--stage", "-q").code == 3
-    stage = staged("show", 1, "--json").object["stage"]
-    assert isinstance(stage, dict)
-    shown = staged("show", 1).out
-    assert f"stage {stage['path']}" in shown.replace("\n", "")
-    assert "used 2 turns of 25" in shown
-    assert Path(str(stage["path"]), "out", "0.txt").is_file()
-    assert staged("approve", _held(staged)).code == 0
-    assert staged("work", "--until-idle", "-q").code == 0
-    assert staged("show", 1, "--json").object["stage"] == {"path": None, "machine": None}
-    assert "stage: none now" in staged("show", 1).out
 
 
 def _written(lcp: Lcp) -> int:
@@ -117,3 +101,103 @@ def test_only_is_about_merges(lcp: Lcp) -> None:
     assert (refused.code, f"job {held} is no merge" in refused.err) == (2, True)
     refused = lcp("approve", "--all", "--only", "b")
     assert (refused.code, "--only needs exactly one job" in refused.err) == (2, True)
+
+
+EDITOR = "sed -i s/LINE/Line/"
+LINES = [f"line {number}\n" for number in range(1, 31)]
+
+
+def _changed(*numbers: int) -> str:
+    return "".join(line.upper() if at in numbers else line for at, line in enumerate(LINES, 1))
+
+
+@pytest.fixture
+def long(lcp: Lcp) -> Lcp:
+    """`mission-0.yaml` changes three distant lines of a file, writes a second one and removes a third."""
+    (lcp.root / "long.txt").write_text("".join(LINES))
+    (lcp.root / "gone.txt").write_text("gone\n")
+    jobs: list[JsonValue] = [
+        {"kind": "write_file", "params": {"rel_path": "long.txt", "content": _changed(1, 15, 30)}},
+        {"kind": "write_file", "params": {"rel_path": "new#1.txt", "content": "new\n"}},
+        {"kind": "delete_file", "params": {"rel_path": "gone.txt"}},
+    ]
+    reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+    lcp.mission(reply, lcp.complete)
+    return lcp
+
+
+def _tree(lcp: Lcp) -> dict[str, str]:
+    return {path.name: path.read_text() for path in lcp.root.iterdir()}
+
+
+def test_hunks_of_a_file_are_taken_by_number(long: Lcp) -> None:
+    before = _tree(long)
+    assert long("run", "mission-0.yaml", "--root", "root", "--stage").code == 3
+    merge = _held(long)
+    assert "@@ -12,7 +12,7 @@ hunk 2 of 3" in long("diff", merge).out
+    for only, said in (
+        ("long.txt#4", "'long.txt' has no hunk '4'; its hunks are 1 to 3"),
+        ("long.txt#0", "'long.txt' has no hunk '0'"),
+        ("long.txt#", "'long.txt' has no hunk ''"),
+        ("long.txt#1-2", "'long.txt' has no hunk '1-2'"),
+        ("gone.txt#1", "'gone.txt' has no hunk '1'; it has none, and is taken whole or left out"),
+        ("lon.txt#1", "'lon.txt#1' is no file of the merge"),
+    ):
+        refused = long("approve", merge, "--only", only)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert (
+        long("approve", merge, "--only", "long.txt#1", "--only", "long.txt#3", "--only", "new#1.txt").code
+        == 0
+    )
+    assert long("work", "--until-idle").code == 0
+    assert _tree(long) == {**before, "long.txt": _changed(1, 30), "new#1.txt": "new\n"}
+    assert long("undo", 1).code == 0
+    assert _tree(long) == before
+
+
+def test_a_file_is_edited_before_it_is_merged(long: Lcp) -> None:
+    before = _tree(long)
+    assert long("run", "mission-0.yaml", "--root", "root", "--stage").code == 3
+    merge = _held(long)
+    for path, said in (
+        ("no.txt", "--edit-file: 'no.txt' is no file of the merge"),
+        ("gone.txt", "'gone.txt' is removed; there is no text to edit"),
+        ("new#1.txt", "what was edited is unchanged; nothing was approved"),
+    ):
+        refused = long("approve", merge, "--edit-file", path, EDITOR=EDITOR)
+        assert (refused.code, said in refused.err) == (2, True), refused
+    assert long("approve", merge, "--edit-file", "long.txt", EDITOR=EDITOR).code == 0
+    assert long("work", "--until-idle").code == 0
+    kept = {name: text for name, text in before.items() if name != "gone.txt"}
+    text = _changed(1, 15, 30).replace("LINE", "Line")
+    assert _tree(long) == {**kept, "long.txt": text, "new#1.txt": "new\n"}
+    assert long("undo", 1).code == 0
+    assert _tree(long) == before
+
+
+def test_hunks_are_chosen_one_after_the_other_at_the_terminal(long: Lcp) -> None:
+    before = _tree(long)
+    run = ("run", "mission-0.yaml", "--root", "root", "--stage")
+    with Terminal(long, *run, environment={"EDITOR": "sed -i s/new/mine/", "PAGER": "cat"}) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("p")
+        for word in ("y", "n", "y"):
+            terminal.expect("take hunk")
+            terminal.expect("[y,n,a,d,e,r,f,q,?] ")
+            terminal.answer(word)
+        terminal.expect("new#1.txt (2 of 3): take this file? [y,n,e,r,f,q,?] ")
+        terminal.answer("e")
+        terminal.expect("gone.txt (3 of 3): take this file?")
+        terminal.answer("n")
+        shown = terminal.expect(QUESTION)
+        assert "hunk 1 of 3" in shown
+        terminal.answer("y")
+        shown = terminal.expect(QUESTION)
+        assert "hunk 2 of 3, left out" in shown
+        assert "+mine" in shown
+        assert "gone.txt: left out" in shown
+        terminal.answer("y")
+        assert terminal.end() == 0
+    assert _tree(long) == {**before, "long.txt": _changed(1, 30), "new#1.txt": "mine\n"}
+    assert long("undo", 1).code == 0
+    assert _tree(long) == before

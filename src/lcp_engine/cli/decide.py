@@ -70,13 +70,25 @@ def _jobs_options(command: F) -> F:
         "lcp approve --all --mission 3",
         "lcp approve 12 --always mission --paths docs/",
         'lcp approve 12 --params \'{"rel_path": "docs/x.md", "content": "…"}\'',
+        "lcp approve 42 --only a.md --only 'b.md#1,3' --edit-file a.md",
     ),
 )
 @_jobs_options
 @click.option("--params", metavar="JSON", help="Run the job with these params instead.")
 @click.option("--edit", is_flag=True, help="First edit the job's params in $VISUAL or $EDITOR.")
 @click.option(
-    "--only", "only", multiple=True, metavar="PATH", help="Of a merge, take this file only; may be repeated."
+    "--only",
+    "only",
+    multiple=True,
+    metavar="PATH[#N,…]",
+    help="Of a merge, take this file only, or of it these hunks, as `lcp diff J` numbers them; may be repeated.",
+)
+@click.option(
+    "--edit-file",
+    "edited",
+    multiple=True,
+    metavar="PATH",
+    help="Of a merge, first edit this file in $VISUAL or $EDITOR; may be repeated.",
 )
 @click.option("--shown", "mark", metavar="MARK", help="Approve only what `lcp diff J` showed with this mark.")
 @click.option(
@@ -102,6 +114,7 @@ def approve_command(
     params: str | None,
     edit: bool,
     only: Sequence[str],
+    edited: Sequence[str],
     mark: str | None,
     scope: str | None,
     paths: Sequence[str],
@@ -118,12 +131,14 @@ def approve_command(
     """
     revised = None if params is None else read_object(params, "--params")
     is_one = len(jobs) == 1 and not all_held
-    if only and (not is_one or revised is not None or edit):
+    is_chosen = bool(only or edited)
+    if is_chosen and (not is_one or revised is not None or edit):
         raise click.UsageError(
-            "--only needs exactly one job and no other params", click.get_current_context()
+            f"{'--only' if only else '--edit-file'} needs exactly one job and no other params",
+            click.get_current_context(),
         )
     _check_usage(is_one=is_one, is_revised=revised is not None, edit=edit, has_mark=mark is not None)
-    if (scope or paths) and (not is_one or revised is not None or edit or only or scope is None):
+    if (scope or paths) and (not is_one or revised is not None or edit or is_chosen or scope is None):
         raise click.UsageError(
             "--always needs exactly one job and no other params, --paths needs --always",
             click.get_current_context(),
@@ -132,6 +147,8 @@ def approve_command(
     with invocation.engine() as engine:
         if scope is not None:
             return approve_always(invocation, engine, jobs[0], scope, paths, mark=mark, by=by)
+        if is_chosen:
+            from lcp_engine.cli.merge_choice import stated_choice
         ids = _named(jobs, mission, all_held=all_held)
         candidates = _show_all(invocation, engine, mission) if all_held else {}
 
@@ -142,7 +159,7 @@ def approve_command(
                 return _approve_edited(engine, job, by)
             # What this terminal was shown is noted for its user.
             shown = engine.last_seen(job) if mark is None else seen_with(engine, job, mark)
-            chosen = _taken(engine, job, only) if only else revised
+            chosen = stated_choice(engine, job, only, edited) if is_chosen else revised
             return engine.approve(job, params=chosen, shown=shown, by=by)
 
         ids = ids or [*candidates]
@@ -152,23 +169,6 @@ def approve_command(
         if code == Exit.DONE:
             advise(invocation, engine, "`lcp work --until-idle` executes approved jobs")
     return code
-
-
-def _taken(engine: Engine, job_id: int, only: Sequence[str]) -> dict[str, JsonValue]:
-    """The params of a merge of which some files are taken. Raises `INVALID_ARGUMENT` for a file that is not in it."""
-    from lcp_engine.core.summaries import nearest
-
-    files = [diff.path for diff in engine.look(job_id).files]
-    unknown = next((path for path in only if path not in files), None)
-    if unknown is not None:
-        fact = (
-            f"job {job_id} is no merge" if not files else f"{unknown!r} is no file of the merge, job {job_id}"
-        )
-        hint = f"; {nearest(unknown, files)}" if files else ""
-        advice = f"`lcp diff {job_id}` shows what it would change."
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--only: {fact}{hint}", advice=advice)
-    taken: list[JsonValue] = [*dict.fromkeys(only)]
-    return {**engine.job(job_id).params, "only": taken}
 
 
 def _check_usage(*, is_one: bool, is_revised: bool, edit: bool, has_mark: bool) -> None:

@@ -92,8 +92,7 @@ class Lines(Silence):
 
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
-            line = self._formatter.line(event)
-            if line is not None:
+            for line in self._formatter.lines(event):
                 self._print(line)
 
     def note(self, text: str) -> None:

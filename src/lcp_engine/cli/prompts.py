@@ -26,6 +26,7 @@ from lcp_engine.cli.decide import read_words
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
 from lcp_engine.cli.jobs import MANY
+from lcp_engine.cli.merge_choice import MergeChoice
 from lcp_engine.cli.output import make_console, seconds_until
 from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import (
@@ -39,6 +40,7 @@ from lcp_engine.cli.terminal import (
     read_paste,
 )
 from lcp_engine.core.job_states import State
+from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
@@ -177,6 +179,7 @@ class JobPrompt:
         self._drafts: dict[int, Draft] = {}
         self._look: Look | None = None
         self._is_whole = False
+        self._choice: MergeChoice | None = None
 
     def ask(self, job: Job, place: str) -> PromptResult:
         """Ask about a job until it is decided or postponed. Raises `Closed` if the person quits."""
@@ -189,6 +192,7 @@ class JobPrompt:
             return PromptResult.DECIDED if submitted else PromptResult.LATER
         if job.kind == ASK_USER:
             return self._ask_for_words(job, place)
+        self._choice = MergeChoice(self._engine, job.id) if job.kind == MERGE else None
         self._introduce(job, place)
         return self._ask_for_yes(job)
 
@@ -266,8 +270,9 @@ class JobPrompt:
             print_line(f"  rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}")
 
     def _look_at(self, job: Job) -> Look:
-        """What the job would change now; an approval is bound to that."""
-        self._look, self._is_whole = self._engine.look(job.id), False
+        """What the job would change now, as the person has chosen it; an approval is bound to that."""
+        params = None if self._look is None or self._choice is None else self._choice.params(self._look.files)
+        self._look, self._is_whole = self._engine.look(job.id, params=params), False
         return self._look
 
     def _show(self, job: Job, look: Look) -> None:
@@ -298,12 +303,12 @@ class JobPrompt:
         return (
             Choice("yes"),
             Choice("no"),
-            Choice("edit"),
+            *((Choice("edit", " a file"), Choice("part", " of it")) if self._choice else (Choice("edit"),)),
             Choice("diff"),
             Choice("say", " something"),
             Choice("later"),
             Choice("all", f"{every} of {one_line(job.kind)}, unseen"),
-            Choice("rule", " to run such jobs"),
+            *(() if self._choice else (Choice("rule", " to run such jobs"),)),
             Choice("quit"),
         )
 
@@ -317,8 +322,8 @@ class JobPrompt:
                 return None
             case "no":
                 return self._reject(job)
-            case "edit":
-                return self._edit(job)
+            case "edit" | "part":
+                return self._edit(job) if self._choice is None else self._choose(job, self._choice, word)
             case "diff":
                 self._page(job, self._look_at(job))
                 return None
@@ -333,8 +338,23 @@ class JobPrompt:
             case _:
                 return PromptResult.LATER
 
+    def _choose(self, job: Job, choice: MergeChoice, word: str) -> PromptResult | None:
+        """Edit a file of a merge, or choose parts of it, and show that; the next yes takes it."""
+        files = () if self._look is None else self._look.files
+        try:
+            is_chosen = choice.edit(files) if word == "edit" else choice.walk(files)
+            if is_chosen:
+                self._show(job, self._look_at(job))
+        except Closed:
+            print_line("  nothing was chosen")
+        except LcpError as refused:
+            print_line(f"  {one_line(str(refused))}")
+        return None
+
     def _approve(self, job: Job, params: dict[str, JsonValue] | None = None) -> PromptResult | None:
         shown = None if self._look is None else self._look.sight
+        if self._choice is not None and self._look is not None:
+            params = self._choice.params(self._look.files)
         decided = self._try(job, lambda: self._engine.approve(job.id, params=params, shown=shown))
         if decided is PromptResult.DECIDED and self._engine.job(job.id).state == State.HELD:
             print_line("  approved; it waits for the approval of another person")
