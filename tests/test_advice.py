@@ -331,7 +331,7 @@ INVALID_ARGUMENT engine/secret_keys:_read
 INVALID_ARGUMENT engine/secret_keys:read_key
 INVALID_ARGUMENT sandbox/installed_programs:readable_place
 INVALID_ARGUMENT store/db/open:_postgres
-INVALID_ARGUMENT web/actions:_taken
+INVALID_ARGUMENT web/links:_decide
 INVALID_ARGUMENT workers/external:_path
 INVALID_ARGUMENT workers/external:python_program
 INVALID_ARGUMENT workers/load_files:_refusal

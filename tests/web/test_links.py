@@ -490,3 +490,41 @@ def test_a_notice_has_a_link_for_each_approver(named: Afar) -> None:
     assert isinstance(seq, int)
     (job,) = compose_notice(named.engine.instance, mission, seq).jobs
     assert [link.person for link in job.links or []] == ["anna", "ben"]
+
+
+def test_a_stage_of_forty_writes_is_decided_by_one_link_and_undone(afar: Afar) -> None:
+    house = afar.house
+    (house.root / "a.md").chmod(0o750)
+    before = picture_of(house.root)
+    jobs = [
+        house.job("write_file", rel_path=f"out/{number}.txt", content=f"text {number}\n")
+        for number in range(39)
+    ]
+    done: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
+    edit = house.job("write_file", rel_path="a.md", content="# b\n")
+    house.run(house.ask(*jobs, edit), done, stage=True, limits={"max_followups": 40})
+    (merge,) = afar.engine.jobs(kinds=["merge"], states=["held"])
+    link = afar.link(merge.id)
+    page = afar.get(link)
+    assert all(f"+text {number}" in page.words for number in range(39))
+    assert picture_of(house.root) == before
+    shown = re.search(r'name="shown" value="([^"]+)"', page.text)
+    assert shown is not None
+    for part in ({"take": "out/1.txt"}, {"hunk": "1-00000000 a.md"}, {"edit_path": "a.md"}):
+        refused = afar.post(link, decision="approve", shown=unescape(shown[1]), **part)
+        assert (refused.status, afar.state(merge.id)) == (422, "held"), refused.words
+    assert afar.approve(link, page).status == 200
+    house.work()
+    assert len([*(house.root / "out").iterdir()]) == 39
+    assert (house.root / "a.md").read_text() == "# b\n"
+    afar.engine.undo(merge.mission_id)
+    assert picture_of(house.root) == before
+    assert afar.approve(link, page).status == 410
+
+
+def picture_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Each entry with its mode bits, and the bytes of each file."""
+    return {
+        str(path.relative_to(root)): (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
+        for path in root.rglob("*")
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -40,7 +42,7 @@ def test_a_merge_is_shown_whole_and_approved(house: House) -> None:
 def test_some_files_of_a_merge_are_taken(house: House) -> None:
     merge = held_merge(house, 3)
     offered = [f"out/{number}.txt" for number in range(3)]
-    form = {**house.shown(f"/jobs/{merge}"), "offered": offered}
+    form = {**house.shown(f"/jobs/{merge}"), "offered": "files"}
     refused = house.post(f"/jobs/{merge}/approve", {**form, "take": []})
     assert "no file is chosen" in refused.words
     assert house.post(f"/jobs/{merge}/approve", {**form, "take": offered[:2]}).status == 200
@@ -69,7 +71,6 @@ def test_the_inbox_has_the_merge(house: House) -> None:
         "--- /dev/null ", ""
     )
     assert house.get(f"/jobs/{merge}/diff").status == 200
-    assert house.get(f"/jobs/{merge}/edit").status == 409
 
 
 def test_the_page_of_a_mission_says_where_its_stage_is(house: House) -> None:
@@ -81,3 +82,97 @@ def test_the_page_of_a_mission_says_where_its_stage_is(house: House) -> None:
     assert "Stage removed" in house.get("/missions/1").words
     house.run(DONE)
     assert "Stage" not in house.get("/missions/2").words
+
+
+LINES = [f"line {number}\n" for number in range(1, 31)]
+
+
+def changed(*numbers: int) -> str:
+    return "".join(line.upper() if at in numbers else line for at, line in enumerate(LINES, 1))
+
+
+def held_long_merge(house: House) -> int:
+    """A merge that changes three distant lines of a file, and writes another one."""
+    (house.root / "long.txt").write_text("".join(LINES))
+    jobs = [
+        house.job("write_file", rel_path="long.txt", content=changed(1, 15, 30)),
+        house.job("write_file", rel_path="n.txt", content="new\n"),
+    ]
+    house.run(house.ask(*jobs), DONE, stage=True)
+    (merge,) = house.engine.jobs(kinds=["merge"], states=["held"])
+    return merge.id
+
+
+def ticked(house: House, merge: int) -> dict[str, str | list[str]]:
+    """What the page of a merge sends with all its boxes ticked."""
+    text = house.get(f"/jobs/{merge}").text
+    boxes = {
+        name: [unescape(value) for value in re.findall(rf'name="{name}" value="([^"]*)" checked', text)]
+        for name in ("take", "hunk")
+    }
+    return {**house.shown(f"/jobs/{merge}"), "offered": "hunks", **boxes}
+
+
+def texts(house: House) -> tuple[str, ...]:
+    return tuple(
+        (house.root / name).read_text() for name in ("long.txt", "n.txt") if (house.root / name).exists()
+    )
+
+
+def test_some_hunks_of_a_file_are_taken_and_undone(house: House) -> None:
+    merge = held_long_merge(house)
+    form = ticked(house, merge)
+    hunks = form["hunk"]
+    assert (len(hunks), form["take"]) == (3, ["long.txt", "n.txt"])
+    assert "hunk 2 @@ -12,7 +12,7 @@" in house.get(f"/jobs/{merge}").words
+    none = house.post(f"/jobs/{merge}/approve", {**form, "hunk": []})
+    assert (none.status, "no hunk of 'long.txt' is chosen" in none.words) == (422, True)
+    other = house.post(f"/jobs/{merge}/approve", {**form, "hunk": ["2-00000000 long.txt"]})
+    assert (other.status, "has no hunk '2-00000000'" in other.words) == (409, True)
+    assert house.post(f"/jobs/{merge}/approve", {**form, "hunk": hunks[1:]}).status == 200
+    house.work()
+    assert texts(house) == (changed(15, 30), "new\n")
+    house.engine.undo(house.engine.job(merge).mission_id)
+    assert texts(house) == ("".join(LINES),)
+
+
+def test_all_boxes_take_all_of_a_merge(house: House) -> None:
+    merge = held_long_merge(house)
+    assert house.post(f"/jobs/{merge}/approve", ticked(house, merge)).status == 200
+    house.work()
+    assert texts(house) == (changed(1, 15, 30), "new\n")
+    assert house.engine.job(merge).params == {}
+
+
+def test_chosen_files_are_edited_shown_and_merged(house: House) -> None:
+    merge = held_long_merge(house)
+    form = ticked(house, merge)
+    opened = house.post(f"/jobs/{merge}/edit", {**form, "take": ["n.txt", "long.txt"], "decision": "open"})
+    assert re.findall(r'name="edit_path" value="([^"]*)"', opened.text) == ["long.txt", "n.txt"]
+    typed = {
+        "edit_path": ["long.txt", "n.txt"],
+        "edit_text": [changed(1, 15, 30).replace("\n", "\r\n"), "mine\r\n"],
+    }
+    seen = house.post(f"/jobs/{merge}/edit", {**form, **typed, "decision": "preview"})
+    assert "+mine" in seen.words
+    assert "as edited by a person" in seen.words
+    (previewed,) = re.findall(r'name="previewed" value="([^"]*)"', seen.text)
+    form = {**form, **typed, "previewed": unescape(previewed), "decision": "approve"}
+    assert house.post(f"/jobs/{merge}/edit", form).status == 200
+    house.work()
+    assert texts(house) == (changed(1, 15, 30), "mine\n")
+    assert house.engine.job(merge).params == {"edits": {"n.txt": "mine\n"}}
+    late = house.post(f"/jobs/{merge}/edit", form)
+    assert late.status == 409
+
+
+def test_an_edit_that_was_not_shown_decides_nothing(house: House) -> None:
+    merge = held_long_merge(house)
+    assert "line 1" in house.get(f"/jobs/{merge}/edit").words.lower()
+    form = {**house.shown(f"/jobs/{merge}"), "shown": "", "decision": "approve"}
+    typed = {"edit_path": ["n.txt"], "edit_text": ["mine\r\n"]}
+    assert house.post(f"/jobs/{merge}/edit", {**form, **typed}).status == 409
+    nul = {"edit_path": ["n.txt"], "edit_text": ["a\0b"]}
+    assert house.post(f"/jobs/{merge}/edit", {**form, **nul}).status in (409, 422)
+    assert house.engine.job(merge).state == "held"
+    assert not (house.root / "n.txt").exists()

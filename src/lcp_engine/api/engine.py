@@ -314,13 +314,14 @@ class Engine(History):
             return show.look_over(self.instance, [job.json])[job.id]
         return show.look_at_params(self.instance, job.json, dict(params))
 
-    def merged_text(self, job_id: int, path: str) -> str:
-        """The text that a held merge would give a file, to be edited; `edits` of its params take the edited one.
+    def merged_text(self, job_id: int, path: str, *, params: Mapping[str, JsonValue] | None = None) -> str:
+        """The text that a held merge, with other `params` if given, would give a file, to be edited.
 
-        Raises `NOT_FOUND`; `WRONG_STATE` for any other job; `INVALID_PARAMS` for a file that it does not have, or that
-        is no text; `TOO_LARGE`.
+        `edits` of the params take the edited text. Raises `NOT_FOUND`; `WRONG_STATE` for any other job;
+        `INVALID_PARAMS` for a file that it does not have, or that is no text; `TOO_LARGE`.
         """
-        return show.merged_text(self.instance, known_id("job", job_id), path)
+        chosen = None if params is None else dict(params)
+        return show.merged_text(self.instance, known_id("job", job_id), path, chosen)
 
     def last_seen(self, job_id: int, *, by: str | None = None) -> Sight | None:
         """What this person was last shown of a job by `diff`; None if nothing was."""

@@ -170,14 +170,19 @@ def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sig
     return sight
 
 
-def merged_text(instance: Instance, job_id: int, path: str) -> str:
-    """The text that a held merge would give a file. Raises `NOT_FOUND`, `WRONG_STATE`, and like `merge_view`."""
+def merged_text(instance: Instance, job_id: int, path: str, params: JsonObject | None) -> str:
+    """The text that a held merge, with other params if given, would give a file.
+
+    Raises `NOT_FOUND`, `WRONG_STATE`, and like `merge_view.merged_text`.
+    """
     job = instance.database.read(lambda tx: history.find_job(tx, job_id))
-    mission_id, kind, params = _parts(job)
+    mission_id, kind, stated = _parts(job)
     if kind != MERGE.kind or job["state"] != State.HELD:
         message = f"job {job_id} is a {kind} that is {job['state']}; only files of a held merge can be edited"
         raise LcpError(ErrorCode.WRONG_STATE, message)
-    return merge_view.merged_text(instance, mission_id, path, MergeParams.model_validate(params))
+    return merge_view.merged_text(
+        instance, mission_id, path, MergeParams.model_validate(stated if params is None else params)
+    )
 
 
 def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str) -> None:

@@ -21,6 +21,7 @@ from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
 from lcp_engine.web.jobs import Need, entered_in, need_of, options_of, show_job
+from lcp_engine.web.merge_form import choice_in
 from lcp_engine.web.missions import show_mission
 from lcp_engine.workers.ask_user import fields_of
 
@@ -37,7 +38,8 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     """Approve a held job as the form's page showed it; if it has changed since, show it again and do nothing."""
     job_id = number(request.path_params["job"])
     try:
-        decided = approve_shown(context, job_id, read_shown(form), params=_taken(form))
+        params = choice_in(form, context.engine.look(job_id)) if "offered" in form.fields else None
+        decided = approve_shown(context, job_id, read_shown(form), params=params)
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
     if context.engine.job(job_id).state == State.HELD:
@@ -89,21 +91,6 @@ def remove_rule(context: PageContext, request: Request, form: Form) -> Response:
     except LcpError as refused:
         return show_mission(context, request, status=status_of(refused), problem=refusal_text(refused))
     return to_mission(mission_id, "rule_removed")
-
-
-def _taken(form: Form) -> dict[str, JsonValue] | None:
-    """The params of a merge of which some files are taken; None if all are, and for any other job."""
-    offered, taken = form.texts("offered"), form.texts("take")
-    if offered == taken:
-        return None
-    if not taken:
-        raise LcpError(
-            ErrorCode.INVALID_ARGUMENT,
-            "no file is chosen; nothing was approved",
-            advice="Choose the files to take, or reject the merge.",
-        )
-    only: list[JsonValue] = [*taken]
-    return {"only": only}
 
 
 def approve_shown(

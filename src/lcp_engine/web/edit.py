@@ -25,6 +25,7 @@ from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 from lcp_engine.web.jobs import Need, is_editable, need_of
+from lcp_engine.web.merge_form import edit_merge
 
 PREVIEWED = "previewed"
 """The field with what the form's page showed of the edited params."""
@@ -37,12 +38,16 @@ def edit_form(request: Request) -> Response:
     """The form with the current params."""
     context = context_of(request)
     job = _job(context, request)
+    if job.kind == MERGE:
+        return edit_merge(context, job, Form({}))
     return _show(context, job, _fields(context, job))
 
 
 def edit(context: PageContext, request: Request, form: Form) -> Response:
     """Show what the edited params would change, or approve the job with them. Invalid input stays in the form."""
     job = _job(context, request)
+    if job.kind == MERGE:
+        return edit_merge(context, job, form)
     typed = [
         replace(field, text=form.verbatim(f"param.{index}"))
         for index, field in enumerate(_fields(context, job))
@@ -187,10 +192,7 @@ def _job(context: PageContext, request: Request) -> Job:
         fact = f"no worker executes {job.kind}" if need is Need.NO_WORKER else "it waits for a person's words"
         message = f"job {job.id} cannot be edited: {fact}; only jobs that wait for an approval can"
         raise LcpError(ErrorCode.WRONG_STATE, message)
-    if job.kind == MERGE:
-        message = f"job {job.id} is a merge, which has no params to edit; its page takes some of its files"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
-    if not is_editable(job):
+    if job.kind != MERGE and not is_editable(job):
         message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"
         raise LcpError(ErrorCode.TOO_LARGE, message, advice="Edit them with that command.")
     return job

@@ -25,9 +25,11 @@ from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import Excerpt, excerpt
 from lcp_engine.web.forms import Form, cursor, number, shown_value
+from lcp_engine.web.merge_form import OfferedFile, offered_files
 from lcp_engine.workers import ask_user
 from lcp_engine.workers.ask_user import fields_of
 from lcp_engine.workers.base import Workers
+from lcp_engine.workers.merge import MergeParams
 from lcp_engine.workers.registry import UNDO_KIND
 
 JOBS = 50
@@ -35,8 +37,6 @@ EVENTS = 200
 LONGEST_TEXT = 200
 LINES_OF_JOB = 2_000
 CHARACTERS_OF_JOB = 200_000
-MOST_TAKEN = 500
-"""Files of a merge of which some can be chosen in a browser."""
 LARGEST_EDIT = 256 * 1024
 """Params with more characters are not edited in a browser: percent-encoded they exceed the limit of a request."""
 
@@ -164,6 +164,7 @@ def show_job(
     was_stopped = not diffs and found.state in (State.REJECTED, State.CANCELLED)
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
+    offered = _offered(found, look)
     is_split = wants_split(request)
     parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB, is_split=is_split) for diff in diffs]
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
@@ -186,9 +187,8 @@ def show_job(
         asked=asked_form(found.params, entered) if need is Need.ANSWER else None,
         diffs=parts,
         is_split=is_split,
-        files=[diff.path for diff in look.files]
-        if look is not None and len(look.files) <= MOST_TAKEN
-        else [],
+        files=offered,
+        has_hunks=any(one.hunks for one in offered),
         caveat="" if look is None else look.caveat,
         shown=""
         if look is None or not is_shown(look, parts, found.params, longest=LONGEST)
@@ -206,6 +206,13 @@ def show_job(
         next_held=_held_beside(context, found.id),
         previous_held=_held_beside(context, found.id, before=True),
     )
+
+
+def _offered(found: Job, look: Look | None) -> list[OfferedFile]:
+    """The boxes of a merge that waits."""
+    if look is None or not look.files:
+        return []
+    return offered_files(look.files, MergeParams.model_validate(found.params))
 
 
 def _held_beside(context: PageContext, job_id: int, *, before: bool = False) -> JsonValue:

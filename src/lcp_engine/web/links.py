@@ -44,6 +44,11 @@ def _decide(context: PageContext, token: str, form: Form) -> Response:
         match form.text("decision"):
             case "approve":
                 shown = read_shown(form)
+                if not {"take", "hunk", "edit_path"}.isdisjoint(form.fields):
+                    message = "a link decides all that its page shows, no part of it; nothing was decided"
+                    raise LcpError(
+                        ErrorCode.INVALID_ARGUMENT, message, advice="Reject it with words instead."
+                    )
                 if shown is None:
                     message = "the form does not say what its page showed; nothing was decided"
                     raise LcpError(ErrorCode.NOT_SHOWN, message)
