@@ -95,9 +95,13 @@ def _approve(engine: Engine, place: Place) -> None:
 
 
 def _approve_merge(engine: Engine, place: Place) -> None:
+    """Take one of two hunks of a file, and edit another file."""
     for job in engine.jobs(mission_id=mission_of(engine, place).id, kinds=["merge"]):
         if job.state == "held":
-            engine.approve(job.id, by="ada")
+            look = engine.look(job.id)
+            (first, _) = next(diff.hunks for diff in look.files if diff.path == "long.txt")
+            params: Object = {"hunks": {"long.txt": [first.name]}, "edits": {"a.txt": "A\nmine\n"}}
+            engine.approve(job.id, params=params, shown=look.sight, by="ada")
 
 
 def _answer(engine: Engine, place: Place) -> None:
@@ -216,8 +220,7 @@ PLAN = _spec(
     dialect="universal",
 )
 
-CHANGE = _spec(
-    "change",
+_CHANGES = (
     _followup(
         _write("a.txt", "A\n"),
         _write("log.txt", "one\n", "append"),
@@ -231,10 +234,17 @@ CHANGE = _spec(
         ("delete_file", {"rel_path": "new/d.txt"}),
         ("move_file", {"rel_path": "new/deep/c.txt", "new_path": "new/deep/e.txt"}),
     ),
-    DONE,
 )
+CHANGE = _spec("change", *_CHANGES, DONE)
 
-STAGE: Object = {**CHANGE, "name": "stage", "stage": True, "policy": []}
+LONG = [f"line {number}\n" for number in range(20)]
+STAGE: Object = {
+    **_spec(
+        "stage", *_CHANGES, _followup(_write("long.txt", "".join(["first\n", *LONG[1:-1], "last\n"]))), DONE
+    ),
+    "stage": True,
+    "policy": [],
+}
 
 STORIES = (
     Story(
@@ -280,7 +290,11 @@ STORIES = (
             Act("undo", _undo, by_runner=True),
             Act("redo", _redo, by_runner=True),
         ),
-        {"a.txt": "A\nB\n", "log.txt": "zer0\n0ne\n", "new/deep/e.txt": "c\n"},
+        {
+            "a.txt": "A\nmine\n", "log.txt": "zer0\n0ne\n", "new/deep/e.txt": "c\n",
+            "long.txt": "".join(["first\n", *LONG[1:]]),
+        },
+        {"a.txt": "a\n", "log.txt": "zero\n", "long.txt": "".join(LONG)},
     ),
 )  # fmt: skip
 
