@@ -33,6 +33,8 @@ LOOKS = [
 CHANGES = [
     "/jobs/1/approve",
     "/jobs/1/reject",
+    "/jobs/1/always",
+    "/missions/1/rules/1/remove",
     "/jobs/1/retry",
     "/jobs/1/edit",
     "/jobs/1/answer",

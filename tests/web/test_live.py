@@ -154,3 +154,38 @@ def test_the_title_of_an_open_page_has_the_number_of_jobs_that_wait(window: Wind
     window.house.hold("x.md")
     page.locator("#held-count .count").wait_for()
     assert page.title() == "(1) Missions · lcp"
+
+
+def test_a_hidden_tab_notifies_who_wanted_that(window: Window) -> None:
+    page = window.open("/inbox", permissions=["notifications"])
+    page.evaluate("""() => {
+        window.told = [];
+        const Shown = window.Notification;
+        window.Notification = class extends Shown {
+            constructor(title, options) { super(title, options); window.told.push(title); }
+        };
+        Object.defineProperty(document, "hidden", { get: () => window.isAway ?? false });
+        window.leave = (isAway) => {
+            window.isAway = isAway;
+            document.dispatchEvent(new Event("visibilitychange"));
+        };
+    }""")
+    offer = page.get_by_role("button", name="Notify me")
+    page.evaluate("leave(true)")
+    window.house.hold("a.md")
+    page.evaluate("leave(false)")
+    page.locator("#held-count [data-count='1']").wait_for()
+    offer.click()
+    page.locator("#notices[aria-pressed=true]").wait_for()
+    assert page.evaluate("told") == []
+
+    page.evaluate("leave(true)")
+    page.locator("#live:not([hidden])").wait_for(state="attached")
+    window.house.hold("b.md")
+    page.locator("#held-count [data-count='2']").wait_for()
+    assert page.evaluate("told") == ["2 waiting for you"]
+    assert page.title().startswith("(2)")
+
+    page.evaluate("leave(false)")
+    offer.click()
+    page.locator("#notices[aria-pressed=false]").wait_for()

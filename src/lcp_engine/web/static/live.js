@@ -1,5 +1,4 @@
-// Live updates: when the server reports news, fetch the page again and morph what differs; times in the reader's zone.
-// Everything else works without this file.
+// Live updates: when the server reports news, fetch the page again and morph what differs.
 "use strict";
 
 const QUIET_MS = 250;
@@ -7,16 +6,17 @@ const FLASH_MS = 4000;
 const RETRY_MS = 2000;
 const TICK_MS = 15_000;
 const UNITS = [["d", 86_400], ["h", 3600], ["min", 60]];
-const LOST = "The server does not answer. This page goes on by itself when it does.";
-const REFUSED = "The server was started again and does not know this browser. Open the newest link that it printed; what you have typed stays here.";
-const live = document.getElementById("live");
-const away = document.getElementById("away");
-const announcement = document.getElementById("announcement");
+const NOTICES = "lcp-notices";
+const byId = (id) => document.getElementById(id);
+const live = byId("live");
+const away = byId("away");
+const announcement = byId("announcement");
 let source = null;
 let timer = null;
 let loadedAt = 0;
 let isLoading = false;
 let isStale = false;
+let stopWatching = null;
 
 const isField = (node) => node?.matches("input, textarea, select");
 
@@ -24,7 +24,7 @@ const isField = (node) => node?.matches("input, textarea, select");
 function isInUse(node) {
   if (node.contains(document.activeElement) && isField(document.activeElement)) return true;
   // What was sent and refused is filled in by the page itself.
-  const wasRefused = document.getElementById("problem") !== null;
+  const wasRefused = byId("problem") !== null;
   return [...node.querySelectorAll("input:not([type=hidden]), textarea:not([readonly]), select")].some((field) => {
     if (field instanceof HTMLSelectElement)
       return field.value !== (field.querySelector("option[selected]") ?? field.options[0])?.value;
@@ -33,13 +33,12 @@ function isInUse(node) {
   });
 }
 
-// The note of the last decision stays until it has been read; a refusal until the reader leaves.
+// A note stays until it has been read; a refusal until the reader leaves.
 const isNote = (node) => node.id === "problem" || (node.id === "flash" && performance.now() < FLASH_MS);
 
 const MORPH = {
   morphStyle: "innerHTML",
   callbacks: {
-    // The reader decides what is unfolded.
     beforeAttributeUpdated: (name, node) => !(name === "open" && node instanceof HTMLDetailsElement),
     beforeNodeMorphed: (node) => !(node instanceof HTMLElement && node.matches("form, .decide") && isInUse(node)),
     beforeNodeRemoved: (node) => !(node instanceof HTMLElement && (isNote(node) || isInUse(node))),
@@ -54,11 +53,12 @@ function update(fresh) {
   if (news.length) announcement.textContent = news.join(". ");
   showTimes(fresh);
   offerReload(fresh);
+  notify(fresh);
   document.title = fresh.title;
   // Where somebody decides, nothing moves.
   for (const id of document.body.dataset.changed ? ["held-count"] : ["held-count", "main"]) {
     const found = fresh.getElementById(id);
-    if (found) Idiomorph.morph(document.getElementById(id), [...found.childNodes], MORPH);
+    if (found) Idiomorph.morph(byId(id), [...found.childNodes], MORPH);
   }
 }
 
@@ -71,46 +71,42 @@ async function load() {
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (response.ok) update(new DOMParser().parseFromString(await response.text(), "text/html"));
-    else if (response.status === 401) say(REFUSED);
+    else if (response.status === 401) say("refused");
   } catch {
-    say(LOST);
+    say("lost");
   } finally {
     isLoading = false;
     if (isStale) loadSoon();
   }
 }
 
-// At once, and then once in a while.
 function loadSoon() {
   timer ??= setTimeout(load, Math.max(0, loadedAt + QUIET_MS - performance.now()));
 }
 
-// On a page with `data-changed` a note offers to reload the list.
 function offerReload(fresh) {
   const note = document.body.dataset.changed;
   const listed = (page) => page.getElementById("held")?.dataset.held ?? "";
   if (!note || listed(fresh) === listed(document)) return;
-  document.getElementById("changed").hidden = false;
+  byId("changed").hidden = false;
   announcement.textContent = note;
 }
 
-function say(text) {
-  away.textContent = text;
+function say(what) {
+  away.textContent = away.dataset[what];
   away.hidden = false;
 }
 
 // Browsers limit the connections to a host, so only a visible page keeps one open.
-function connect() {
-  const address = document.body.dataset.events;
-  if (!address || document.hidden || source) return;
+function connect(address = document.body.dataset.events) {
+  if (!address || source || (document.hidden && !stopWatching)) return;
   source = new EventSource(address);
   source.addEventListener("news", loadSoon);
-  // Something may have happened between loading the page and connecting.
   source.addEventListener("open", () => { live.hidden = false; away.hidden = true; loadSoon(); });
   source.addEventListener("error", () => {
     live.hidden = true;
-    // It connects again by itself, except after an answer that is not a stream.
-    if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, RETRY_MS); }
+    // After an answer that is no stream it does not connect by itself.
+    if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, RETRY_MS, address); }
     loadSoon();
   });
 }
@@ -122,11 +118,45 @@ function disconnect() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { disconnect(); } else { connect(); }
+  stopWatching?.();
+  disconnect();
+  if (!document.hidden) connect();
+  else if (wantsNotices()) navigator.locks.request(NOTICES, watch);
 });
+
+// Opted in, one hidden tab goes on.
+function watch() {
+  if (!document.hidden) return null;
+  return new Promise((resolve) => {
+    stopWatching = () => { stopWatching = null; resolve(); };
+    connect("/events");
+  });
+}
+
+const wantsNotices = () => window.Notification?.permission === "granted" && NOTICES in localStorage;
+const waiting = (page) => Number(page.querySelector("[data-count]")?.dataset.count ?? 0);
+
+function notify(fresh) {
+  if (!document.hidden || !wantsNotices() || waiting(fresh) <= waiting(document)) return;
+  const notice = new Notification(`${waiting(fresh)} waiting for you`, { tag: NOTICES });
+  notice.onclick = () => { focus(); location = "/inbox"; };
+}
+
+function offerNotices() {
+  const offer = byId("notices");
+  if (!offer || !window.Notification) return;
+  const show = () => offer.setAttribute("aria-pressed", wantsNotices());
+  offer.hidden = false;
+  offer.onclick = async () => {
+    if (wantsNotices()) delete localStorage[NOTICES];
+    else if (await Notification.requestPermission() === "granted") localStorage[NOTICES] = 1;
+    show();
+  };
+  show();
+}
 window.addEventListener("pagehide", disconnect);
 
-// A form that cannot arrive would lose what was typed in it.
+// A form that cannot arrive would lose what was typed.
 document.addEventListener("submit", (event) => {
   if (away.hidden || event.target.method !== "post") return;
   event.preventDefault();
@@ -150,18 +180,17 @@ function showTimes(page) {
   }
 }
 
-// Open the folded part that the address names.
 function unfold() {
-  const target = document.getElementById(location.hash.slice(1));
+  const target = byId(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;
 }
 window.addEventListener("hashchange", unfold);
 
 function offerSelectAll() {
-  const all = document.getElementById("all");
+  const all = byId("all");
   if (!all) return;
   all.hidden = false;
-  document.getElementById("tick-all").addEventListener("change", (event) => {
+  byId("tick-all").addEventListener("change", (event) => {
     for (const box of document.querySelectorAll("input[name=job]")) box.checked = event.target.checked;
   });
 }
@@ -169,11 +198,11 @@ function offerSelectAll() {
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
   if (!button) return;
-  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).value);
+  await navigator.clipboard.writeText(byId(button.dataset.copy).value);
   announcement.textContent = button.textContent = "Copied";
 });
 
-// A refused form is shown at the address that it was sent to, which cannot be reloaded; use the form's own address.
+// The address that a refused form was sent to cannot be reloaded.
 function replaceAddress() {
   const page = document.body.dataset.page;
   if (page && page !== location.pathname) history.replaceState(null, "", page);
@@ -182,6 +211,7 @@ function replaceAddress() {
 replaceAddress();
 unfold();
 offerSelectAll();
+offerNotices();
 showTimes(document);
 setInterval(() => showTimes(document), TICK_MS);
 if (navigator.clipboard) document.documentElement.classList.add("copies");
