@@ -109,6 +109,16 @@ def _answer(engine: Engine, place: Place) -> None:
     engine.answer(question.id, "blue", by="ada")
 
 
+def _grant(number: int, more: int) -> Callable[[Engine, Place], object]:
+    """Answer question `number`, which asks for more at a limit."""
+
+    def grant(engine: Engine, place: Place) -> None:
+        questions = engine.jobs(mission_id=mission_of(engine, place).id, kinds=["ask_user"])
+        engine.answer(questions[number - 1].id, form={"more": more}, by="ada")
+
+    return grant
+
+
 def _undo(engine: Engine, place: Place) -> None:
     engine.undo(mission_of(engine, place).id, by="ada")
 
@@ -246,6 +256,17 @@ STAGE: Object = {
     "policy": [],
 }
 
+LIMIT: Object = {
+    **_spec(
+        "limit",
+        _followup(_write("a.txt", "first\n"), _write("log.txt", "one\n", "append")),
+        _followup(_write("log.txt", "two\n", "append"), ("read_file", {"rel_path": "a.txt"})),
+        DONE,
+    ),
+    "on_limit": "hold",
+    "limits": {"max_turns": 1},
+}
+
 STORIES = (
     Story(
         "work",
@@ -296,6 +317,19 @@ STORIES = (
         },
         {"a.txt": "a\n", "log.txt": "zero\n", "long.txt": "".join(LONG)},
     ),
+    Story(
+        "limit",
+        LIMIT,
+        (
+            Act("launch", _launcher(LIMIT), is_killed=False),
+            Act("work up to the limit", _work),
+            Act("grant one more turn", _grant(1, 1)),
+            Act("work up to the next limit", _work),
+            Act("grant no more", _grant(2, 0)),
+            Act("take the last turn", _work),
+        ),
+        {"a.txt": "first\n", "log.txt": "zero\none\ntwo\n"},
+    ),
 )  # fmt: skip
 
 
@@ -333,7 +367,7 @@ def picture(engine: Engine, place: Place) -> Object:
                 place_of[job.json["parent_id"]],
                 job.kind,
                 job.state,
-                _params(job),
+                _params(job, mission.id),
                 _result(job),
             ]
             for job in jobs
@@ -369,9 +403,13 @@ def _result(job: Job) -> JsonValue:
     return [[file["path"], file["change"]] for file in files if isinstance(file, dict)]
 
 
-def _params(job: Job) -> JsonValue:
-    """Without those of an undo or a correction, which contain ids."""
-    return None if job.kind == "undo" or "corrects" in job.params else job.params
+def _params(job: Job, mission_id: int) -> JsonValue:
+    """Without the ids in those of an undo, a correction, and a question about a limit."""
+    if job.kind == "undo" or "corrects" in job.params:
+        return None
+    if job.kind == "ask_user":
+        return str(job.params["question"]).replace(f"Mission {mission_id} ", "The mission ")
+    return job.params
 
 
 def answered(engine: Engine, place: Place) -> list[int]:

@@ -29,5 +29,5 @@ def test_a_mission_that_is_killed_at_any_point_ends_as_if_it_had_not_been(
     runs = [json.loads(line) for line in said.stdout.splitlines()]
     assert [run for run in runs if run["problems"]] == [], said.stderr
     undisturbed = [run["story"] for run in runs if run["point"] == "undisturbed"]
-    assert undisturbed == ["work", "plan", "undo", "stage"]
+    assert undisturbed == ["work", "plan", "undo", "stage", "limit"]
     assert len(runs) - len(undisturbed) >= 9
