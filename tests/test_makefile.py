@@ -94,3 +94,16 @@ def test_actions_are_pinned_by_commit(file: Path) -> None:
     used = re.findall(r"uses: (\S+)", file.read_text())
     assert used
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in used)
+
+
+def test_an_image_is_built_from_all_that_the_wheel_is_made_of_and_from_nothing_else() -> None:
+    with (PROJECT / "pyproject.toml").open("rb") as file:
+        stated = tomllib.load(file)
+    project, wheel = stated["project"], stated["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["readme"], *project["license-files"]}
+    needed |= {path.partition("/")[0] for path in wheel["only-include"]}
+    lines = (PROJECT / ".dockerignore").read_text().splitlines()
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert lines[1] == "*"
+    assert needed <= kept
+    assert all((PROJECT / name).exists() for name in kept)
