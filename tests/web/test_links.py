@@ -470,6 +470,22 @@ def test_of_two_approvals_each_comes_by_a_link_of_its_person(named: Afar) -> Non
     assert named.state(held.id) == "queued"
 
 
+@pytest.mark.parametrize("rule", [{"approvals": 2}, {"not_requester": True}])
+def test_a_link_that_names_no_person_is_none_of_the_people_who_have_to_approve(
+    afar: Afar, rule: dict[str, JsonValue]
+) -> None:
+    job = afar.house.job("write_file", path="a.md", content="x")
+    held_by: JsonValue = {"do": "hold", "kinds": ["write_file"], **rule}
+    afar.house.run(afar.house.ask(job), policy=[held_by])
+    (held,) = afar.engine.jobs(states=["held"])
+    refused = afar.approve(afar.link(held.id))
+    assert (refused.status, afar.state(held.id)) == (403, "held")
+    assert "needs the approval of people who are known by name, and this link names none" in refused.words
+    assert "lcp approvers add NAME" in refused.words
+    rejected = afar.post(afar.link(held.id), decision="reject", reason="no")
+    assert (rejected.status, afar.state(held.id)) == (200, "rejected")
+
+
 def test_the_links_of_who_was_removed_decide_nothing(named: Afar) -> None:
     job = named.house.hold("a.md", CONTENT)
     link = named.link(job, person="ben")

@@ -14,6 +14,9 @@ from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, is_le
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import Worker
 
+BY_LINK = "a signed link"
+"""Who decided by a link that names no person."""
+
 
 def check_person(
     ledger: Ledger, job: JobRow, consent: Consent, by: str, approvers: frozenset[str], *, is_revised: bool
@@ -24,6 +27,10 @@ def check_person(
     """
     if consent.is_usual:
         return
+    if by == BY_LINK:
+        message = f"job {job.id} needs the approval of people who are known by name, and this link names none"
+        advice = "Give each person a token: `lcp approvers add NAME`."
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
     if approvers and by not in approvers:
         people = ", ".join(sorted(approvers))
         message = f"job {job.id} is approved by people of the configuration ({people}), not by {by}"

@@ -11,6 +11,7 @@ from lcp_engine.core.decision_link import PATH, DecisionLink
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.approvals import approve, decided_before, locked_job, reject, worker_of
+from lcp_engine.engine.consents import BY_LINK
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import used_links
 from lcp_engine.store.db.transaction import Tx
@@ -22,8 +23,6 @@ from lcp_engine.workers.base import ExecutedBy, Workers
 
 WAIT_FOR_WORDS = (ExecutedBy.PERSON, ExecutedBy.PLANNER)
 """Jobs that are executed so are answered, if they wait for a person."""
-BY_LINK = "a signed link"
-"""Who decided by a link that names no person."""
 
 
 def link_to(url: str, key: bytes, sight: Sight, until: Micros, person: str | None) -> str:
