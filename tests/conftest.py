@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -49,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("basetemp") is None and _is_roomy(MEMORY):
         os.environ.setdefault("TMPDIR", str(MEMORY))
         tempfile.tempdir = None  # it is read from there again
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: a garbage collection need not look at it again, nor at ten thousand tests."""
+    gc.freeze()
 
 
 def _is_roomy(directory: Path) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import stat
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.root import Root
+from lcp_engine.workers import registry
 from lcp_engine.workers.base import Caps, Context, ExecutedBy, Hold, Worker, refuse_to_execute
 from lcp_engine.workers.registry import BUILT_IN, find_workers, worker
 
@@ -311,7 +312,7 @@ NOT_ONE = "text"
 def offer(patch: pytest.MonkeyPatch, name: str) -> None:
     entry = EntryPoint(name="x", value=f"{__name__}:{name}", group="lcp_engine.workers")
     patch.setattr(EntryPoint, "load", lambda self: globals()[name])
-    patch.setattr("importlib.metadata.entry_points", lambda group: EntryPoints([entry]))
+    patch.setattr(registry, "_installed_points", lambda path: [entry])
 
 
 def test_a_plug_in_adds_a_kind(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
@@ -334,7 +335,7 @@ def test_a_plug_in_that_cannot_be_imported_is_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = EntryPoint(name="x", value="no_such_package:WORKER", group="lcp_engine.workers")
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: EntryPoints([entry]))
+    monkeypatch.setattr(registry, "_installed_points", lambda path: [entry])
     assert set(find_workers()) == set(BUILT_IN)
     assert (
         "worker plug-in 'x' (no_such_package:WORKER) is left out: ModuleNotFoundError: No mod" in caplog.text
@@ -352,7 +353,7 @@ def test_every_kind_of_a_broken_package_is_left_out_for_its_true_cause(
     monkeypatch.syspath_prepend(str(tmp_path))
     names = ("first", "second")
     offered = [EntryPoint(name, f"halfway:{name}", "lcp_engine.workers") for name in names]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: EntryPoints(offered))
+    monkeypatch.setattr(registry, "_installed_points", lambda path: offered)
     assert set(find_workers()) == set(BUILT_IN)
     for name in names:
         assert f"worker plug-in '{name}' (halfway:{name}) is left out: ModuleNotFoundError" in caplog.text

@@ -141,12 +141,12 @@ class Visitor:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path: Path, sqlite_copy_url: str) -> Iterator[House]:
     root = tmp_path / "root"
     root.mkdir()
     (root / "a.md").write_text("# a\n")
     keys = Secrets()
-    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
+    with Engine(sqlite_copy_url) as engine:
         app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, ADDRESS)
         with TestClient(app, base_url=HOME) as browser:
             assert browser.get("/", params={"token": keys.token}).status_code == 200

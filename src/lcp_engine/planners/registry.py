@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias
 
@@ -138,10 +140,16 @@ def _entry_points() -> dict[str, EntryPoint]:
     shipped = {name: EntryPoint(name, target, GROUP) for name, target in SHIPPED.items()}
     offered = {
         point.name: point
-        for point in entry_points(group=GROUP)
+        for point in _installed_points(tuple(sys.path))
         if SHIPPED.get(point.name, point.value) == point.value
     }
     return {**shipped, **offered, **built_in}
+
+
+@lru_cache(maxsize=1)
+def _installed_points(path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """What packages on `path` offer. Each of them is opened for that, and every turn makes a planner."""
+    return tuple(entry_points(group=GROUP))
 
 
 def _load(point: EntryPoint) -> Factory:

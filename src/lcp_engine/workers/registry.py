@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -237,9 +239,7 @@ def _add(workers: dict[str, Worker[BaseModel]], worker: Worker[BaseModel], origi
 
 
 def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
-    from importlib.metadata import entry_points  # slow to import
-
-    for entry in entry_points(group=GROUP):
+    for entry in _installed_points(tuple(sys.path)):
         origin = f"worker plug-in {entry.name!r} ({entry.value})"
         before = dict(_REGISTERED)
         try:
@@ -253,6 +253,14 @@ def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
         if not isinstance(worker, Worker):
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{origin} should be a Worker, it is {worker!r}")
         yield origin, worker if _REGISTERED.get(worker.kind) is worker else worker.for_any_params()
+
+
+@lru_cache(maxsize=1)
+def _installed_points(path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """What packages on `path` offer. Each of them is opened for that: a process does it once."""
+    from importlib.metadata import entry_points  # slow to import
+
+    return tuple(entry_points(group=GROUP))
 
 
 def _warn(entry: EntryPoint, origin: str, raised: Exception) -> None:
