@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.decision_link import DecisionLink
@@ -142,16 +142,11 @@ def served() -> Iterator[Site]:
         _fill(home)
         places = {f"XDG_{name}_HOME": directory for name in ("DATA", "CONFIG", "STATE", "CACHE")}
         url = f"sqlite:///{home}/lcp.db"
-        command = [sys.executable, "-m", "lcp_engine", "--db", url, "serve", "--port", "0", "--quiet"]
+        command = ("-m", "lcp_engine", "--db", url, "serve", "--port", "0", "--quiet")
         with (
             (home / STDERR).open("w") as errors,
-            subprocess.Popen(
-                command,
-                env={**os.environ, **places},
-                cwd=home,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
+            Python(
+                *command, env={**os.environ, **places}, cwd=home, stdout=subprocess.PIPE, stderr=errors
             ) as process,
         ):
             try:

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias
 import pytest
 from pydantic import JsonValue
 from tests.cli.in_process import run_in_process
+from tests.loaded_python import Python
 
 Object: TypeAlias = dict[str, JsonValue]
 PLUGIN = """
@@ -98,18 +99,35 @@ class Lcp:
         assert "Traceback" not in err
         return Done(process.returncode, out, err)
 
+    def attach(
+        self, terminal: int, *arguments: object, environment: Mapping[str, str]
+    ) -> subprocess.Popen[str]:
+        """Call it in a separate process on its own terminal."""
+        return Python(
+            "-m",
+            "lcp_engine",
+            *arguments,
+            cwd=self.home,
+            env=environment,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            terminal=True,
+        )
+
     def command(self, *arguments: object) -> list[str]:
         return [sys.executable, "-m", "lcp_engine", *map(str, arguments)]
 
-    def start(self, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*arguments),
+    def start(self, *arguments: object, **environment: str) -> Python:
+        return Python(
+            "-m",
+            "lcp_engine",
+            *arguments,
             cwd=self.home,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
 
     @staticmethod

@@ -8,7 +8,6 @@ import os
 import pty
 import select
 import struct
-import subprocess
 import termios
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
@@ -32,13 +31,8 @@ class Terminal:
     ) -> None:
         self._master, slave = pty.openpty()
         self.resize(*size)
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", *lcp.command(*arguments)],
-            cwd=lcp.home,
-            env=_of_terminal(lcp.environment, environment or {}),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
+        self.process = lcp.attach(
+            slave, *arguments, environment=_of_terminal(lcp.environment, environment or {})
         )
         os.close(slave)
         self.shown = ""

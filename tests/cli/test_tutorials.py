@@ -75,8 +75,18 @@ Step: TypeAlias = File | Command
 class Shell(Lcp):
     """Runs command lines where `lcp` is the one of this environment."""
 
-    def command(self, *arguments: object) -> list[str]:
-        return ["bash", "-c", *map(str, arguments)]
+    def attach(
+        self, terminal: int, *arguments: object, environment: Mapping[str, str]
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["setsid", "--ctty", "bash", "-c", *map(str, arguments)],
+            cwd=self.home,
+            env=environment,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            text=True,
+        )
 
 
 def steps_of(page: str, instead: Mapping[str, str]) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 
@@ -89,8 +90,7 @@ class Scene:
         self.mission = engine.launch(SPEC, root=root).id
 
     def die(self, moment: str, *files: str) -> None:
-        command = [sys.executable, "-c", DIES, self._url, str(self.mission), moment, *files]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert Python("-c", DIES, self._url, self.mission, moment, *files).wait() == -signal.SIGKILL
 
     def meddle(self, what: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", MEDDLES, self._url, str(self.mission), str(self.file), what]

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.changes import recovery
@@ -55,8 +55,7 @@ class Scene:
         self.mission = engine.launch(_writing("sub/a.txt", "new\n"), root=root).id
 
     def die(self, moment: str) -> None:
-        command = [sys.executable, "-c", DIES, self.url, str(self.mission), moment]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert Python("-c", DIES, self.url, self.mission, moment).wait() == -signal.SIGKILL
 
     def die_and_cancel(self, moment: str) -> None:
         self.die(moment)
@@ -189,7 +188,7 @@ def test_a_file_system_that_hangs_stops_no_runner(sqlite_copy_url: str, tmp_path
             scene.die_and_cancel("before")
             mounting.send_signal(signal.SIGSTOP)
             mission = engine.launch(_writing("b.txt", "healthy\n"), root=other).id
-            works = subprocess.Popen([sys.executable, "-m", "lcp_engine", "--db", sqlite_copy_url, "work"])
+            works = Python("-m", "lcp_engine", "--db", sqlite_copy_url, "work")
             while engine.mission(mission).status != "completed":
                 assert works.poll() is None
             works.terminate()

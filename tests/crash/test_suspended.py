@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.changes.journal import FRESH_SECONDS
@@ -113,8 +112,8 @@ def test_a_write_that_was_given_up_meanwhile_does_not_happen(
     assert check_database(database_url) == []
 
 
-def _start(started: ExitStack, given: Sequence[str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", WORKS, *given])
+def _start(started: ExitStack, given: Sequence[str]) -> Python:
+    process = Python("-c", WORKS, *given)
     started.callback(process.wait)
     started.callback(process.kill)
     return process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +10,7 @@ from subprocess import PIPE, Popen
 import pytest
 from pydantic import JsonValue
 from tests.engine.conftest import Lab, Object, OpenLab
+from tests.loaded_python import Python
 
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.errors import ErrorCode, LcpError
@@ -367,10 +367,7 @@ with Engine(url) as engine:
 
 def test_of_two_people_who_approve_at_once_one_decides_and_one_is_told(shop: Lab) -> None:
     jobs = held(shop, *(write(f"{number}.md") for number in range(3)))
-    people = [
-        Popen([sys.executable, "-c", APPROVER, shop.url, by, by], stdin=PIPE, stdout=PIPE, text=True)
-        for by in ("ann", "bob")
-    ]
+    people = [Python("-c", APPROVER, shop.url, by, by, stdin=PIPE, stdout=PIPE) for by in ("ann", "bob")]
     assert _next_lines(people) == ["ready", "ready"]
     for job in jobs:
         for person in people:

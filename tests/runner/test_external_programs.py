@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
+from tests.loaded_python import Python
 
 from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.api.run_job import JobResult, run_job
@@ -415,8 +416,8 @@ def test_a_program_ends_with_a_runner_that_is_killed(
     )
     with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
         engine.enqueue("k", {})
-    runner = subprocess.Popen(
-        [sys.executable, "-m", "lcp_engine", "work", "--db", sqlite_url(tmp_path), "--workers", "kinds.yaml"],
+    runner = Python(
+        "-m", "lcp_engine", "work", "--db", sqlite_url(tmp_path), "--workers", "kinds.yaml",
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.reasons import ReasonCode
@@ -72,8 +71,7 @@ class Machines:
 
     def die(self, machine: str, *, moment: str = "after", do: str = "work", roots: str = "{}") -> None:
         """Have a process of that machine killed at its first write."""
-        command = [sys.executable, "-c", DIES, self.url, machine, moment, do, roots]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert Python("-c", DIES, self.url, machine, moment, do, roots).wait() == -signal.SIGKILL
 
     def states(self, mission: int) -> list[object]:
         return [change["state"] for change in self.engine.changes(mission)]

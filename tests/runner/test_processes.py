@@ -8,7 +8,6 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from pydantic import BaseModel, JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -59,12 +59,7 @@ class Crew:
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, **options: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, DRAIN, self._url, json.dumps(options)],
-            stdout=self._write,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = Python(DRAIN, self._url, json.dumps(options), stdout=self._write, stderr=subprocess.PIPE)
         self.processes.append(process)
         return process
 

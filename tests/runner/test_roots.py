@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.runner.runner import Runner
@@ -58,7 +58,7 @@ def moved(root: Path) -> Path:
 
 def start(url: str, roots: dict[str, str]) -> subprocess.Popen[str]:
     options = json.dumps({"until_idle": True, "threads": 2, "roots": roots})
-    return subprocess.Popen([sys.executable, DRAIN, url, options], stderr=subprocess.PIPE, text=True)
+    return Python(DRAIN, url, options, stderr=subprocess.PIPE)
 
 
 def runners_of(engine: Engine, mission_id: int) -> set[int]:

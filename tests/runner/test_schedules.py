@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -39,8 +40,8 @@ class Ticking:
     """A process whose time begins at `start`, goes 2000 times as fast as ours, and ends at `until`."""
 
     def __init__(self, url: str, start: int, *, until: int) -> None:
-        command = [sys.executable, str(TICKING), url, str(start), "2000", str(until)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        given = (TICKING, url, start, 2000, until)
+        self._process = Python(*given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def tick(self, count: int) -> int:
         """Its time after it has looked so often."""
@@ -104,8 +105,8 @@ def test_runners_that_start_at_once_launch_each_mission_once(
 ) -> None:
     for n in range(20):
         engine.add_schedule(f"s{n}", SPEC, root=tmp_path, every="1h")
-    command = [sys.executable, str(DRAIN), database_url, '{"until_idle": true, "threads": 2}']
-    crew = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
+    command = (DRAIN, database_url, '{"until_idle": true, "threads": 2}')
+    crew = [Python(*command, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait() for process in crew] == [0, 0, 0]
     missions = engine.missions()
     assert [mission.status for mission in missions] == ["completed"] * 20

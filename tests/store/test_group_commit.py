@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.loaded_python import Python
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.database import Database, Unit, wake_all
@@ -186,7 +185,7 @@ def test_what_was_acknowledged_is_there_when_others_close_the_database(database_
                 "import sys; from lcp_engine.store.db.open import open_database as o; d = o(sys.argv[1]); "
             )
             script += f"d.write(lambda tx: tx.plain('INSERT INTO notes VALUES (1{n})')); d.close()"
-            subprocess.run([sys.executable, "-c", script, database_url], check=True)
+            assert Python("-c", script, database_url).wait() == 0
             ours.write(lambda tx, n=n: tx.plain(f"INSERT INTO notes VALUES ({n})"))  # type: ignore[misc]  # bound now
     with closing(open_database(database_url)) as again:
         assert _numbers(again) == [-1, 0, 1, 2, 10, 11, 12]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, Micros
@@ -357,8 +356,7 @@ def test_processes_together_keep_to_max_running(database_url: str, tmp_path: Pat
     jobs = 40
     with Engine(database_url, workers=[_worker("slot")]) as engine:
         ids = [engine.enqueue("slot") for _ in range(jobs)]
-        command = [sys.executable, str(SLOTS), database_url, str(tmp_path)]
-        processes = [subprocess.Popen(command) for _ in range(3)]
+        processes = [Python(SLOTS, database_url, tmp_path) for _ in range(3)]
         assert [process.wait() for process in processes] == [0, 0, 0]
         assert Counter(engine.job(job).state for job in ids) == {"succeeded": jobs}
         assert {engine.job(job).attempt for job in ids} == {1}

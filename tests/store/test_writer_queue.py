@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import sqlite_url
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.store.db.transaction import Tx
@@ -64,8 +64,7 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", script, *map(str, arguments)]
-        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        started.append(Python("-c", script, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         return started[-1]
 
     yield start

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 from tests.web.conftest import Visitor
 
 from lcp_engine.api.engine import Engine
@@ -171,8 +171,8 @@ def _limited_process(home: Path, database: str) -> Iterator[subprocess.Popen[str
     lower = f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({DESCRIPTORS},) * 2)"
     code = f"{lower}; from lcp_engine.cli import main; main()"
     arguments = ["--db", database, "serve", "--port", "0", "--quiet", "--threads", "2"]
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], env={**os.environ, **places}, cwd=home, text=True,
+    with Python(
+        "-c", code, *arguments, env={**os.environ, **places}, cwd=home,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         try:

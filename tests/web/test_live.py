@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.loaded_python import Python
 from tests.web.conftest import House
 from tests.web.test_browser import chromium, runner, window
 
@@ -71,8 +71,8 @@ def test_a_page_says_that_the_runner_was_killed(window: Window) -> None:
     house = window.house
     house.engine.enqueue("list_files", {"root": str(house.root)}, delay=3600)
     url = f"sqlite:///{house.root.parent / 'lcp.db'}"
-    command = [sys.executable, "-m", "lcp_engine", "--db", url, "work", "--threads", "1"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as runner:
+    command = ("-m", "lcp_engine", "--db", url, "work", "--threads", "1")
+    with Python(*command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as runner:
         try:
             page = window.open("/missions/1")
             page.locator("main", has_not_text="no runner is running").wait_for()

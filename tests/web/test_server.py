@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import pytest
+from tests.loaded_python import Python
 from tests.web.conftest import Visitor
 
 from lcp_engine.errors import ErrorCode, LcpError
@@ -34,19 +34,10 @@ class _Process:
         places = {f"XDG_{name}_HOME": str(home) for name in ("DATA", "CONFIG", "STATE", "CACHE")}
         paths = [str(path)] if path else []
         paths += filter(None, [os.environ.get("PYTHONPATH")])
-        command = [
-            sys.executable,
-            "-m",
-            "lcp_engine",
-            "--db",
-            f"sqlite:///{home / 'lcp.db'}",
-            "serve",
-            *arguments,
-        ]
-        self.process = subprocess.Popen(
-            command,
+        self.process = Python(
+            "-m", "lcp_engine", "--db", f"sqlite:///{home / 'lcp.db'}", "serve", *arguments,
             env={**os.environ, **places, "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=home,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=home,
         )  # fmt: skip
 
     def link(self) -> str:

@@ -181,13 +181,15 @@ def start(arguments: Sequence[str]) -> int:
         code = lcp.main(list(arguments), prog_name="lcp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_unwritten_output()
+        from lcp_engine.cli.output import drop_unwritten_output
+
+        drop_unwritten_output()
         return 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the top of the process: users must not see a traceback
-        from lcp_engine.cli.output import explain
+        from lcp_engine.cli.output import drop_unwritten_output, explain
 
         code = explain(error, as_json=_wants_json(arguments))
-        _drop_unwritten_output()
+        drop_unwritten_output()
         return code
     return code if isinstance(code, int) else 0
 
@@ -203,12 +205,3 @@ def _reopen_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-
-
-def _drop_unwritten_output() -> None:
-    """Discard buffered output that cannot be written, so that the interpreter does not complain at exit."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -125,6 +126,15 @@ def agent_error(failed: Failed) -> AgentError:
         request_id=f"req-{uuid4()}",
         timestamp=datetime.now(UTC).isoformat(timespec="microseconds"),
     )
+
+
+def drop_unwritten_output() -> None:
+    """Discard buffered output that cannot be written, so that the interpreter does not complain at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_err(line: str) -> None:

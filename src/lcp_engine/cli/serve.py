@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json_line, print_out
+from lcp_engine.cli.output import drop_unwritten_output, print_err, print_json_line, print_out
 from lcp_engine.cli.signals import POLL_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 
@@ -113,11 +112,15 @@ def _announce(invocation: Invocation, server: PageServer, host: str) -> None:
 
 
 def _announce_next(invocation: Invocation, link: str) -> None:
-    # The page goes on when nothing reads its links any more.
-    with suppress(OSError, ValueError):
+    # The page goes on when nothing reads its links any more, and ends well in the end.
+    try:
         if not (invocation.quiet or invocation.json):
             print_err("a browser has used the link; this one is for another browser:")
         _print_link(invocation, link)
+    except OSError:
+        drop_unwritten_output()
+    except ValueError:
+        return
 
 
 def _print_link(invocation: Invocation, link: str) -> None:

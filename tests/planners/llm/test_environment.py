@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -146,9 +145,9 @@ def _work_in_a_process(database_url: str, place: Path, options: dict[str, JsonVa
     home = place / "home" / "lcp-engine"
     home.mkdir(parents=True)
     (home / "config.yaml").write_text(json.dumps({"planners": {"openai": options}}))
-    command = [sys.executable, "-m", "lcp_engine", "--db", database_url, "work", "--until-idle"]
+    command = ("-m", "lcp_engine", "--db", database_url, "work", "--until-idle")
     environment = {**os.environ, "XDG_CONFIG_HOME": str(home.parent)}
-    subprocess.run(command, env=environment, check=True, timeout=60)
+    assert Python(*command, env=environment).wait(timeout=60) == 0
 
 
 WRONG: list[tuple[dict[str, JsonValue], ErrorCode, str]] = [

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
+from tests.loaded_python import Python
 from tests.runner.undo.conftest import Scene
 
 from lcp_engine import LcpError
@@ -32,8 +31,7 @@ class Interrupted:
         self.scene, self.engine = scene, scene.engine
         self.before = scene.tree()
         self.mission = scene.write(("a", "overwrite", "A\n"), ("g", "overwrite", "g\n"))
-        command = [sys.executable, "-c", DIES, url, str(self.mission)]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert Python("-c", DIES, url, self.mission).wait() == -signal.SIGKILL
         (job,) = self.engine.jobs(kinds=["undo"])
         self.job = job.id
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 from tests.runner.undo.conftest import Scene
 
 from lcp_engine import LcpError
@@ -142,8 +141,7 @@ def test_what_a_killed_runner_left_open_on_the_file_is_found_out_first(
 ) -> None:
     mission = scene.write(("a", "overwrite", "mine\n"))
     other = launch(scene)
-    command = [sys.executable, "-c", DIES, database_url, str(other), moment]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert Python("-c", DIES, database_url, other, moment).wait() == -signal.SIGKILL
     if moment == "after":
         with pytest.raises(LcpError, match=f"by job {scene.jobs(other)[0]} of mission {other}"):
             scene.engine.undo(mission)
@@ -158,8 +156,7 @@ def test_what_a_killed_runner_left_open_on_the_file_is_found_out_first(
 def undone_and_retried(scene: Scene, url: str) -> tuple[int, int]:
     """A mission that was killed after its write, cancelled and undone, whose job is then retried; and the job."""
     mission = launch(scene)
-    command = [sys.executable, "-c", DIES, url, str(mission), "after"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert Python("-c", DIES, url, mission, "after").wait() == -signal.SIGKILL
     scene.engine.cancel(mission)
     scene.engine.work(until_idle=True)
     scene.engine.undo(mission)

@@ -1,0 +1,221 @@
+"""Start Python programs as forks of an interpreter that has loaded the engine, which takes longer than most of them.
+
+Each is a process of its own, and a child of the test's, with the arguments, descriptors, directory, environment and
+session that the test gives it. What an interpreter does when it starts is not repeated: a test about that, or about
+when a module is imported, starts `sys.executable`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import pkgutil
+import runpy
+import socket
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import IO, TypedDict
+
+_PROJECT = Path(__file__).parent.parent
+_LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.runner.confined.mcp_bridge")
+"""A program, and a module that takes long to import and that hardly any test starts."""
+_MORE = ("sqlite3", "psycopg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on")
+"""What is imported only when it is used."""
+_OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
+"""Prefixes of variables that only the start of a process reads."""
+_MESSAGE = 128 * 1024
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class _Request(TypedDict):
+    arguments: list[str]
+    directory: str
+    environment: dict[str, str]
+    session: bool
+    terminal: bool
+
+
+class Python(subprocess.Popen[str]):
+    """Like `subprocess.Popen([sys.executable, *arguments])` with text streams; they begin with -m, -c or a file.
+
+    With `terminal`, it leads a session on the terminal that is its stdin.
+    """
+
+    def __init__(
+        self,
+        *arguments: object,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | IO[str] | None = None,
+        stdout: int | IO[str] | None = None,
+        stderr: int | IO[str] | None = None,
+        terminal: bool = False,
+        start_new_session: bool = False,
+    ) -> None:
+        environment = dict(os.environ if env is None else env)
+        self._request: _Request = {
+            "arguments": [*map(str, arguments)],
+            "directory": str(cwd or Path.cwd()),
+            "environment": environment,
+            "session": terminal or start_new_session,
+            "terminal": terminal,
+        }
+        super().__init__(
+            [*(["setsid", "--ctty"] if terminal else []), sys.executable, *self._request["arguments"]],
+            cwd=cwd, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, text=True,
+            start_new_session=start_new_session,
+        )  # fmt: skip
+
+    def _execute_child(self, *given: object) -> None:
+        """What Popen calls once it has made the pipes, whose six descriptors are among the arguments."""
+        if _at_start(self._request["environment"]) != _at_start(os.environ):
+            super()._execute_child(*given)  # type: ignore[misc]  # private, and the same from Python 3.11 on
+            return
+        pipes = [descriptor for descriptor in given[10:16] if isinstance(descriptor, int)]
+        theirs = [nth if pipes[at] == -1 else pipes[at] for nth, at in enumerate((0, 3, 5))]
+        try:
+            self.pid = _loaded().fork(self._request, theirs)
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # as above
+
+
+def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if value and name.startswith(_OF_THE_START)}
+
+
+class _Loaded:
+    """The interpreter that is forked. It ends with this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/"
+            )
+        atexit.register(self.close)
+
+    def fork(self, request: _Request, streams: list[int]) -> int:
+        """Start a program with these standard streams; its process, which is a child of this one."""
+        with self._lock, _adopting():
+            socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
+            answer = self._socket.recv(_MESSAGE)
+            assert answer, "the loaded interpreter has ended"
+            return int(answer)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+@cache
+def _loaded() -> _Loaded:
+    return _Loaded()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """A process whose parent ends meanwhile becomes a child of this one."""
+    control = ctypes.CDLL(None).prctl
+    control(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        control(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _load() -> None:
+    import lcp_engine
+
+    for found in pkgutil.walk_packages(lcp_engine.__path__, "lcp_engine."):
+        if found.name not in _LEFT_OUT:
+            import_module(found.name)
+    for name in _MORE:
+        import_module(name)
+    gc.freeze()
+
+
+def _serve(control: socket.socket) -> tuple[_Request, list[int]] | None:
+    """Returns in each fork what it has to do, and None once nothing more is asked for."""
+    while True:
+        asked, streams, _, _ = socket.recv_fds(control, _MESSAGE, 3)
+        if not asked:
+            return None
+        here, there = os.pipe()
+        between = os.fork()
+        if between == 0:
+            # Its child outlives it, and is adopted.
+            program = os.fork()
+            if program == 0:
+                os.close(here)
+                os.close(there)
+                control.close()
+                return json.loads(asked), streams
+            os.write(there, b"%d" % program)
+            os._exit(0)
+        os.close(there)
+        os.waitpid(between, 0)
+        control.send(os.read(here, 64))
+        for descriptor in (here, *streams):
+            os.close(descriptor)
+
+
+def _become(request: _Request, streams: list[int]) -> None:
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if request["session"]:
+        os.setsid()
+    if request["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115  # for good
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc] # noqa: SIM115
+
+
+def _run(arguments: list[str]) -> None:
+    match arguments:
+        case ["-m", name, *_]:
+            sys.path[0] = str(Path.cwd())
+            sys.argv[:] = arguments[1:]
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        case ["-c", code, *_]:
+            sys.path[0] = ""
+            sys.argv[:] = ["-c", *arguments[2:]]
+            sys.modules["__main__"] = main = ModuleType("__main__")
+            exec(compile(code, "<string>", "exec"), vars(main))  # that is what it is asked for
+        case [file, *_]:
+            sys.path[0] = str(Path(file).resolve().parent)
+            sys.argv[:] = arguments
+            runpy.run_path(file, run_name="__main__")
+
+
+def _main(control: int) -> None:
+    _load()
+    found = _serve(socket.socket(fileno=control))
+    if found is not None:
+        request, streams = found
+        _become(request, streams)
+        _run(request["arguments"])
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))
