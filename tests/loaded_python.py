@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TypedDict
@@ -35,7 +36,7 @@ _LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.runner.confined.mcp_bridge")
 _MORE = ("sqlite3", "psycopg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on")
 """What is imported only when it is used."""
 _OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
-"""Prefixes of variables that only the start of a process reads."""
+"""Prefixes of variables that only the start of a process reads, but for PYTHONPATH, which adds to sys.path."""
 _MESSAGE = 128 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -81,7 +82,8 @@ class Python(subprocess.Popen[str]):
 
     def _execute_child(self, *given: object) -> None:
         """What Popen calls once it has made the pipes, whose six descriptors are among the arguments."""
-        if _at_start(self._request["environment"]) != _at_start(os.environ):
+        environment = self._request["environment"]
+        if _at_start(environment) != _at_start(os.environ) or _hides_modules(environment):
             super()._execute_child(*given)  # type: ignore[misc]  # private, and the same from Python 3.11 on
             return
         pipes = [descriptor for descriptor in given[10:16] if isinstance(descriptor, int)]
@@ -94,7 +96,18 @@ class Python(subprocess.Popen[str]):
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if value and name.startswith(_OF_THE_START)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if value and name != "PYTHONPATH" and name.startswith(_OF_THE_START)
+    }
+
+
+def _hides_modules(environment: Mapping[str, str]) -> bool:
+    """Whether PYTHONPATH puts modules in the place of others, which may be loaded."""
+    places = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    added = [one for place in places if place not in sys.path for one in Path(place).glob("*")]
+    return any(find_spec(one.stem) is not None for one in added if one.stem.isidentifier())
 
 
 class _Loaded:
@@ -185,6 +198,8 @@ def _become(request: _Request, streams: list[int]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [place for place in more if place not in {"", *sys.path}]
     time.tzset()
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115  # for good
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115

@@ -15,8 +15,8 @@ from tests.attack.uses import SPARE, USES
 from tests.ways import CONFINED, OPENAT2, WALK, Do, Done, Params, Way
 
 pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
-SECONDS = 10
-"""For all races of one way to use paths together."""
+SECONDS = 3
+"""For all races of one way to use paths together; `make races` takes ten for each of them."""
 NAIVE_LOSES = 3
 """If a trusting worker leaked in fewer races, or changed something in fewer, they would have become too easy."""
 

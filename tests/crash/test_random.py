@@ -33,22 +33,22 @@ def _run(tool: str, *given: str) -> dict[str, object]:
 def test_runners_that_are_killed_at_random_lose_nothing_and_do_nothing_twice(
     database_url: str, tmp_path: Path
 ) -> None:
-    found = _run("kills", database_url, f"{tmp_path}", "--kills", "40")
-    assert (found["kills"], found["lost"], found["twice"]) == (40, 0, 0)
+    found = _run("kills", database_url, f"{tmp_path}", "--kills", "20")
+    assert (found["kills"], found["lost"], found["twice"]) == (20, 0, 0)
 
 
 def test_helpers_that_are_killed_ended_and_frozen_cost_no_job(database_url: str, tmp_path: Path) -> None:
     if not isolates(Isolation.AUTO):
         pytest.skip("this kernel has no Landlock")
-    found = _run("kills", database_url, f"{tmp_path}", "--kills", "30", "--helpers")
-    assert (found["kills"], found["lost"], found["twice"]) == (30, 0, 0)
+    found = _run("kills", database_url, f"{tmp_path}", "--kills", "15", "--helpers")
+    assert (found["kills"], found["lost"], found["twice"]) == (15, 0, 0)
     assert sum(int(str(found.get(name, 0))) for name in ("SIGKILL", "SIGTERM", "SIGSTOP")) > 0
 
 
 def test_sixteen_runners_share_a_database_while_they_are_killed(database_url: str, tmp_path: Path) -> None:
-    found = _run("kills", database_url, f"{tmp_path}", "--kills", "5", "--runners", "16", "--every", "1")
-    assert (found["kills"], found["lost"], found["twice"]) == (5, 0, 0)
+    found = _run("kills", database_url, f"{tmp_path}", "--kills", "3", "--runners", "16", "--every", "1")
+    assert (found["kills"], found["lost"], found["twice"]) == (3, 0, 0)
 
 
 def test_a_torn_image_of_a_database_holds_what_was_acknowledged(tmp_path: Path) -> None:
-    assert _run("torn", f"{tmp_path}", "--images", "5")["images"] == 25
+    assert _run("torn", f"{tmp_path}", "--images", "3")["images"] == 15

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 from tests.conftest import sqlite_url
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.sandbox.locks import Wait, lock
@@ -91,7 +91,7 @@ worker = Worker(kind="pool", params=Empty, result=Empty, execute=execute, has_ef
 with Engine(sys.argv[1], workers=[worker]) as engine:
     engine.work(until_idle=True, kinds=["pool"])
 """
-Start = Callable[..., subprocess.Popen[bytes]]
+Start = Callable[..., Python]
 
 DIES_IN_A_TRANSACTION = """
 from lcp_engine import Engine
@@ -141,11 +141,12 @@ POOL = Worker(kind="pool", params=Empty, result=Empty, execute=_succeed, has_eff
 def start() -> Iterator[Start]:
     """Starts scripts; the children that they leave behind end with the test."""
     ends, ours = os.pipe()
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Python] = []
 
-    def start(script: str, *given: object) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", COMMON + script, *map(str, given)]
-        process = subprocess.Popen(command, stdin=ends, stdout=subprocess.PIPE, start_new_session=True)
+    def start(script: str, *given: object) -> Python:
+        process = Python(
+            "-c", COMMON + script, *given, stdin=ends, stdout=subprocess.PIPE, start_new_session=True
+        )
         started.append(process)
         return process
 
@@ -224,7 +225,7 @@ def test_a_program_starts_although_other_threads_fork(start: Start) -> None:
     """A child that inherited the pipe on which `subprocess` waits would keep it waiting until the child ends."""
     process = start(STARTS_WHILE_OTHERS_FORK)
     assert process.stdout is not None
-    assert process.stdout.readline() == b"done\n"
+    assert process.stdout.readline() == "done\n"
 
 
 @pytest.mark.parametrize("end", ["released", "killed"])
@@ -237,6 +238,6 @@ def test_a_child_keeps_no_lock_of_a_directory(start: Start, tmp_path: Path, how:
     if end == "killed":
         process.wait()
     else:
-        assert process.stdout.readline() == b"left\n"
+        assert process.stdout.readline() == "left\n"
     with Root(tmp_path) as root, lock([(root, "a.txt")], Wait.NONE) as locked:
         assert [held is not None for held in locked.found] == [True]

@@ -7,7 +7,6 @@ import resource
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 from pydantic import JsonValue
 from tests.conftest import sqlite_url
 from tests.faults.test_database_refuses import Server, server
+from tests.loaded_python import Python
 from tests.store.test_lost_commits import Wire, wire
 
 from lcp_engine import Engine
@@ -30,7 +30,6 @@ from lcp_engine.store.maintenance.check import check_database
 
 __all__ = ["server", "wire"]
 
-CLI = [sys.executable, "-m", "lcp_engine"]
 AWAY, BACK = "waiting for the database, which has been away for", "the database is back after"
 FILES = 60
 
@@ -41,7 +40,7 @@ def test_lcp_work_waits_for_a_server_that_is_away_and_does_every_job_once(
     url = server.create()
     mission = _launch(url, tmp_path)
     with _working(url) as runner:
-        _wait_until_some_succeeded(url)
+        _wait_until_some_succeeded(url, runner)
         server.stop()
         said = _read_until(runner, AWAY)
         server.start()
@@ -55,7 +54,7 @@ def test_lcp_work_that_waits_for_a_server_ends_when_it_is_told_to(server: Server
     url = server.create()
     _launch(url, tmp_path)
     with _working(url) as runner:
-        _wait_until_some_succeeded(url)
+        _wait_until_some_succeeded(url, runner)
         server.stop()
         _read_until(runner, AWAY)
         runner.send_signal(signal.SIGTERM)
@@ -70,10 +69,8 @@ def test_lcp_work_waits_for_a_disk_that_is_full_and_goes_on(tmp_path: Path) -> N
     mission = _launch(url, tmp_path)
     size = (tmp_path / "lcp.db").stat().st_size
 
-    def limit() -> None:
-        most = size + 100_000
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, {(size + 100_000, hard)})"
     with _working(url, limit) as runner:
         _read_until(runner, AWAY)
         unlimited = resource.prlimit(runner.pid, resource.RLIMIT_FSIZE)[1]
@@ -198,11 +195,11 @@ def _launch(url: str, directory: Path) -> int:
 
 
 @contextmanager
-def _working(url: str, limit: object = None) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [*CLI, "--db", url, "work", "--until-idle", "--kind", "read_file"],
-        stderr=subprocess.PIPE, text=True, preexec_fn=limit,  # type: ignore[call-overload]  # noqa: PLW1509
-    ) as runner:  # fmt: skip
+def _working(url: str, first: str = "") -> Iterator[Python]:
+    given = ("--db", url, "work", "--until-idle", "--kind", "read_file")
+    with Python(
+        "-c", f"{first}\nfrom lcp_engine.cli import main; main()", *given, stderr=subprocess.PIPE
+    ) as runner:
         try:
             yield runner
         finally:
@@ -220,9 +217,10 @@ def _read_until(runner: subprocess.Popen[str], wanted: str) -> str:
     pytest.fail(f"it ended with {runner.wait()} and never said {wanted!r}: {said}")
 
 
-def _wait_until_some_succeeded(url: str) -> None:
+def _wait_until_some_succeeded(url: str, runner: Python) -> None:
     with Engine(url) as engine:
         while not engine.jobs(kinds=["read_file"], states=["succeeded"], limit=1):
+            assert runner.poll() is None, runner.communicate()
             time.sleep(0.01)
 
 

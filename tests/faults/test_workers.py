@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.workers.base import Context, Outcome, Worker
@@ -33,9 +33,9 @@ WORKERS = [
 
 
 def _run(url: str) -> int:
-    said = subprocess.run([sys.executable, RUNNER, url], capture_output=True, text=True, check=False)
-    assert said.stderr == ""
-    return said.returncode
+    with Python(RUNNER, url, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as runner:
+        assert runner.communicate()[1] == ""
+    return runner.returncode
 
 
 def _error(engine: Engine, job: int) -> tuple[object, str]:
