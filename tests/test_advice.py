@@ -340,6 +340,7 @@ INVALID_ARGUMENT workers/mcp:read_tools
 INVALID_ARGUMENT workers/mcp:tool_kinds
 INVALID_ARGUMENT workers/merge:nothing_taken
 INVALID_ARGUMENT workers/registry:check_description
+INVALID_MISSION api/evaluation:Evaluation._begin
 INVALID_MISSION api/evaluation:_text_of
 INVALID_MISSION changes/stages:_check_is_outside
 INVALID_MISSION cli/load_mission:_decoded

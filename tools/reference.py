@@ -71,6 +71,7 @@ ENVIRONMENT = {
     "LCP_APPROVER_TOKEN": "The token of the person that `--as NAME` names (approvals.md).",
     "LCP_MISSION": "Set for the command of `on_wait`: the mission's number.",
     "LCP_MISSION_NAME": "Set for the command of `on_wait`: its name.",
+    "LCP_MISSION_JSON": "Set for a check program of `lcp eval`: the file with its mission (eval.md).",
     "LCP_HELD": "Set for the command of `on_wait`: how many jobs wait.",
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lcp_engine.api.decision_links import DecisionLinks, LinkedJob
     from lcp_engine.api.engine import Engine
+    from lcp_engine.api.evaluation import Evaluation, FinishedTrial, Trial
     from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
     from lcp_engine.api.run_job import JobResult, run_job
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from lcp_engine.changes.unified_diff import Diff, Hunk
     from lcp_engine.clock import Clock
     from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.evaluation.comparison import FigureDifference, compare_scores
+    from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord
+    from lcp_engine.core.evaluation.suite import Expectation, Suite, SuiteMission
+    from lcp_engine.core.evaluation.summary import PlannerSummary, Share, summarize_scores
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.memory import Entry
@@ -156,6 +161,7 @@ __all__ = [
     "Approvals",
     "Backups",
     "Caps",
+    "CheckResult",
     "Checks",
     "Clock",
     "Commands",
@@ -180,20 +186,24 @@ __all__ = [
     "ErrorAction",
     "ErrorCode",
     "ErrorType",
+    "Evaluation",
     "Example",
     "Excerpt",
     "ExecutedBy",
     "ExecutionFailed",
+    "Expectation",
     "Explained",
     "ExternalProgram",
     "Facts",
     "Failed",
     "Fault",
+    "FigureDifference",
     "FileEffect",
     "FileFact",
     "FileMatch",
     "FileNow",
     "FileQuotes",
+    "FinishedTrial",
     "Forecast",
     "Forked",
     "GraphStep",
@@ -242,6 +252,7 @@ __all__ = [
     "Planner",
     "PlannerError",
     "PlannerSpec",
+    "PlannerSummary",
     "Policy",
     "Price",
     "Prices",
@@ -267,8 +278,10 @@ __all__ = [
     "Runner",
     "Said",
     "Schedule",
+    "Score",
     "SeenJob",
     "SeenMemory",
+    "Share",
     "Sight",
     "SignedLinks",
     "State",
@@ -277,6 +290,10 @@ __all__ = [
     "StatedPlan",
     "StatedRetry",
     "StatedStep",
+    "Suite",
+    "SuiteMission",
+    "Trial",
+    "TrialRecord",
     "TurnFact",
     "Undo",
     "UndoneFact",
@@ -287,9 +304,11 @@ __all__ = [
     "Workers",
     "WriteFile",
     "WrongState",
+    "compare_scores",
     "params_taking",
     "read_reply",
     "run_job",
+    "summarize_scores",
     "worker",
 ]
 
@@ -297,12 +316,17 @@ __all__ = [
 _MODULES = {
     "api.decision_links": ("DecisionLinks", "LinkedJob"),
     "api.engine": ("Engine",),
+    "api.evaluation": ("Evaluation", "FinishedTrial", "Trial"),
     "api.memory": ("Memory", "MemoryEdit", "Remembered"),
     "api.read_reply": ("read_reply",),
     "changes.show": ("FileNow", "Forecast", "Look"),
     "changes.unified_diff": ("Diff", "Hunk"),
     "clock": ("Clock",),
     "core.decision_link": ("SignedLinks",),
+    "core.evaluation.comparison": ("FigureDifference", "compare_scores"),
+    "core.evaluation.scores": ("CheckResult", "Score", "TrialRecord"),
+    "core.evaluation.suite": ("Expectation", "Suite", "SuiteMission"),
+    "core.evaluation.summary": ("PlannerSummary", "Share", "summarize_scores"),
     "core.job_states": ("Need", "State"),
     "core.kinds": ("KindRole",),
     "core.mission.plan": (

@@ -60,13 +60,16 @@ def suite_file(lcp: Lcp, **changed: JsonValue) -> Path:
 def test_a_suite_is_run_with_each_planner_and_counted(lcp: Lcp) -> None:
     done = lcp("eval", "run", suite_file(lcp), "--to", "first", "--parallel", 2, LCP_DATABASE_URL="")
     assert done.code == 0, done.err
-    head, reads, guesses, *said = done.out.splitlines()
-    assert head.split() == [
-        "planner", "runs", "right", "(95%)", "facts", "files", "turns", "corr.", "tokens", "time", "CPU",
-    ]  # fmt: skip
-    assert reads.split()[:8] == ["reads", "2", "100%", "(34-100)", "2/2", "1/1", "2.0", "0.0"]
-    assert guesses.split()[:8] == ["guesses", "2", "50%", "(9-91)", "1/2", "0/1", "1.0", "1.0"]
-    assert said == ["not right with guesses: 1 unread"]
+    head, reads, guesses, said, _, taken, *means = done.out.splitlines()
+    assert head.split() == ["planner", "trials", "completed", "right", "(95%)", "facts", "files"]
+    assert reads.split() == ["reads", "2", "2/2", "100%", "(34-100)", "2/2", "1/1"]
+    assert guesses.split() == ["guesses", "2", "2/2", "50%", "(9-91)", "1/2", "0/1"]
+    assert said == "not right with guesses: 1 unread"
+    assert taken.split() == ["planner", "turns", "corr.", "tokens", "in", "out", "time", "CPU"]
+    assert [line.split()[:5] for line in means] == [
+        ["reads", "2.0", "0.0", "0", "0"],
+        ["guesses", "1.0", "1.0", "0", "0"],
+    ]
     assert sorted(line.split(",")[0] for line in done.err.splitlines()[:4]) == [
         "1/4 prints (reads): right", "2/4 prints (guesses): unread", "3/4 says (reads): right",
         "4/4 says (guesses): right",
@@ -77,7 +80,7 @@ def test_a_suite_is_run_with_each_planner_and_counted(lcp: Lcp) -> None:
         ["prints", "reads", "1/1", "1/1", "1/1"],
     ]
     figures = lcp("eval", "show", "first", "--json").object
-    runs = figures["runs"]
+    runs = figures["trials"]
     assert isinstance(runs, list)
     assert {(str(run["mission"]), run["right"], run["turns"]) for run in runs if isinstance(run, dict)} == {
         ("prints", True, 2), ("prints", False, 1), ("says", True, 2), ("says", True, 1),
@@ -132,9 +135,10 @@ def test_two_evaluations_are_compared(lcp: Lcp) -> None:
     assert lcp("eval", "run", file, "--to", "old", "--planner", "guesses").code == 0
     assert lcp("eval", "run", file, "--to", "new", "--planner", "reads").code == 0
     compared = lcp("eval", "compare", "old", "new")
-    head, right, facts, files, *rest = compared.out.splitlines()
+    head, right, completed, facts, files, *rest = compared.out.splitlines()
     assert head.split() == ["figure", "old", "new", "better", "worse", "by", "chance"]
     assert right.split() == ["right", "50%", "100%", "1", "0", "100.0%"]
+    assert completed.split() == ["completed", "100%", "100%", "0", "0", "-"]
     assert facts.split()[-5:] == ["50%", "100%", "1", "0", "100.0%"]
     assert files.split()[-5:] == ["0%", "100%", "1", "0", "100.0%"]
     assert rest[-1] == "right now: prints"
@@ -191,10 +195,93 @@ def test_what_is_no_evaluation_is_said(lcp: Lcp) -> None:
 
 def test_each_fact_of_the_shipped_suite_stands_in_its_files_and_not_in_its_goal() -> None:
     suite = parse_suite((EVALS / "small.yaml").read_text(), source="small.yaml")
-    assert (len(suite.cases), len({case.root for case in suite.cases})) == (40, 6)
-    for case in suite.cases:
+    assert (len(suite.missions), len({case.root for case in suite.missions})) == (50, 6)
+    for case in suite.missions:
         texts = [(EVALS / case.root / path).read_text() for path in case.expect.reads]
-        assert texts, case.name
+        assert texts or case.expect.uses, case.name
         for fact in case.expect.facts:
-            assert re2.search(fact, "\n".join(texts)), (case.name, fact)
             assert not re2.search(fact, str(case.stated["goal"])), (case.name, fact)
+            assert case.expect.uses or re2.search(fact, "\n".join(texts)), (case.name, fact)
+
+
+def test_what_a_kind_of_the_shipped_suite_says_stands_in_no_file_and_no_example() -> None:
+    suite = parse_suite((EVALS / "small.yaml").read_text(), source="small.yaml")
+    needed = [case for case in suite.missions if case.expect.uses]
+    assert len(needed) == 10
+    kinds = (EVALS / "kinds.yaml").read_text()
+    for case in needed:
+        with_params = "params: {}" not in kinds.split(f"{case.expect.uses[0]}:")[1].split("\n\n")[0][:700]
+        files = [file.read_text() for file in (EVALS / case.root).rglob("*") if file.is_file()]
+        fact = case.expect.facts[-1]
+        assert not re2.search(fact, "\n".join([*files, kinds if with_params else ""])), (case.name, fact)
+
+
+PASSES = "#!/bin/sh\ngrep -q 'A heading' \"$LCP_MISSION_JSON\" && test -e main.py\n"
+CHECKED: Object = {
+    "name": "checked",
+    "goal": "What does it print?",
+    "root": "root",
+    "expect": {"check": ["./check.sh"]},
+}
+
+
+def check_program(lcp: Lcp, text: str) -> None:
+    file = lcp.home / "check.sh"
+    file.write_text(text)
+    file.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PASSES, None),
+        ("#!/bin/sh\necho 'no heading' >&2; exit 1\n", "exit code 1: no heading"),
+        ("#!/bin/sh\nkill -9 $$\n", "signal 9"),
+        ("#!/bin/sh\nhead -c 10000000 /dev/zero | tr '\\0' x; exit 1\n", "exit code 1: " + "x" * 100),
+        ("#!/bin/sh\necho x > ../outside\n", "exit code 2: "),
+    ],
+)
+def test_a_check_program_judges_what_came_of_a_mission(lcp: Lcp, text: str, said: str | None) -> None:
+    check_program(lcp, text)
+    file = suite_file(lcp, planners={"finds": script(FOUND)}, missions=[CHECKED])
+    done = lcp("eval", "run", file, "--to", "it", "--json")
+    assert done.code == 0, done.err
+    check = json.loads(done.out)["check"]
+    assert check["passes"] == (said is None)
+    assert check["said"].startswith(said or "")
+    assert len(check["said"]) < 2000
+    assert lcp("eval", "show", "it").out.splitlines()[1].split()[-1] == ("1/1" if said is None else "0/1")
+    assert list((lcp.home / "it" / "roots" / "1" / "root").iterdir()) != []
+
+
+def test_a_check_that_could_not_be_run_is_run_by_the_next_call(lcp: Lcp) -> None:
+    check_program(lcp, "no program\n")
+    file = suite_file(lcp, planners={"finds": script(FOUND)}, missions=[CHECKED])
+    done = lcp("eval", "run", file, "--to", "it")
+    assert done.code == 0
+    first, *_ = done.err.splitlines()
+    assert first.startswith("1/1 checked (finds): unchecked, 1 turn")
+    assert "cannot be started" in first
+    assert "not right with finds: 1 unchecked" in done.out
+    check_program(lcp, PASSES)
+    assert "1/1 checked (finds): right" in lcp("eval", "run", file, "--to", "it").err
+
+
+def test_a_check_that_hangs_is_stopped(lcp: Lcp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lcp_engine.api.trial_checks.CHECK_SECONDS", 0.5)
+    check_program(lcp, "#!/bin/sh\nsleep 1000\n")
+    file = suite_file(lcp, planners={"finds": script(FOUND)}, missions=[CHECKED])
+    done = lcp("eval", "run", file, "--to", "it", "--json")
+    assert "it ran for more than 0.5 s, and was stopped" in json.loads(done.out)["check"]["said"]
+
+
+def test_a_missing_check_program_and_an_unknown_kind_are_said_before_anything_runs(lcp: Lcp) -> None:
+    missing = lcp("eval", "run", suite_file(lcp, missions=[CHECKED]))
+    assert missing.code in (1, 2)
+    assert "missions.0.expect.check: its program " in missing.err
+    assert "there is no such file" in missing.err
+    unknown = lcp("eval", "run", suite_file(lcp, missions=[{**SAYS, "expect": {"uses": ["read_fil"]}}]))
+    assert (
+        "missions.0.expect.uses: no worker executes kind 'read_fil'; did you mean 'read_file'?" in unknown.err
+    )
+    assert not (lcp.home / "suite.eval" / "suite.json").exists()

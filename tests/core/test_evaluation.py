@@ -4,50 +4,46 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.echo import Told
-from lcp_engine.core.evaluation.scores import Run, Score, Share, compare, judge, summarize
+from lcp_engine.core.evaluation.comparison import compare_scores
+from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
 from lcp_engine.core.evaluation.suite import Expectation, parse_suite
+from lcp_engine.core.evaluation.summary import Share, summarize_scores
 from lcp_engine.errors import ErrorCode, LcpError
 
-PROMPT = """# Now
-Say which version of the adder this is.
-```
-# Adder, version 9.9 of the year
-```
-Turns left after this one: 1. One JSON object, nothing else.
-"""
-RUN = Run(
-    case="a", planner="p", repetition=1, mission_id=1, status="completed", outcome="analysis_result",
-    error_code=None, unfulfilled=False, answer="Version 1.3.0 of the adder.", summary="Version 1.3.0 of the adder.",
-    told=Told("Say which version of the adder this is.", PROMPT), read=frozenset({"README.md"}), turns=3, corrections=0,
-    input_tokens=100, output_tokens=10, seconds=2.0, cpu_seconds=1.0,
+RECORD = TrialRecord(
+    mission="a", planner="p", repetition=1, mission_id=1, status="completed", outcome="analysis_result",
+    error_code=None, unfulfilled=False, answer="Version 1.3.0 of the adder.",
+    is_echo=False, read=frozenset({"README.md"}), used=frozenset({"read_file"}), check=None, turns=3, corrections=0,
+    prompts=3, over_context=0, input_tokens=100, output_tokens=10, cost=None, currency=None, seconds=2.0,
+    cpu_seconds=1.0,
 )  # fmt: skip
 EXPECT = Expectation(facts=(r"1\.3\.0", "(?i)ADDER"), reads=("README.md",))
 
 
 @pytest.mark.parametrize(
-    ("run", "cause", "facts", "files"),
+    ("record", "cause", "facts", "files"),
     [
-        (RUN, None, 2, 1),
-        (replace(RUN, answer="An adder."), "wrong", 1, 1),
-        (replace(RUN, answer="An adder.", summary="Which version of the adder this is."), "echo", 1, 1),
-        (replace(RUN, answer="An adder.", read=frozenset({"b"})), "unread", 1, 0),
-        (replace(RUN, status="failed", outcome="limit:max_turns"), "limit:max_turns", 2, 1),
-        (replace(RUN, status="failed", outcome="job_failed", error_code="GONE"), "GONE", 2, 1),
-        (replace(RUN, status="waiting", outcome=None), "waits", 2, 1),
-        (replace(RUN, status="running", outcome=None), "unfinished", 2, 1),
-        (replace(RUN, unfulfilled=True), "unfulfilled", 2, 1),
-        (replace(RUN, status="cancelled", outcome="cancelled"), "cancelled", 2, 1),
+        (RECORD, None, 2, 1),
+        (replace(RECORD, answer="An adder."), "wrong", 1, 1),
+        (replace(RECORD, answer="An adder.", is_echo=True), "echo", 1, 1),
+        (replace(RECORD, answer="An adder.", read=frozenset({"b"})), "unread", 1, 0),
+        (replace(RECORD, status="failed", outcome="limit:max_turns"), "limit:max_turns", 2, 1),
+        (replace(RECORD, status="failed", outcome="job_failed", error_code="GONE"), "GONE", 2, 1),
+        (replace(RECORD, status="waiting", outcome=None), "waits", 2, 1),
+        (replace(RECORD, status="running", outcome=None), "unfinished", 2, 1),
+        (replace(RECORD, unfulfilled=True), "unfulfilled", 2, 1),
+        (replace(RECORD, status="cancelled", outcome="cancelled"), "cancelled", 2, 1),
     ],
 )
-def test_a_run_is_right_if_it_completed_read_and_said_what_was_expected(
-    run: Run, cause: str | None, facts: int, files: int
+def test_a_trial_is_right_if_it_completed_read_and_said_what_was_expected(
+    record: TrialRecord, cause: str | None, facts: int, files: int
 ) -> None:
-    score = judge(run, EXPECT)
+    score = judge(record, EXPECT)
     assert (score.cause, score.facts, score.files) == (cause, facts, files)
     assert score.is_right == (cause is None)
 
@@ -68,13 +64,13 @@ def test_a_share_has_the_interval_of_wilson(count: int, of: int, low: float, hig
 
 
 def scored(case: str, *, right: bool, planner: str = "p", tokens: int = 100) -> Score:
-    answer = RUN.answer if right else "No idea."
-    return judge(replace(RUN, case=case, planner=planner, answer=answer, input_tokens=tokens), EXPECT)
+    answer = RECORD.answer if right else "No idea."
+    return judge(replace(RECORD, mission=case, planner=planner, answer=answer, input_tokens=tokens), EXPECT)
 
 
 def test_a_summary_counts_by_planner_and_names_the_causes() -> None:
     scores = [scored("a", right=True), scored("b", right=False), scored("a", right=False, planner="q")]
-    first, second = summarize(scores)
+    first, second = summarize_scores(scores)
     assert (first.planner, first.right, first.facts, first.files) == (
         "p",
         Share(1, 2),
@@ -83,24 +79,29 @@ def test_a_summary_counts_by_planner_and_names_the_causes() -> None:
     )
     assert (first.causes, second.causes) == ({"wrong": 1}, {"wrong": 1})
     assert second.json["mean"] == {
-        "turns": 3, "corrections": 0, "input_tokens": 100, "output_tokens": 10, "seconds": 2.0, "cpu_seconds": 1.0,
+        "turns": 3, "corrections": 0, "over_context": 0, "input_tokens": 100, "output_tokens": 10, "cost": None,
+        "seconds": 2.0, "cpu_seconds": 1.0,
     }  # fmt: skip
 
 
 def test_what_was_not_measured_is_no_zero() -> None:
-    runs = [replace(RUN, cpu_seconds=None), replace(RUN, cpu_seconds=4.0), replace(RUN, seconds=None)]
-    (summary,) = summarize(judge(run, EXPECT) for run in runs)
-    assert summary.json["mean"] == pytest.approx({
-        "turns": 3, "corrections": 0, "input_tokens": 100, "output_tokens": 10, "seconds": 2.0, "cpu_seconds": 2.5,
-    })  # fmt: skip
+    runs = [
+        replace(RECORD, cpu_seconds=None),
+        replace(RECORD, cpu_seconds=4.0),
+        replace(RECORD, seconds=None),
+    ]
+    (summary,) = summarize_scores(judge(run, EXPECT) for run in runs)
+    mean = summary.json["mean"]
+    assert isinstance(mean, dict)
+    assert (mean["seconds"], mean["cpu_seconds"], mean["cost"]) == (2.0, 2.5, None)
 
 
 def test_two_evaluations_are_compared_mission_by_mission_with_the_odds_of_chance() -> None:
     old = [scored(f"m{n}", right=n == 9, tokens=100 + n) for n in range(10)]
     new = [scored(f"m{n}", right=n < 8, planner="other", tokens=50) for n in range(9)]
-    right, facts, files, turns, *_ = differences = compare(old, new)
+    right, _, facts, files, _, _, turns, *_ = differences = compare_scores(old, new)
     assert (right.better, right.worse) == (tuple(f"m{n}" for n in range(8)), ())
-    assert (right.old, right.new) == (0.0, 0.8889)
+    assert (right.old, right.new) == pytest.approx((0.0, 8 / 9))
     assert right.odds == pytest.approx(2 / 2**8)
     assert (len(facts.better), files.better, turns.worse, turns.odds) == (8, (), (), 1.0)
     tokens = next(one for one in differences if one.figure == "input_tokens")
@@ -110,15 +111,57 @@ def test_two_evaluations_are_compared_mission_by_mission_with_the_odds_of_chance
 def test_one_better_and_one_worse_is_chance() -> None:
     old = [scored("a", right=True), scored("b", right=False)]
     new = [scored("a", right=False), scored("b", right=True)]
-    right = compare(old, new)[0]
+    right = compare_scores(old, new)[0]
     assert (right.better, right.worse, right.odds) == (("b",), ("a",), 1.0)
 
 
 def test_repetitions_of_a_mission_count_once() -> None:
     old = [scored("a", right=False)] * 5
     new = [scored("a", right=True), *[scored("a", right=False)] * 4]
-    right = compare(old, new)[0]
+    right = compare_scores(old, new)[0]
     assert (right.better, right.new, right.odds) == (("a",), 0.2, 1.0)
+
+
+CHECKED = Expectation(uses=("measure",), check=("./check.sh",))
+MEASURED = replace(RECORD, used=frozenset({"measure"}))
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (replace(MEASURED, check=CheckResult(passes=True, said="")), None),
+        (replace(MEASURED, check=CheckResult(passes=False, said="exit code 1")), "check"),
+        (MEASURED, "unchecked"),
+        (RECORD, "unused"),
+        (replace(MEASURED, status="failed", outcome="error"), "error"),
+    ],
+)
+def test_a_trial_uses_the_kinds_that_it_needs_and_passes_its_check(
+    record: TrialRecord, cause: str | None
+) -> None:
+    assert judge(record, CHECKED).cause == cause
+
+
+def test_kinds_checks_and_prompts_are_counted() -> None:
+    passes, fails = CheckResult(passes=True, said=""), CheckResult(passes=False, said="exit code 1")
+    records = [replace(MEASURED, check=passes, over_context=2), replace(RECORD, check=fails), RECORD]
+    (summary,) = summarize_scores(judge(record, CHECKED) for record in records)
+    assert (summary.kinds, summary.checks, summary.over_context) == (Share(1, 3), Share(1, 3), Share(2, 9))
+
+
+def test_costs_are_exact_and_summed_up_only_in_one_currency() -> None:
+    first = replace(RECORD, cost=Decimal("0.1"), currency="EUR")
+    cents, mixed = (
+        [first, replace(first, cost=Decimal("0.2")), RECORD],
+        [first, replace(first, currency="USD")],
+    )
+    (summary,) = summarize_scores(judge(record, EXPECT) for record in cents)
+    assert (summary.json["cost"], summary.json["currency"]) == ("0.3", "EUR")
+    (other,) = summarize_scores(judge(record, EXPECT) for record in mixed)
+    assert (other.json["cost"], other.json["currency"]) == (None, None)
+    old, new = [judge(first, EXPECT)], [judge(replace(first, currency="USD"), EXPECT)]
+    assert "cost" not in {one.figure for one in compare_scores(old, new)}
+    assert "cost" in {one.figure for one in compare_scores(old, old)}
 
 
 MISSION: dict[str, JsonValue] = {"name": "a", "goal": "Look.", "root": "."}
@@ -129,9 +172,9 @@ def test_a_suite_has_missions_with_the_keys_of_mission_files() -> None:
     stated = {**SUITE, "defaults": {"limits": {"max_turns": 3}}, "repeat": 2}
     suite = parse_suite(json.dumps(stated), source="s.yaml")
     assert (suite.name, suite.repeat, [*suite.planners]) == ("s", 2, ["p"])
-    (case,) = suite.cases
-    assert case.mission("human").limits.max_turns == 3
-    assert case.mission({"type": "script", "replies": []}).planner.type == "script"
+    (case,) = suite.missions
+    assert case.with_planner("human").limits.max_turns == 3
+    assert case.with_planner({"type": "script", "replies": []}).planner.type == "script"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +201,9 @@ def test_a_suite_has_missions_with_the_keys_of_mission_files() -> None:
             {"missions": [{**MISSION, "expect": {"reads": ["../x"]}}]},
             "s.yaml: missions.0.expect.reads.0: should be a path beneath the root",
         ),
+        ({"missions": [{**MISSION, "expect": {"uses": ["a b"]}}]}, "s.yaml: missions.0.expect.uses.0: "),
+        ({"missions": [{**MISSION, "expect": {"check": "x"}}]}, "s.yaml: missions.0.expect.check: "),
+        ({"missions": [{**MISSION, "expect": {"check": []}}]}, "s.yaml: missions.0.expect.check: "),
         ({"defaults": {"expect": {}}}, "s.yaml: defaults.expect: is not for every mission; leave it out"),
         ({"repeat": 0}, "s.yaml: repeat: "),
         ({"planners": {"p": 3}}, "s.yaml: planners.p"),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from threading import Event, Lock
 from typing import Self
@@ -23,46 +24,50 @@ from pydantic import JsonValue
 from lcp_engine.api.arguments import checked_spec
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.processor_time import ProcessorTime
+from lcp_engine.api.trial_checks import TrialChecks, found_check
 from lcp_engine.core.decide import Outcome
-from lcp_engine.core.echo import Told
-from lcp_engine.core.evaluation.scores import Run, Score, judge
-from lcp_engine.core.evaluation.suite import MOST_REPETITIONS, Case, Suite, parse_suite
-from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.echo import Told, is_echo
+from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
+from lcp_engine.core.evaluation.suite import MOST_REPETITIONS, Suite, SuiteMission, parse_suite
+from lcp_engine.core.json_values import JsonObject, list_in, object_in
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.safe_text import json_line
+from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
+from lcp_engine.planners.base import Fault
 from lcp_engine.planners.llm.instructions import instructions_of
-from lcp_engine.store.queries.records import Mission
+from lcp_engine.store.queries.records import Mission, MissionStatus
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of a suite's file."""
-_SUITE, _DATABASE, _ROOTS, _SPENT, _LOCK = "suite.json", "lcp.db", "roots", "spent.jsonl", "lock"
+_SUITE, _DATABASE, _ROOTS, _LOCK = "suite.json", "lcp.db", "roots", "lock"
+_SPENT, _CHECKS = "spent.jsonl", "checks.jsonl"
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run: a mission of the suite, with a planner, for the n-th time."""
+class Trial:
+    """A mission of the suite, with a planner, for the n-th time."""
 
     number: int
-    case: Case
+    mission: SuiteMission
     planner: str
     repetition: int
 
     @property
     def key(self) -> str:
-        """The name of its mission, and the key that it is launched with once."""
-        return f"{self.case.name} {self.planner} {self.repetition}"
+        """The name of what is launched for it, and the key that it is launched with once."""
+        return f"{self.mission.name} {self.planner} {self.repetition}"
 
 
 @dataclass(frozen=True)
-class Done:
-    """A run that has come to its end, or as far as it comes."""
+class FinishedTrial:
+    """A trial that has come to its end, or as far as it comes."""
 
-    cell: Cell
+    trial: Trial
     score: Score
     trouble: str | None
-    """What its runner said if it failed."""
+    """What its runner, or its check, said if it failed."""
 
 
 class Evaluation:
@@ -91,8 +96,10 @@ class Evaluation:
         stated = parse_suite(text, source=str(suite))
         chosen = _chosen(stated, planners, suite)
         beside = suite.resolve().parent
-        for case in stated.cases:
-            _source(beside, case)
+        for mission in stated.missions:
+            _source(beside, mission)
+            if mission.expect.check is not None:
+                found_check(mission.expect.check, mission.place, beside)
         begun = _begun(text, beside, chosen)
         times = _times(stated.repeat if repeat is None else repeat)
         before = _read_begun(place)
@@ -106,7 +113,7 @@ class Evaluation:
         if before is not None:
             times = max(times, int(str(before["repeat"])))
         place.mkdir(parents=True, exist_ok=True)
-        return cls(place, Suite(stated.name, chosen, times, stated.cases), beside, text)
+        return cls(place, Suite(stated.name, chosen, times, stated.missions), beside, text)
 
     @classmethod
     def open(cls, place: Path) -> Self:
@@ -122,94 +129,107 @@ class Evaluation:
         stated = parse_suite(text, source=str(place / _SUITE))
         chosen = _chosen(stated, (), place, begun["planners"])
         times = int(str(begun["repeat"]))
-        return cls(place, Suite(stated.name, chosen, times, stated.cases), Path(str(begun["beside"])), text)
+        return cls(
+            place, Suite(stated.name, chosen, times, stated.missions), Path(str(begun["beside"])), text
+        )
 
     @property
     def url(self) -> str:
         """Its database, which every other command reads with `--db`."""
         return f"sqlite:///{self.place.absolute() / _DATABASE}"
 
-    def cells(self, cases: Collection[str] | None = None) -> list[Cell]:
-        """Every run, or those of some missions: all of them with all planners once, then again."""
+    def trials(self, missions: Collection[str] | None = None) -> list[Trial]:
+        """Every trial, or those of some missions: all of them with all planners once, then again."""
         found = [
-            (case, planner, repetition)
+            (mission, planner, repetition)
             for repetition in range(1, self.suite.repeat + 1)
-            for case in self.suite.cases
+            for mission in self.suite.missions
             for planner in self.suite.planners
         ]
-        numbered = [Cell(number, *cell) for number, cell in enumerate(found, 1)]
-        return [cell for cell in numbered if cases is None or cell.case.name in cases]
+        numbered = [Trial(number, *each) for number, each in enumerate(found, 1)]
+        return [trial for trial in numbered if missions is None or trial.mission.name in missions]
 
     def run(
         self,
         engine: Engine,
         *,
         parallel: int = 1,
-        cases: Collection[str] | None = None,
+        missions: Collection[str] | None = None,
         options: Sequence[str] = (),
-        tell: Callable[[Done], None] = lambda done: None,
+        tell: Callable[[FinishedTrial], None] = lambda finished: None,
         stop: Event | None = None,
     ) -> None:
         """Run what is left, `parallel` missions at a time, each in a process of its own; `tell` hears of each.
 
-        `engine` is one over `url`; `cases` are the names of the missions that are run now, None for all; `options` are
+        `engine` is one over `url`; `missions` are the names of those that are run now, None for all; `options` are
         further ones of the processes, such as `--workers FILE`. Once `stop` is set, what runs is interrupted: a later
         call goes on with it. Raises `WRONG_STATE` while another process runs the evaluation.
         """
         stopping, telling = stop or Event(), Lock()
-        spent = ProcessorTime(self.place / _SPENT)
+        spent, checks = ProcessorTime(self.place / _SPENT), TrialChecks(self.place / _CHECKS)
 
-        def one(cell: Cell) -> None:
+        def one(trial: Trial) -> None:
             if stopping.is_set():
                 return
-            mission = self._launch(engine, cell)
+            mission = self._launch(engine, trial)
             trouble = None
             if not mission.status.has_ended:
                 arguments = ["--db", self.url, "--quiet", *options, "work", "--until-idle"]
-                trouble = spent.work([*arguments, "--mission", str(mission.id)], cell.key, stopping)
+                trouble = spent.work([*arguments, "--mission", str(mission.id)], trial.key, stopping)
+                mission = engine.mission(mission.id)
             if not stopping.is_set():
-                score = self._score(engine, spent.seconds(), cell, engine.mission(mission.id))
+                trouble = self._check(trial, mission, checks) or trouble
+                score = self._score(engine, spent.seconds(), checks.results(), trial, mission)
                 with telling:
-                    tell(Done(cell, score, trouble))
+                    tell(FinishedTrial(trial, score, trouble))
 
         with _only_one(self.place), ThreadPoolExecutor(parallel) as pool:
             self._begin(engine)
             try:
-                for future in [pool.submit(one, cell) for cell in self.cells(cases)]:
+                for future in [pool.submit(one, trial) for trial in self.trials(missions)]:
                     future.result()
             except BaseException:
                 stopping.set()
                 raise
 
     def scores(self, engine: Engine) -> list[Score]:
-        """What came of each run that was launched, in the order of `cells`; `engine` is one over `url`."""
+        """What came of each trial that was launched, in the order of `trials`; `engine` is one over `url`."""
         spent = ProcessorTime(self.place / _SPENT).seconds()
+        checked = TrialChecks(self.place / _CHECKS).results()
         missions = {mission.name: mission for mission in engine.missions()}
         return [
-            self._score(engine, spent, cell, missions[cell.key])
-            for cell in self.cells()
-            if cell.key in missions
+            self._score(engine, spent, checked, trial, missions[trial.key])
+            for trial in self.trials()
+            if trial.key in missions
         ]
 
     def _begin(self, engine: Engine) -> None:
         """Store what is run, once every mission in it can be launched: it cannot be changed then."""
-        for case in self.suite.cases:
+        for mission in self.suite.missions:
             for planner in self.suite.planners.values():
-                checked_spec(engine.instance, case.mission(planner), allow_admin=False)
+                checked_spec(engine.instance, mission.with_planner(planner), allow_admin=False)
+            for kind in mission.expect.uses:
+                if kind not in engine.workers:
+                    fact = f"no worker executes kind {kind!r}; {nearest(kind, list(engine.workers))}"
+                    raise LcpError(
+                        ErrorCode.INVALID_MISSION,
+                        f"{mission.place}.expect.uses: {fact}",
+                        advice="Name the file of its worker with --workers.",
+                    )
         begun = _begun(self._text, self._beside, self.suite.planners)
         unfinished = self.place / f".{_SUITE}"
         unfinished.write_text(json_line({**begun, "repeat": self.suite.repeat}), encoding="utf-8")
         unfinished.replace(self.place / _SUITE)
 
-    def _launch(self, engine: Engine, cell: Cell) -> Mission:
-        spec = cell.case.mission(self.suite.planners[cell.planner])
-        root = self._copy_of(cell)
-        return engine.launch(spec.model_copy(update={"name": cell.key}), root=root, key=cell.key)
+    def _launch(self, engine: Engine, trial: Trial) -> Mission:
+        spec = trial.mission.with_planner(self.suite.planners[trial.planner])
+        root = self._copy_of(trial)
+        return engine.launch(spec.model_copy(update={"name": trial.key}), root=root, key=trial.key)
 
-    def _copy_of(self, cell: Cell) -> Path:
-        """The root of a run, under the name that it has: a model sees it."""
-        source = _source(self._beside, cell.case)
-        copy = self.place / _ROOTS / str(cell.number) / source.name
+    def _copy_of(self, trial: Trial) -> Path:
+        """The root of a trial, under the name that it has: a model sees it."""
+        source = _source(self._beside, trial.mission)
+        copy = self.place / _ROOTS / str(trial.number) / source.name
         if not copy.exists():
             shutil.rmtree(copy.parent, ignore_errors=True)
             unfinished = copy.parent / f".{source.name}"
@@ -218,41 +238,93 @@ class Evaluation:
                 unfinished.rename(copy)
             except (OSError, shutil.Error) as refused:
                 fact = getattr(refused, "strerror", None) or refused.args[0]
-                message = f"{cell.case.place}.root: {str(source)!r} cannot be copied: {fact}"
+                message = f"{trial.mission.place}.root: {str(source)!r} cannot be copied: {fact}"
                 raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
         return copy
 
+    def _check(self, trial: Trial, mission: Mission, checks: TrialChecks) -> str | None:
+        """Have the check program judge a mission that completed, once; why it could not be run."""
+        command = trial.mission.expect.check
+        if command is None or mission.status is not MissionStatus.COMPLETED or trial.key in checks.results():
+            return None
+        try:
+            found = found_check(command, trial.mission.place, self._beside)
+            checks.run(found, mission, trial.key)
+        except LcpError as refused:
+            return str(refused)
+        return None
+
     def _score(
-        self, engine: Engine, spent: Mapping[str, float | None], cell: Cell, mission: Mission
+        self,
+        engine: Engine,
+        spent: Mapping[str, float | None],
+        checked: Mapping[str, CheckResult],
+        trial: Trial,
+        mission: Mission,
     ) -> Score:
-        readers = [kind for kind, worker in engine.workers.items() if worker.role is KindRole.READS]
         subjects = Subjects(engine.database)
-        read = engine.jobs(mission_id=mission.id, states=["succeeded"], kinds=readers)
+        done = engine.jobs(mission_id=mission.id, states=["succeeded"])
+        readers = {kind for kind, worker in engine.workers.items() if worker.role is KindRole.READS}
+        read = (subjects.path_of(job.json) for job in done if job.kind in readers)
         turns = engine.turns(mission.id)
+        prompts, over = _prompts(turns)
+        told = Told(mission.goal, instructions_of(str(turns[-1]["prompt"] or "") if turns else ""))
+        cost, currency = _cost(mission)
         ended = mission.ended_at
         return judge(
-            Run(
-                case=cell.case.name,
-                planner=cell.planner,
-                repetition=cell.repetition,
+            TrialRecord(
+                mission=trial.mission.name,
+                planner=trial.planner,
+                repetition=trial.repetition,
                 mission_id=mission.id,
                 status=mission.status.value,
                 outcome=mission.outcome,
                 error_code=_error_code(mission),
                 unfulfilled=bool(mission.unfulfilled),
                 answer=_answer(mission),
-                summary=mission.summary or "",
-                told=Told(mission.goal, instructions_of(str(turns[-1]["prompt"] or "") if turns else "")),
-                read=frozenset(path for job in read if (path := subjects.path_of(job.json)) is not None),
+                is_echo=is_echo(mission.summary or "", told),
+                read=frozenset(path for path in read if path is not None),
+                used=frozenset(job.kind for job in done),
+                check=checked.get(trial.key),
                 turns=mission.turns,
                 corrections=sum(turn["corrects"] is not None for turn in turns),
+                prompts=prompts,
+                over_context=over,
                 input_tokens=mission.tokens["input"],
                 output_tokens=mission.tokens["output"],
+                cost=cost,
+                currency=currency,
                 seconds=None if ended is None else (ended - mission.created_at).total_seconds(),
-                cpu_seconds=spent.get(cell.key),
+                cpu_seconds=spent.get(trial.key),
             ),
-            cell.case.expect,
+            trial.mission.expect,
         )
+
+
+def _prompts(turns: Sequence[JsonObject]) -> tuple[int, int]:
+    """How many prompts were sent to a model, and how many of them left too little of its context for the reply."""
+    sent = [
+        (object_in(completion), turn.get("context_tokens"))
+        for turn in turns
+        for completion in list_in(turn["completions"] or [])
+    ]
+    return len(sent), sum(_is_over(completion, context) for completion, context in sent)
+
+
+def _is_over(completion: JsonObject, context: JsonValue) -> bool:
+    if completion.get("fault") == Fault.CONTEXT:
+        return True
+    taken = [completion.get(name) for name in ("input_tokens", "max_tokens")]
+    needed = sum(tokens for tokens in taken if isinstance(tokens, int))
+    return isinstance(context, int) and needed > context
+
+
+def _cost(mission: Mission) -> tuple[Decimal | None, str | None]:
+    """What its prompts and replies cost; nothing if one had no price."""
+    amount, currency = mission.cost.get("amount"), mission.cost.get("currency")
+    if amount is None or mission.cost.get("unpriced"):
+        return None, None
+    return Decimal(str(amount)), str(currency)
 
 
 def _error_code(mission: Mission) -> str | None:
@@ -319,13 +391,13 @@ def _times(repeat: int) -> int:
     return repeat
 
 
-def _source(beside: Path, case: Case) -> Path:
-    path = (beside / case.root).resolve()
+def _source(beside: Path, mission: SuiteMission) -> Path:
+    path = (beside / mission.root).resolve()
     if not path.is_dir():
         fact = "is no directory" if path.exists() else "does not exist"
         raise LcpError(
             ErrorCode.PATH_NOT_FOUND,
-            f"{case.place}.root: {str(path)!r} {fact}; a directory is expected",
+            f"{mission.place}.root: {str(path)!r} {fact}; a directory is expected",
             advice="Correct the root; it is relative to the suite.",
         )
     return path

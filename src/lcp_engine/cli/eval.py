@@ -15,13 +15,24 @@ from lcp_engine.cli.base import Count, Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.completion import planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
-from lcp_engine.cli.tables import Table, fact_column, name_column, number_column, print_table, text_column
+from lcp_engine.cli.tables import (
+    Column,
+    Table,
+    fact_column,
+    name_column,
+    number_column,
+    print_table,
+    text_column,
+)
+from lcp_engine.core.money import told_amount
 from lcp_engine.core.summaries import duration, nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine.api.evaluation import Done, Evaluation
-    from lcp_engine.core.evaluation.scores import Difference, Score, Share, Summary
+    from lcp_engine.api.evaluation import Evaluation, FinishedTrial
+    from lcp_engine.core.evaluation.comparison import FigureDifference
+    from lcp_engine.core.evaluation.scores import Score
+    from lcp_engine.core.evaluation.summary import PlannerSummary, Share
 
 _MOST_NAMED = 6
 
@@ -73,18 +84,20 @@ def run_command(
         suite, place or Path(f"{suite.stem}.eval"), planners=planners, repeat=repeat
     )
     invocation.db = evaluation.url
-    cases = _matching(missions, [case.name for case in evaluation.suite.cases])
-    count = len(evaluation.cells())
+    chosen = _matching(missions, [mission.name for mission in evaluation.suite.missions])
+    count = len(evaluation.trials())
 
-    def tell(done: Done) -> None:
+    def tell(finished: FinishedTrial) -> None:
         if invocation.json:
-            print_json_line(done.score.json)
+            print_json_line(finished.score.json)
         elif not invocation.quiet:
-            print_err(f"{done.cell.number}/{count} {_line(done)}")
+            print_err(f"{finished.trial.number}/{count} {_line(finished)}")
 
     with invocation.engine() as engine, catching_interrupts():
         try:
-            evaluation.run(engine, parallel=parallel, cases=cases, options=_options(invocation), tell=tell)
+            evaluation.run(
+                engine, parallel=parallel, missions=chosen, options=_options(invocation), tell=tell
+            )
         except KeyboardInterrupt:
             print_err("interrupted; nothing is lost: the same command goes on")
             return Exit.INTERRUPTED
@@ -117,12 +130,12 @@ def _options(invocation: Invocation) -> list[str]:
     return files + [part for stated in invocation.programs for part in ("--exec", stated)]
 
 
-def _line(done: Done) -> str:
-    score, run = done.score, done.score.run
-    cpu = "" if run.cpu_seconds is None else f", {duration(run.cpu_seconds)} of CPU"
-    trouble = "" if done.trouble is None else f": {done.trouble}"
-    turns = f"{run.turns} turn{'s' * (run.turns != 1)}"
-    return f"{run.case} ({run.planner}): {score.cause or 'right'}, {turns}{cpu}{trouble}"
+def _line(finished: FinishedTrial) -> str:
+    score, record = finished.score, finished.score.record
+    cpu = "" if record.cpu_seconds is None else f", {duration(record.cpu_seconds)} of CPU"
+    trouble = "" if finished.trouble is None else f": {finished.trouble}"
+    turns = f"{record.turns} turn{'s' * (record.turns != 1)}"
+    return f"{record.mission} ({record.planner}): {score.cause or 'right'}, {turns}{cpu}{trouble}"
 
 
 @eval_command.command("show", examples=("lcp eval show first", "lcp eval show first --json"))
@@ -132,10 +145,10 @@ def show_command(invocation: Invocation, *, place: Path) -> int:
     """Show the evaluation in DIR: a table of its planners, and one of its missions."""
     scores, _ = _scores(invocation, place)
     if invocation.json:
-        from lcp_engine.core.evaluation.scores import summarize
+        from lcp_engine.core.evaluation.summary import summarize_scores
 
-        summaries = [summary.json for summary in summarize(scores)]
-        print_json({"planners": [*summaries], "runs": [score.json for score in scores]})
+        summaries = [summary.json for summary in summarize_scores(scores)]
+        print_json({"planners": [*summaries], "trials": [score.json for score in scores]})
         return Exit.DONE
     _print(scores)
     print_out("")
@@ -149,10 +162,10 @@ def show_command(invocation: Invocation, *, place: Path) -> int:
 @pass_invocation
 def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
     """Compare two evaluations mission by mission: what is better or worse in NEW, and how likely by chance."""
-    from lcp_engine.core.evaluation.scores import compare
+    from lcp_engine.core.evaluation.comparison import compare_scores
 
     (before, first), (after, second) = _scores(invocation, old), _scores(invocation, new)
-    differences = compare(before, after)
+    differences = compare_scores(before, after)
     if invocation.json:
         print_json([difference.json for difference in differences])
         return Exit.DONE
@@ -167,7 +180,7 @@ def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
     ])  # fmt: skip
     for one in differences:
         if one.old is not None and one.new is not None:
-            cells = (_figure(one.figure, one.old), _figure(one.figure, one.new))
+            cells = (_told(one.figure, one.old), _told(one.figure, one.new))
             table.add(_title(one.figure), *cells, str(len(one.better)), str(len(one.worse)), _odds(one))
     print_table(table, sys.stdout)
     for line in _named(differences[0]):
@@ -185,25 +198,37 @@ def _scores(invocation: Invocation, place: Path) -> tuple[Sequence[Score], Evalu
 
 
 def _print(scores: Sequence[Score]) -> None:
-    """The planners, and why runs are not right."""
-    from lcp_engine.core.evaluation.scores import summarize
+    """What is right of each planner, why the rest is not, and what a trial takes."""
+    from lcp_engine.core.evaluation.summary import summarize_scores
 
     if not scores:
         print_err("No mission has been run yet.")
         return
-    summaries = summarize(scores)
-    table = Table([
-        name_column("planner"), number_column("runs"), fact_column("right (95%)"), number_column("facts"),
-        number_column("files"), number_column("turns", spare=2), number_column("corr.", spare=0),
-        number_column("tokens"), number_column("time", spare=1), number_column("CPU"),
-    ])  # fmt: skip
-    for one in summaries:
-        table.add(one.planner, str(len(one.scores)), _share(one.right), *_counts(one), *_means(one))
-    print_table(table, sys.stdout)
+    summaries = summarize_scores(scores)
+    _print_filled(
+        [name_column("planner"), number_column("trials"), number_column("completed", spare=0),
+         fact_column("right (95%)"), *map(number_column, ("facts", "files", "kinds", "checks"))],
+        [[one.planner, str(len(one.scores)), *_counts(one)] for one in summaries],
+    )  # fmt: skip
     for one in summaries:
         if one.causes:
             said = ", ".join(f"{count} {cause}" for cause, count in one.causes.items())
             print_out(f"not right with {one.planner}: {said}")
+    print_out("")
+    names = ("turns", "corr.", "over context", "tokens in", "out", "time", "CPU", "cost")
+    _print_filled(
+        [name_column("planner"), *map(number_column, names)],
+        [[one.planner, *_means(one)] for one in summaries],
+    )
+
+
+def _print_filled(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """A table without the columns in which nothing was asked or measured."""
+    filled = [at for at in range(len(columns)) if any(row[at] != "-" for row in rows)]
+    table = Table([columns[at] for at in filled])
+    for row in rows:
+        table.add(*(row[at] for at in filled))
+    print_table(table, sys.stdout)
 
 
 def _share(share: Share) -> str:
@@ -211,23 +236,25 @@ def _share(share: Share) -> str:
     return f"{share.count / share.of:.0%} ({low * 100:.0f}-{high * 100:.0f})" if share.of else "-"
 
 
-def _counts(summary: Summary) -> Iterator[str]:
-    for share in (summary.facts, summary.files):
-        yield f"{share.count}/{share.of}" if share.of else "-"
+def _count(share: Share) -> str:
+    return f"{share.count}/{share.of}" if share.of else "-"
 
 
-def _means(summary: Summary) -> Iterator[str]:
-    from lcp_engine.core.evaluation.scores import FIGURES
+def _counts(summary: PlannerSummary) -> Iterator[str]:
+    yield _count(summary.completed)
+    yield _share(summary.right)
+    yield from map(_count, (summary.facts, summary.files, summary.kinds, summary.checks))
+
+
+def _means(summary: PlannerSummary) -> Iterator[str]:
+    from lcp_engine.core.evaluation.summary import FIGURES
 
     means = {name: summary.mean(figure) for name, figure in FIGURES.items()}
-    turns, corrections = means["turns"], means["corrections"]
-    yield "-" if turns is None else f"{turns:.1f}"
-    yield "-" if corrections is None else f"{corrections:.1f}"
-    read, written = means["input_tokens"], means["output_tokens"]
-    yield "-" if read is None or written is None else f"{read + written:,.0f}"
-    for name in ("seconds", "cpu_seconds"):
-        seconds = means[name]
-        yield "-" if seconds is None else duration(seconds)
+    for name in ("turns", "corrections"):
+        yield _told(name, means[name], summary.currency)
+    yield _count(summary.over_context)
+    for name in ("input_tokens", "output_tokens", "seconds", "cpu_seconds", "cost"):
+        yield _told(name, means[name], summary.currency)
 
 
 def _print_missions(scores: Sequence[Score]) -> None:
@@ -235,45 +262,55 @@ def _print_missions(scores: Sequence[Score]) -> None:
         name_column("mission"), fact_column("planner"), number_column("right"), number_column("facts"),
         number_column("files"), text_column("not right"),
     ])  # fmt: skip
-    ordered = sorted(scores, key=lambda score: (score.run.case, score.run.planner))
-    for (case, planner), group in groupby(ordered, key=lambda score: (score.run.case, score.run.planner)):
+    ordered = sorted(scores, key=lambda score: (score.record.mission, score.record.planner))
+    for (mission, planner), group in groupby(
+        ordered, key=lambda score: (score.record.mission, score.record.planner)
+    ):
         runs = list(group)
         causes = sorted({score.cause for score in runs if score.cause is not None})
         facts = f"{sum(one.facts for one in runs)}/{sum(one.facts_asked for one in runs)}"
         files = f"{sum(one.files for one in runs)}/{sum(one.files_named for one in runs)}"
         right = f"{sum(one.is_right for one in runs)}/{len(runs)}"
-        table.add(case, planner, right, facts, files, ", ".join(causes))
+        table.add(mission, planner, right, facts, files, ", ".join(causes))
     print_table(table, sys.stdout)
 
 
 _TITLES = {
-    "right": "right", "facts": "facts right", "files": "named files read", "turns": "turns",
-    "corrections": "corrections", "input_tokens": "tokens of prompts", "output_tokens": "tokens of replies",
-    "seconds": "time", "cpu_seconds": "CPU",
+    "facts": "facts right", "files": "named files read", "kinds": "kinds used", "checks": "checks passed",
+    "over_context": "prompts over the context", "input_tokens": "tokens of prompts",
+    "output_tokens": "tokens of replies", "seconds": "time", "cpu_seconds": "CPU",
 }  # fmt: skip
+_SHARES = ("right", "completed", "facts", "files", "kinds", "checks")
 
 
 def _title(figure: str) -> str:
     return _TITLES.get(figure, figure)
 
 
-def _figure(figure: str, value: float) -> str:
+def _told(figure: str, value: float | None, currency: str | None = None) -> str:
+    """A figure for people."""
+    if value is None:
+        return "-"
+    if figure in _SHARES:
+        return f"{value:.0%}"
     match figure:
-        case "right" | "facts" | "files":
-            return f"{value:.0%}"
         case "seconds" | "cpu_seconds":
             return duration(value)
+        case "cost":
+            return told_amount(f"{value:.9f}", currency or "").rstrip()
+        case "input_tokens" | "output_tokens":
+            return f"{value:,.0f}"
         case _:
             return f"{value:,.1f}"
 
 
-def _odds(difference: Difference) -> str:
+def _odds(difference: FigureDifference) -> str:
     if not difference.better and not difference.worse:
         return "-"
     return "< 0.1%" if difference.odds < 0.001 else f"{difference.odds:.1%}"
 
 
-def _named(right: Difference) -> Iterator[str]:
+def _named(right: FigureDifference) -> Iterator[str]:
     """The missions that are right now and were not, and the other way round."""
     for word, missions in (("right now", right.better), ("not right any more", right.worse)):
         if missions:

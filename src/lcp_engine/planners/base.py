@@ -116,6 +116,8 @@ class Fault(StrEnum):
     """It repeated itself until it had no room left."""
     TOO_LONG = "too_long"
     """It has more bytes than are read."""
+    CONTEXT = "context"
+    """Its prompt did not fit into the model's context."""
     FAILED = "failed"
     """The server refused, broke off or was too slow."""
 

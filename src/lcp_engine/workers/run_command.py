@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -66,6 +66,8 @@ class Surroundings:
     readable: Sequence[str]
     """What may be read and executed beside the system's programs."""
     run: Callable[[Root, Program], Ended]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What the program finds in files, each named by a variable of its environment."""
 
 
 def run_allowed(command: Sequence[str], around: Surroundings) -> RunCommandResult:
@@ -102,12 +104,24 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
         path=path,
         arguments=tuple(command),
         directory=str(copy.files),
-        environment={**environment_of(copy.home), **commands.environment},
+        environment={
+            **environment_of(copy.home),
+            **commands.environment,
+            **_files_with(around.texts, copy.home),
+        },
         owned=(str(copy.files), str(copy.home)),
         readable=(*copy.shared, *installed, *around.readable),
         hidden=(*own_places(), str(Path.home()), root),
         bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
     )
+
+
+def _files_with(texts: Mapping[str, str], place: Path) -> dict[str, str]:
+    """Write each text into a file of its own in `place`; the files, by the variables that name them."""
+    files = {name: place / name.lower() for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text, encoding="utf-8")
+    return {name: str(file) for name, file in files.items()}
 
 
 def _why(ended: Ended) -> str | None:

@@ -9,13 +9,14 @@ from typing import Annotated, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from lcp_engine.core.mission.parse import build_mission
-from lcp_engine.core.mission.spec import ConfinedPath, MissionSpec, Pattern
+from lcp_engine.core.mission.spec import CommandParts, ConfinedPath, MissionSpec, Pattern
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import ErrorCode, LcpError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
-MOST_CASES = 1_000
+KindName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+MOST_MISSIONS = 1_000
 MOST_PLANNERS = 20
 MOST_REPETITIONS = 100
 
@@ -35,6 +36,14 @@ class Expectation(_Stated):
     )
     reads: tuple[ConfinedPath, ...] = Field(
         default=(), max_length=200, description="Files that the mission has to read."
+    )
+    uses: tuple[KindName, ...] = Field(
+        default=(), max_length=50, description="Kinds of which a job has to succeed."
+    )
+    check: CommandParts | None = Field(
+        default=None,
+        description="A program, with its arguments, that ends with exit code 0 if what came of the mission is right "
+        "(eval.md).",
     )
 
 
@@ -56,14 +65,14 @@ class SuiteFile(_Stated):
     )
     missions: tuple[dict[str, JsonValue], ...] = Field(
         min_length=1,
-        max_length=MOST_CASES,
+        max_length=MOST_MISSIONS,
         description="The missions, each with a `name`, a `goal`, a `root` that is copied for each run, relative to the "
         "file, and `expect`.",
     )
 
 
 @dataclass(frozen=True)
-class Case:
+class SuiteMission:
     """One mission of a suite."""
 
     name: str
@@ -75,10 +84,10 @@ class Case:
     place: str
     """Where it stands, for messages."""
 
-    def mission(self, planner: str | Mapping[str, JsonValue]) -> MissionSpec:
-        """The mission with a planner. Raises `INVALID_MISSION`."""
-        with_planner = {**self.stated, "planner": planner if isinstance(planner, str) else dict(planner)}
-        return build_mission(with_planner, source=self.place)
+    def with_planner(self, planner: str | Mapping[str, JsonValue]) -> MissionSpec:
+        """What is launched: the mission with a planner. Raises `INVALID_MISSION`."""
+        stated = {**self.stated, "planner": planner if isinstance(planner, str) else dict(planner)}
+        return build_mission(stated, source=self.place)
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Suite:
     name: str
     planners: Mapping[str, str | Mapping[str, JsonValue]]
     repeat: int
-    cases: tuple[Case, ...]
+    missions: tuple[SuiteMission, ...]
 
 
 def parse_suite(text: str, *, source: str) -> Suite:
@@ -100,13 +109,14 @@ def parse_suite(text: str, *, source: str) -> Suite:
         stated = SuiteFile.model_validate(_mapping(text, source))
     except ValidationError as refused:
         _refuse(f"{source}: {explain_first(refused, SuiteFile)}")
-    cases: dict[str, Case] = {}
-    for index, mission in enumerate(stated.missions):
-        case = _case(stated, mission, f"{source}: missions.{index}")
-        if case.name in cases:
-            _refuse(f"{case.place}.name: {case.name!r} is the name of an earlier one; each needs its own")
-        cases[case.name] = case
-    return Suite(stated.name, stated.planners, stated.repeat, tuple(cases.values()))
+    missions: dict[str, SuiteMission] = {}
+    for index, one in enumerate(stated.missions):
+        mission = _mission(stated, one, f"{source}: missions.{index}")
+        if mission.name in missions:
+            fact = f"{mission.name!r} is the name of an earlier one; each needs its own"
+            _refuse(f"{mission.place}.name: {fact}")
+        missions[mission.name] = mission
+    return Suite(stated.name, stated.planners, stated.repeat, tuple(missions.values()))
 
 
 def _mapping(text: str, source: str) -> dict[str, JsonValue]:
@@ -129,7 +139,7 @@ class _Head(BaseModel):
     expect: Expectation = Expectation()
 
 
-def _case(suite: SuiteFile, stated: dict[str, JsonValue], place: str) -> Case:
+def _mission(suite: SuiteFile, stated: dict[str, JsonValue], place: str) -> SuiteMission:
     for key in ("expect", "planner", "plan"):
         if key in suite.defaults:
             _refuse(f"{place.rpartition(':')[0]}: defaults.{key}: is not for every mission; leave it out")
@@ -140,11 +150,11 @@ def _case(suite: SuiteFile, stated: dict[str, JsonValue], place: str) -> Case:
         head = _Head.model_validate({key: whole[key] for key in ("name", "root", "expect") if key in whole})
     except ValidationError as refused:
         _refuse(f"{place}.{explain_first(refused, _Head)}")
-    mission = {key: value for key, value in whole.items() if key not in ("root", "expect")}
-    case = Case(head.name, head.root, head.expect, mission, place)
+    keys = {key: value for key, value in whole.items() if key not in ("root", "expect")}
+    mission = SuiteMission(head.name, head.root, head.expect, keys, place)
     for planner in (*suite.planners.values(), "human"):
-        case.mission(planner)
-    return case
+        mission.with_planner(planner)
+    return mission
 
 
 def _refuse(message: str) -> NoReturn:

@@ -204,7 +204,8 @@ def _record(ask: Ask, outcome: Completion | Trouble, seconds: float) -> Completi
         seconds=round(seconds, 3),
     )
     if isinstance(outcome, Trouble):
-        return replace(made, fault=Fault.FAILED, said=outcome.message)
+        fault = Fault.CONTEXT if outcome.is_about_context else Fault.FAILED
+        return replace(made, fault=fault, said=outcome.message)
     made = replace(made, input_tokens=outcome.input_tokens, output_tokens=outcome.output_tokens)
     made = replace(made, cached_tokens=outcome.cached_tokens)
     if outcome.finish_reason != "length":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TypeAlias, assert_never
@@ -12,8 +12,9 @@ from typing import TypeAlias, assert_never
 from pydantic import JsonValue
 
 from lcp_engine.core.kinds import WRITE
+from lcp_engine.core.protocol.json_schema import properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
-from lcp_engine.planners.base import PromptRecord, Question
+from lcp_engine.planners.base import Kind, PromptRecord, Question
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.evidence import telling_lines
 from lcp_engine.planners.llm.guidance import (
@@ -78,10 +79,9 @@ def _task(question: Question, guide: Guide, dialect: Dialect) -> str:
             params = [{"rel_path": path, "root": ".", **part} for path in files]
             said = f"First read what it names:\n{_requests(kind, params, dialect)}"
         case Uses(kinds):
-            chosen = [kind for kind in question.kinds if kind.name in kinds]
-            described = "\n".join(kind_lines(replace(question, kinds=chosen)))
-            example = chosen[0].example or {}
-            said = f"Have this done:\n{described}\nsuch as\n{_requests(kinds[0], [example], dialect)}"
+            chosen = [_without_copies(kind) for kind in question.kinds if kind.name in kinds]
+            # What the params are taken from comes last: a small model copies what it read last.
+            return f"{_described(kind_lines(replace(question, kinds=chosen)))}\n\n{goal}"
         case Writes() | Concludes():
             return goal
         case Open():
@@ -89,6 +89,20 @@ def _task(question: Question, guide: Guide, dialect: Dialect) -> str:
         case _:
             assert_never(guide)
     return f"{goal}\n\n{said}"
+
+
+def _described(lines: Iterable[str]) -> str:
+    return "Have this done:\n" + "\n".join(lines)
+
+
+def _without_copies(kind: Kind) -> Kind:
+    """A kind without its example, if its params can do without: a small model copies the values."""
+    params, _ = strict_params({kind.name: kind.params})
+    is_plain = all(one.get("type") in _PLAIN for one in properties_of(params.get(kind.name, {})).values())
+    return replace(kind, example=None) if is_plain else kind
+
+
+_PLAIN = ("string", "integer", "number", "boolean")
 
 
 def _requests(kind: str, params: Sequence[Fields], dialect: Dialect) -> str:
@@ -145,8 +159,17 @@ _MARKS = str.maketrans("", "", "\"'`")
 
 @cache
 def _examples(guide: Guide, dialect: Dialect) -> tuple[Message, ...]:
-    """Two turns that show how the answer to a question is taken from what was found."""
+    """Two turns that show how the answer to a question is taken from what was found, or params from a goal."""
     match guide:
+        case Uses():
+            return tuple(
+                message
+                for goal, described, kind, params in _USED
+                for message in (
+                    Message("user", f"{_described([described])}\n\n{goal}"),
+                    Message("assistant", _requests(kind, [params], dialect)),
+                )
+            )
         case Concludes(action, parts, may_fail) if not parts and not may_fail and action == FOUND:
             shown = [(goal, found, _reply(FOUND, {"summary": said}, dialect)) for goal, found, said in _ASKED]
         case Concludes(action, _, may_fail) if not may_fail and action == COMPLETE:
@@ -177,6 +200,20 @@ _ASKED = (
         "Read lib/van.cfg and say how many boxes fit in the van.",
         "lib/van.cfg: colour = green\nlib/van.cfg: max_boxes = 70",
         "lib/van.cfg sets max_boxes to 70, so 70 boxes fit in the van.",
+    ),
+)
+_USED: Sequence[tuple[str, str, str, Fields]] = (
+    (
+        "Weigh the loaf rye and say how heavy it is.",
+        "- weigh_loaf: Put a loaf on the scales.\n    loaf (text)",
+        "weigh_loaf",
+        {"loaf": "rye"},
+    ),
+    (
+        "On which road is the van K-42 now?",
+        "- find_van: Look up on which road a van is.\n    van (text)",
+        "find_van",
+        {"van": "K-42"},
     ),
 )
 _WRITTEN = (

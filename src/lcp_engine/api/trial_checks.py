@@ -1,0 +1,76 @@
+"""Run the check programs of a suite, confined, on copies of what trials left, and keep what they said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+from lcp_engine.core.evaluation.scores import CheckResult
+from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.mission.spec import Commands
+from lcp_engine.core.safe_text import json_line
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.sandbox.programs import Ended, Program
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.queries.records import Mission
+from lcp_engine.workers.external import FoundCommand, found_command
+from lcp_engine.workers.run_command import Surroundings, run_in_copy
+
+CHECK_SECONDS = 60.0
+"""The most that a check program may take."""
+MISSION_VARIABLE = "LCP_MISSION_JSON"
+"""Names the file in which a check program finds the mission, as `lcp show M --json` prints it."""
+
+
+class TrialChecks:
+    """What check programs said of the trials of an evaluation, in a file with a line for each. Any thread may call."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._writing = file, Lock()
+        self._under_way = ProgramsUnderWay()
+
+    def run(self, command: FoundCommand, mission: Mission, trial: str) -> None:
+        """Have a program judge what came of a mission, in a copy of its root, and keep what it says.
+
+        Raises `NOT_ISOLATED`, `FILE_SYSTEM` if it cannot be started, `PATH_NOT_FOUND`, `TOO_LARGE`, `WORKER_DIED`.
+        """
+
+        def run(root: Root, program: Program) -> Ended:
+            return run_program(root, program, (mission.id, 1), self._under_way)
+
+        with Root(str(mission.root)) as root:
+            around = Surroundings(
+                root,
+                may_read=lambda path: (
+                    True
+                ),  # it is a copy that the user had made, and the program has no network
+                commands=Commands(seconds=CHECK_SECONDS),
+                readable=command.files,
+                run=run,
+                texts={MISSION_VARIABLE: json_line(mission.json)},
+            )
+            result = run_in_copy([command.path, *command.arguments], around)
+        passes = result.exit_code == 0
+        with self._writing, self._file.open("a", encoding="utf-8") as file:
+            line: JsonObject = {"trial": trial, "passes": passes, "said": "" if passes else result.how}
+            file.write(f"{json_line(line)}\n")
+
+    def results(self) -> dict[str, CheckResult]:
+        """What was said of each trial."""
+        found: dict[str, CheckResult] = {}
+        if not self._file.exists():
+            return found
+        for text in self._file.read_text(encoding="utf-8").splitlines():
+            try:
+                line: JsonObject = json.loads(text)
+            except ValueError:  # cut where the process was killed
+                continue
+            found[str(line["trial"])] = CheckResult(line["passes"] is True, str(line["said"]))
+        return found
+
+
+def found_check(command: Sequence[str], place: str, beside: Path) -> FoundCommand:
+    """The program of a check; relative paths begin at `beside`. Raises `INVALID_ARGUMENT`, about `place`."""
+    return found_command(f"{place}.expect.check", command, beside)
