@@ -38,6 +38,7 @@ from lcp_engine.planners.llm.guidance import (
     guide_of,
     named_files,
     only_asks,
+    values_in,
 )
 from lcp_engine.planners.llm.guided_prompt import write_guided
 from lcp_engine.planners.llm.options import Guidance
@@ -206,7 +207,7 @@ def test_a_goal_asks_for_a_kind_by_its_name_or_by_its_description(text: str, is_
 
 def test_a_kind_that_the_goal_asks_for_is_used_once_what_it_names_is_read() -> None:
     kinds = (*LOOKS, LOOK_UP)
-    assert guide("Look up what oven means.", kinds=kinds) == Uses(("look_up",))
+    assert guide("Look up what oven means.", kinds=kinds) == Uses(("look_up",), ("oven",))
     goal = "Read README.md and look up its first word."
     assert guide(goal, kinds=kinds) == Lists("list_files")
     assert guide(goal, LISTED, kinds=kinds) == Reads("read_file", ("README.md",))
@@ -220,6 +221,67 @@ def test_what_a_person_says_is_heard_as_the_goal_is() -> None:
     said = (Said("Read src/b.py as well.", "ada"),)
     read = (LISTED, reading(2, "README.md"))
     assert guide("Say what README.md is.", *read, said=said) == Reads("read_file", ("src/b.py",))
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "Lies src/a.py und README.md und sage, welche Version es ist.",
+        "Прочитай src/a.py и README.md.",
+        "阅读README.md和src/a.py并说明版本号。",
+        "src/a.pyとREADME.mdを読んで、バージョンを答えてください。",
+        "อ่านREADME.mdและsrc/a.pyแล้วบอกเวอร์ชัน",
+    ],
+)
+def test_files_are_named_in_any_language(goal: str) -> None:
+    assert set(named_files(goal, FILES)) == {"README.md", "src/a.py"}
+
+
+def test_a_name_in_letters_without_blanks_is_found_in_a_sentence() -> None:
+    assert named_files("请阅读说明.md并总结。", ("说明.md", "README.md")) == ("说明.md",)
+    assert named_files("Lies Größe.md.", ("e.md", "Größe.md")) == ("Größe.md",)
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "Was steht in README.md? Dann schreibe docs/a.md.",
+        "Schreibe den Name des Autors aus README.md nach docs/a.md.",
+        "README.md里写了什么?然后写docs/a.md。",
+    ],
+)
+def test_what_a_goal_in_another_language_asks_for_is_left_to_the_model(goal: str) -> None:
+    assert not only_asks(goal)
+
+
+@pytest.mark.parametrize(
+    ("goal", "values"),
+    [
+        ("Look up what oven means.", ("oven",)),
+        (
+            "Look up the words 'cold store' and rye-bread.",
+            ("cold store", "words", "cold", "store", "rye-bread"),
+        ),
+        ("Schlage oven nach.", ("Schlage", "oven", "Schlage oven", "nach", "oven nach", "Schlage oven nach")),
+        ("查oven的意思", ()),
+        (" ".join(f"w{n}" for n in range(99)), ()),
+    ],
+)
+def test_a_kind_takes_its_params_from_the_words_of_the_goal(goal: str, values: tuple[str, ...]) -> None:
+    assert set(values_in(goal, [LOOK_UP])) >= set(values)
+    assert bool(values_in(goal, [LOOK_UP])) == bool(values)
+
+
+def test_words_of_the_goal_narrow_free_texts_alone() -> None:
+    asked_now = question("Look up what oven means.", kinds=(*LOOKS, LOOK_UP))
+    schema = reply_schema(asked_now, guide=Uses(("look_up",), ("oven",)))
+
+    def accepts(word: str) -> bool:
+        jobs = [{"kind": "look_up", "params": {"word": word}}]
+        reply: JsonValue = {"action": "create_followup_jobs", "ok": True, "new_jobs": [*jobs]}
+        return Draft202012Validator(schema).is_valid(reply)
+
+    assert (accepts("oven"), accepts("rye")) == (True, False)
 
 
 GUIDES: dict[str, tuple[Question, Guide]] = {

@@ -33,6 +33,28 @@ def telling_lines(goal: str, texts: Mapping[str, str], most: int) -> list[Line]:
     return sorted(found, key=lambda line: (line.weight, -line.number))
 
 
+WITHOUT_BLANKS = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+)
+"""Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese, which are written without blanks between words."""
+
+
+def is_english(text: str) -> bool:
+    """Whether a goal has a word that English has and its neighbours have not. Of another language no word counts."""
+    return _ENGLISH.search(text) is not None
+
+
+_ENGLISH = re.compile(
+    r"(?i)\b(?:and|are|does|did|each|every|files?|from|how|its|say|that|the|their|there|these|this|what|where|which|who"
+    r"|whose|why|with)\b"
+)
+
+
+def is_common(word: str) -> bool:
+    """Whether a word of a goal, in small letters, says nothing about what is asked, as far as it is English."""
+    return _stem(word) in _COMMON
+
+
 def _weighed(goal: str, source: str, text: str) -> Iterator[Line]:
     """The lines of a text that say something. What stands below a line that speaks for itself, is often about it."""
     lines = text.splitlines()[:MOST_LINES]

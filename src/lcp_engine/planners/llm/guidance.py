@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
 from lcp_engine.planners.base import Kind, Question
+from lcp_engine.planners.llm.evidence import WITHOUT_BLANKS, is_common, is_english
 from lcp_engine.planners.llm.known_files import Known, known_of, line_count, view_of
 
 COMPLETE, FOUND = "mission_complete", "analysis_result"
@@ -48,6 +49,8 @@ class Uses:
     """The goal asks for what these kinds do."""
 
     kinds: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    """The words of the goal that their params can be taken from; none if they may come from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,10 @@ def named_files(text: str, files: Sequence[str]) -> tuple[str, ...]:
     if it has a capital (`Makefile`) or is quoted; `README` may be `README.md`. A directory is named as `src/` or in
     quotes, several files by a pattern (`*.py`): these stand for all of them, unless the text names some of them.
     """
-    words = list(dict.fromkeys(_words(text)))
+    # A name that follows Chinese without a blank is a word of its own.
+    words = list(dict.fromkeys([*_words(text), *_words(WITHOUT_BLANKS.sub(" ", text))]))
     found = dict.fromkeys(path for word in words if (path := _one(word, files)) is not None)
+    found |= dict.fromkeys(path for path in files if WITHOUT_BLANKS.search(path) and path in text)
     for word in words:
         several = _several(word, files)
         if len(several) <= MOST_OF_MANY and found.keys().isdisjoint(several):
@@ -219,7 +224,10 @@ def _use(question: Question, known: Known) -> Guide | None:
     )
     if not asked or isinstance(first, Reads) or (isinstance(first, Lists) and may_name_files):
         return None
-    return Uses(tuple(asked))
+    # What was read before may say what the params are about.
+    is_known = bool(known.read) or known.has_found
+    used = [kind for kind in question.kinds if kind.name in asked]
+    return Uses(tuple(asked), () if is_known else values_in(_asked(question), used))
 
 
 _LIKE_A_PATH = re.compile(r"\w/|\.[A-Za-z]\w*$")
@@ -245,6 +253,31 @@ def _has(words: Iterable[str], part: str) -> bool:
 def _begin_alike(one: str, other: str) -> bool:
     short = min(len(one), len(other))
     return short >= _LONG - 1 and one[: max(short - 1, _LONG - 1)] == other[: max(short - 1, _LONG - 1)]
+
+
+MOST_VALUES = 40
+
+
+def values_in(text: str, kinds: Sequence[Kind]) -> tuple[str, ...]:
+    """What a text may have the kinds work on: its quoted parts, its words but usual ones and those of the kinds, and up
+    to three such words in a row. None if the text is long, or in a script that has no blanks between words.
+    """
+    if WITHOUT_BLANKS.search(text):
+        return ()
+    own = {word for kind in kinds for word in _LETTERS.findall(f"{kind.name} {kind.description}".lower())}
+    own |= {
+        word for kind in kinds for key in kind.params.model_fields for word in _LETTERS.findall(key.lower())
+    }
+    found = dict.fromkeys(quoted[2].strip() for quoted in _QUOTED.finditer(text))
+    words = [word.strip(_AROUND_WORDS) for word in text.split()]
+    row: list[str] = []
+    for word in words:
+        row = [*row, word] if word and word.lower() not in own and not is_common(word.lower()) else []
+        found |= dict.fromkeys(" ".join(row[-count:]) for count in range(1, min(len(row), 3) + 1))
+    return tuple(found) if len(found) <= MOST_VALUES else ()
+
+
+_AROUND_WORDS = ".,;:!?()[]{}<>\"'`“”„«»¿¡"
 
 
 def _write(question: Question, known: Known) -> Guide | None:
@@ -289,5 +322,8 @@ _DOING = re.compile(
 
 
 def only_asks(text: str) -> bool:
-    """Whether a text asks for something to be said, and for nothing to be done, as far as its English tells."""
-    return _ASKING.search(text) is not None and _DOING.search(text) is None
+    """Whether a text asks for something to be said, and for nothing to be done, as far as its English tells.
+
+    Of another language nothing is known, so that anything may be asked for.
+    """
+    return is_english(text) and _ASKING.search(text) is not None and _DOING.search(text) is None

@@ -16,7 +16,7 @@ from lcp_engine.core.protocol.json_schema import properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.planners.base import Kind, PromptRecord, Question
 from lcp_engine.planners.llm.chat import Message, about_tokens
-from lcp_engine.planners.llm.evidence import telling_lines
+from lcp_engine.planners.llm.evidence import is_english, telling_lines
 from lcp_engine.planners.llm.guidance import (
     COMPLETE,
     FOUND,
@@ -135,7 +135,8 @@ def _found(turn: Turn, room: int) -> str:
     if not bodies:
         return ""
     goal = f"{turn.question.goal}\n{turn.question.prompt}"
-    most = MORE_LINES if _ASKS_FOR_MORE.search(goal) else LINES
+    # Of a goal in another language, few of its words stand in the lines that answer it.
+    most = MORE_LINES if _ASKS_FOR_MORE.search(goal) or not is_english(goal) else LINES
     shown = list[str]()
     left = room - FRAME
     for line in reversed(telling_lines(goal, {name: told.text for name, told in bodies.items()}, most)):

@@ -247,8 +247,13 @@ def _guided(
             part = {} if offset is None else {"offset": _number(offset), "limit": at_least(20)}
             jobs = [_guided_job(kind, _read(kinds[kind], one_of_texts(files), part))]
             return _requests(narrowing, jobs, least=len(files), most=len(files))
-        case Uses(names):
-            offered = {name: _others(kinds[name], roles[name], question, known, narrowing) for name in names}
+        case Uses(names, values):
+            offered = {
+                name: _about(
+                    values, _others(kinds[name], roles[name], question, known, narrowing), roles[name]
+                )
+                for name in names
+            }
             jobs = [_guided_job(name, params) for name, params in offered.items() if params is not None]
             return _requests(narrowing, jobs, most=question.max_followups)
         case Writes(files):
@@ -280,6 +285,21 @@ def _number(value: int) -> Schema:
 
 def _action_of(name: str, fields: Mapping[str, Schema], *, ok: bool = True) -> dict[str, Schema]:
     return {name: closed({"action": constant(name), "ok": constant(ok), **fields})}
+
+
+def _about(values: Sequence[str], params: Schema | None, kind: Kind) -> Schema | None:
+    """Params whose texts are among the values, if there are any: a small model invents others."""
+    if params is None or not values or kind.role is not KindRole.OTHER:
+        return params
+    free = [
+        key
+        for key, part in properties_of(params).items()
+        if part.keys() <= _FREE_TEXT and part.get("type") == "string"
+    ]
+    return _fixed(params, dict.fromkeys(free, one_of_texts(values)))
+
+
+_FREE_TEXT = {"type", "description", "title", "maxLength", "minLength"}
 
 
 def _guided_job(kind: str, params: Schema) -> Schema:
