@@ -277,8 +277,8 @@ def test_words_of_the_goal_narrow_free_texts_alone() -> None:
     schema = reply_schema(asked_now, guide=Uses(("look_up",), ("oven",)))
 
     def accepts(word: str) -> bool:
-        jobs = [{"kind": "look_up", "params": {"word": word}}]
-        reply: JsonValue = {"action": "create_followup_jobs", "ok": True, "new_jobs": [*jobs]}
+        job: JsonValue = {"kind": "look_up", "params": {"word": word}}
+        reply: JsonValue = {"action": "create_followup_jobs", "ok": True, "new_jobs": [job]}
         return Draft202012Validator(schema).is_valid(reply)
 
     assert (accepts("oven"), accepts("rye")) == (True, False)
