@@ -16,7 +16,7 @@ from benchmarks.setting import PROJECT, Setting
 from benchmarks.table import as_page, as_text
 
 CASES = (
-    "enqueue", "crowd", "drain", "latency", "history", "pruning", "files", "overhead", "cost", "rescue",
+    "enqueue", "crowd", "drain", "latency", "decisions", "history", "pruning", "files", "overhead", "cost", "rescue",
     "startup", "programs", "memory", "limits", "plans", "stages", "pages",
 )  # fmt: skip
 PEERS = PROJECT / ".venv-bench" / "bin" / "python"
