@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
+
+from lcp_engine.core.json_values import object_in
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
@@ -72,3 +76,28 @@ def test_a_misspelt_planner_is_not_called_missing(lcp: Lcp) -> None:
     for command in (["run", mission], ["launch", mission], ["doctor", "--mission", mission]):
         done = lcp(*command, "--root", "root")
         assert "planer: is not a known key; did you mean 'planner'?" in done.out + done.err
+
+
+def test_left_over_copies_are_named_with_their_size_and_removed_by_a_runner(lcp: Lcp) -> None:
+    write = lcp.ask("write_file", path="b.md", content="x")
+    assert lcp("run", lcp.mission(write, lcp.complete, stage=True), "--root", "root", "-q").code == 3
+    stage = Path(str(object_in(lcp("show", 1, "--json").object["stage"])["path"]))
+    assert "stages" not in grades(lcp("doctor", "--json"))
+    half = stage.parent.parent / "77" / "half"
+    half.mkdir(parents=True)
+    (half / "a.txt").write_text("x" * 2000)
+    other = stage.parent.parent.parent / "0123456789abcdef"
+    (other / "3" / "x").mkdir(parents=True)
+    (other / "database").write_text("/nowhere/lcp.db\n")
+    told = lcp("doctor").out
+    assert "a stage of mission 77, whose mission is not in the database: 2.0 kB in " in told
+    assert "stages of the database /nowhere/lcp.db, which is gone: 16 B in " in told
+    checked = lcp("db", "check")
+    assert (checked.code, checked.err.count("warning: a stage of mission 77")) == (0, 1)
+    lcp("reject", 3, "--reason", "no")
+    lcp("cancel", 1)
+    lcp("work", "--until-idle", "-q")
+    assert not half.exists()
+    assert "a stage of mission" not in lcp("doctor").out
+    shutil.rmtree(other)
+    assert "stages" not in grades(lcp("doctor", "--json"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
@@ -25,6 +27,20 @@ def staged(lcp: Lcp) -> Lcp:
     reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
     lcp.mission(reply, lcp.complete, lcp.complete, limits={"max_followups": WRITES})
     return lcp
+
+
+def test_a_mission_says_where_its_stage_is_and_what_of_its_limits_is_used(staged: Lcp) -> None:
+    assert staged("run", "mission-0.yaml", "--root", "root", "--stage", "-q").code == 3
+    stage = staged("show", 1, "--json").object["stage"]
+    assert isinstance(stage, dict)
+    shown = staged("show", 1).out
+    assert f"stage {stage['path']}" in shown.replace("\n", "")
+    assert "used 2 turns of 25" in shown
+    assert Path(str(stage["path"]), "out", "0.txt").is_file()
+    assert staged("approve", _held(staged)).code == 0
+    assert staged("work", "--until-idle", "-q").code == 0
+    assert staged("show", 1, "--json").object["stage"] == {"path": None, "machine": None}
+    assert "stage: none now" in staged("show", 1).out
 
 
 def _written(lcp: Lcp) -> int:

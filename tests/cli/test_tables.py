@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -180,3 +181,24 @@ def test_a_piped_table_is_for_people(lcp: Lcp) -> None:
     (held,) = [line for line in lcp.run("held", TZ="UTC").out.splitlines() if path in line]
     (later,) = [line for line in lcp.run("held", TZ="Asia/Tokyo").out.splitlines() if path in line]
     assert held != later
+
+
+@pytest.mark.parametrize(
+    ("costs", "shown"),
+    [
+        ([None, None], None),
+        ([("0.0054", 0), None], ["0.0054 EUR", "-"]),
+        ([("2.5", 3), ("0", 0)], ["2.50 EUR+", "0.00 EUR"]),
+    ],
+)
+def test_missions_have_a_column_of_costs_where_any_is_known(
+    costs: list[tuple[str, int] | None], shown: list[str] | None
+) -> None:
+    missions = []
+    for amount, unpriced in [cost or (None, 0) for cost in costs]:
+        spent: dict[str, JsonValue] = {"amount": amount, "currency": "EUR", "unpriced": unpriced}
+        missions.append(replace(mission(1, 2, "name", "goal"), cost=spent))
+    heading, *lines = [plain(line) for line in missions_table(missions).lines(None)]
+    assert ("cost" in heading) is (shown is not None)
+    for line, cost in zip(lines, shown or [], strict=False):
+        assert cost in line

@@ -43,6 +43,16 @@ def test_it_says_what_runs_waits_and_is_denied(lcp: Lcp) -> None:
     assert max(len(line) for line in shown.splitlines() if "/" not in line) <= 80
 
 
+def test_the_actions_that_may_complete_it_are_named(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete, endings=["analysis_result"])
+    assert (
+        "endings     completed by analysis_result alone\n" in lcp("validate", mission, "--root", "root").out
+    )
+    assert lcp("validate", mission, "--root", "root", "--json").object["endings"] == ["analysis_result"]
+    plain = lcp("validate", lcp.mission(lcp.complete), "--root", "root")
+    assert "endings" not in plain.out
+
+
 def test_nothing_is_written(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.ask("write_file", rel_path="b.txt", content="x"), lcp.complete)
     before = sorted(path for path in lcp.home.rglob("*"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.errors import LcpError
 
 if TYPE_CHECKING:
@@ -177,3 +178,16 @@ def test_cancelling_ends_a_turn_that_waits(lab: Lab) -> None:
     lab.engine.cancel(1)
     refused("WRONG_STATE", lambda: lab.engine.answer(turn.id, json.dumps(DONE)))
     assert lab.engine.job(turn.id).state == "cancelled"
+
+
+def test_what_its_prompt_leaves_out_is_told_before_and_after_the_reply(lab: Lab) -> None:
+    (lab.root / "long.log").write_text("".join(f"line {number} of a long file\n" for number in range(2000)))
+    start(lab, planner={"type": "human", "context_tokens": 2000})
+    read: JsonValue = {"kind": "read_file", "params": {"rel_path": "long.log"}}
+    bring(lab, json.dumps({"ok": True, "action": "create_followup_jobs", "new_jobs": [read]}))
+    (waits,) = lab.engine.turns(1, job_id=held_turn(lab).id)
+    (part,) = list_in(waits["left_out"])
+    assert object_in(part)["what"] == 'read_file "long.log"'
+    bring(lab, DONE)
+    assert [turn["left_out"] for turn in lab.engine.turns(1)] == [[], [part]]
+    assert lab.engine.replay(1).differences == ()

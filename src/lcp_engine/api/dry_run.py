@@ -117,6 +117,7 @@ class DryRun:
             "limits": spec.limits.model_dump(mode="json"),
             "worst_case": self.worst_case.json,
             "accept": [check.description for check in spec.accept],
+            "endings": [*spec.endings],
             "warnings": [*self.warnings],
         }
 

@@ -20,7 +20,7 @@ from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.deliveries import find_deliveries
 from lcp_engine.store.queries.held_jobs import ask_several, find_awaited_replies, find_expiries, met
-from lcp_engine.store.queries.mission_spec import kind_settings
+from lcp_engine.store.queries.mission_spec import kind_settings, stage_place
 from lcp_engine.store.queries.plan_graph import find_plan_graphs
 from lcp_engine.store.queries.records import ActiveRunner, Job, Mission
 from lcp_engine.store.queries.runners import find_runners
@@ -133,6 +133,13 @@ class History:
     def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:
         """What the mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
         return self._read(kind_settings, mission_id)
+
+    def stage(self, mission_id: int) -> JsonObject | None:
+        """Of a mission that works in a stage: its `path` and `machine`, null while there is none; else None.
+
+        Raises `NOT_FOUND`.
+        """
+        return self._read(stage_place, mission_id)
 
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that stands for the plan of each later turn of a sub-plan, and of each step of a planner's plan."""

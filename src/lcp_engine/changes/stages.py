@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +23,7 @@ from lcp_engine.sandbox.private_copy import copy_privately
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.stages import (
@@ -32,8 +34,11 @@ from lcp_engine.store.stages import (
     stage_of,
     staged_missions,
     stages_over,
+    status_of,
 )
 
+OF_DATABASE = "database"
+"""A file beside the stages that names the SQLite file they belong to."""
 MOST_NAMED = 20
 """What was left out of a copy and is named in the history."""
 
@@ -67,6 +72,7 @@ def _make(database: Database, directory: Path, mission_id: int, root: Root) -> S
     place = directory / str(mission_id)
     _check_is_outside(directory, root)
     with _locked(place):
+        _note_database(database, directory)
         found = database.read(lambda tx: stage_of(tx, mission_id))
         if found is not None:
             return found  # another thread or process was making it
@@ -169,6 +175,90 @@ def leftovers(database: Database, directory: Path) -> list[Path]:
         return []
     used = database.read(lambda tx: staged_missions(tx, this_machine())) if found else frozenset()
     return sorted(place for place in found if int(place.name) not in used)
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """A directory of stages that nothing needs, and why it is there; of another database `mission_id` is None."""
+
+    path: Path
+    mission_id: int | None
+    why: str
+    bytes: int
+
+
+def left_over_stages(database: Database, directory: Path) -> Iterator[LeftOver]:
+    """What is left of stages on this machine: of this database, and of SQLite databases whose file is gone."""
+    machine = this_machine()
+    for mission_id, path in database.read(lambda tx: stages_over(tx, machine)):
+        place = Path(path).parent
+        yield LeftOver(place, mission_id, "whose mission has ended", _bytes_beneath(place))
+    for place in leftovers(database, directory):
+        if not _is_being_made(place):
+            mission_id = int(place.name)
+            why = _why_left(database.read(partial(status_of, mission_id=mission_id)))
+            yield LeftOver(place, mission_id, why, _bytes_beneath(place))
+    for other in _others(directory):
+        yield LeftOver(other, None, f"of the database {_named(other)}, which is gone", _bytes_beneath(other))
+
+
+def _why_left(status: str | None) -> str:
+    match status:
+        case None:
+            return "whose mission is not in the database"
+        case "running" | "waiting":
+            return "whose copy was not finished"
+        case _:
+            return "whose mission has ended"
+
+
+def _is_being_made(place: Path) -> bool:
+    """Whether a process holds the directory now."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _others(directory: Path) -> list[Path]:
+    """The directories of stages of other databases whose file is not there any more."""
+    try:
+        found = [place for place in directory.parent.iterdir() if place != directory]
+    except OSError:
+        return []
+    return sorted(place for place in found if (named := _named(place)) and not Path(named).exists())
+
+
+def _named(place: Path) -> str:
+    """The file of the database whose stages are in a directory; empty if that is not known."""
+    try:
+        return (place / OF_DATABASE).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _note_database(database: Database, directory: Path) -> None:
+    """Say beside the stages which file they belong to, so that what is left of them can be told when it is gone."""
+    if isinstance(database.backend, Sqlite):
+        with suppress(OSError):
+            (directory / OF_DATABASE).write_text(f"{database.backend.path.resolve()}\n", "utf-8")
+
+
+def _bytes_beneath(place: Path) -> int:
+    """The sizes of all files beneath a directory; files that go meanwhile have none."""
+    found = 0
+    for base, _, names in os.walk(place):
+        for name in names:
+            with suppress(OSError):
+                found += Path(base, name).lstat().st_size
+    return found
 
 
 def _remove_unless_made(database: Database, place: Path) -> None:

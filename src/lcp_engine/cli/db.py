@@ -14,7 +14,7 @@ from lcp_engine.cli.base import Count, Invocation, LcpGroup, naming, pass_invoca
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
-from lcp_engine.cli.upkeep import upkeep_facts
+from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
@@ -90,7 +90,7 @@ def check_command(invocation: Invocation) -> int:
 
     Checks the file and its references, the numbers of events, each job against its history, attempts, approvals,
     leases, counters, and each stored content against its hash. Changes nothing. Exit code 1: faults were found; they
-    are listed. Settings and places that may lose commits are warnings.
+    are listed. Settings and places that may lose commits are warnings, and so are stages that are left over.
     """
     from lcp_engine.store.maintenance.check import check_database
     from lcp_engine.store.maintenance.durability import weaknesses
@@ -100,6 +100,7 @@ def check_command(invocation: Invocation) -> int:
         settings = invocation.settings
         faults = check_database(url, settings.busy_seconds, kept_bytes=settings.caps.preimage_bytes)
         found = [f"{one.fact}. {one.advice}" for one in weaknesses(url, settings.busy_seconds)]
+        found += [f"{fact}; {way}" for fact, way in left_over_lines(url, settings.busy_seconds)]
     if invocation.json:
         print_json({"ok": not faults, "faults": [*faults], "warnings": [*found]})
     else:

@@ -17,7 +17,7 @@ from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
-from lcp_engine.cli.upkeep import upkeep_facts
+from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import one_line
@@ -128,6 +128,7 @@ def _examine(
     )
     yield from examine_installation(url, shown_url(url), os.environ)
     yield from _guarded("upkeep", lambda: _upkeep(url, settings))
+    yield from _guarded("stages", lambda: _stages(url))
     yield from _secrets(settings)
     yield examine_isolation(settings.isolation)
     if (why := cannot_confine()) is not None:
@@ -250,6 +251,16 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
     yield well("database", f"{shown} is consistent, writable, at version {version}")
     for weakness in weaknesses(url, BUSY_SECONDS):
         yield doubtful("durability", weakness.fact, weakness.advice)
+
+
+def _stages(url: str) -> Iterator[Finding]:
+    """Stages that are left over."""
+    from lcp_engine.store.maintenance.check import find_version
+    from lcp_engine.store.version import HEAD
+
+    if find_version(url, BUSY_SECONDS) == HEAD:
+        for fact, way in left_over_lines(url, BUSY_SECONDS):
+            yield doubtful("stages", fact, f"{way}.")
 
 
 def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:

@@ -68,7 +68,8 @@ class Follower:
 class EventFormatter:
     """Describes events in lines; a job is shown in its current state.
 
-    With a `measure` they are the events of one mission from its first, and its milestones are lines as well.
+    With a `measure` they are the events of one mission from its first, and the line at which it has reached a milestone
+    says so.
     """
 
     def __init__(
@@ -83,19 +84,23 @@ class EventFormatter:
         self._verbose = verbose
         self._names_mission = names_mission
         self.measure = measure
+        self._told = measure
+        """How far the mission had come when a line last said so."""
 
-    def lines(self, event: JsonObject) -> list[Text]:
-        """The line for an event, unless only --verbose shows it, and one for the milestone reached with it."""
-        return [line for line in (self._line(event), self._milestone_line(event)) if line is not None]
+    def line(self, event: JsonObject) -> Text | None:
+        """The line for an event, with the milestone that was reached by then; None if only --verbose shows it."""
+        if self.measure is not None:
+            self.measure = self.measure.after(str(event["event"]))
+        found = self._line(event)
+        milestone = "" if found is None or "\n" in found.plain else self._milestone()
+        return found.append(f"  {milestone}", style="green") if found is not None and milestone else found
 
-    def _milestone_line(self, event: JsonObject) -> Text | None:
-        if self.measure is None:
-            return None
-        before, self.measure = self.measure, self.measure.after(str(event["event"]))
-        milestone = milestone_of(before.percentage, self.measure.percentage)
-        if milestone is None:
-            return None
-        return Text.assemble("  ", (f"{'milestone':<10}", "green"), f"{milestone:>4}")
+    def _milestone(self) -> str:
+        """The milestone that no line has told yet; of a mission that is completed, its own line says it."""
+        if self.measure is None or self._told is None or self.measure.percentage == 100:
+            return ""
+        before, self._told = self._told, self.measure
+        return milestone_of(before.percentage, self.measure.percentage) or ""
 
     def _line(self, event: JsonObject) -> Text | None:
         if event["event"] == "said":

@@ -101,10 +101,11 @@ def show_command(invocation: Invocation, mission: int) -> int:
     with invocation.history() as history:
         found = history.mission(mission)
         warnings = history.warnings(mission)
-        settings = history.kind_settings(mission)
+        settings, stage = history.kind_settings(mission), history.stage(mission)
         if invocation.json:
             kinds = {"kinds": {**settings}} if settings else {}
-            print_json({**found.json, **kinds, **({"warnings": [*warnings]} if warnings else {})})
+            staged = {} if stage is None else {"stage": {**stage}}
+            print_json({**found.json, **kinds, **staged, **({"warnings": [*warnings]} if warnings else {})})
             return Exit.DONE
         jobs, steps = history.jobs(mission_id=mission), history.steps(mission)
         files = history.facts(mission).files.rows
@@ -116,7 +117,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
         said = [message_line(event) for event in history.events(mission, event="said")]
         undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
-        tree = _tree(found, settings, jobs, steps, seen)
+        tree = _tree(found, settings, jobs, steps, notes=seen, stage=stage)
         wrong = [Text(one_line(line), style="red") for line in error_lines(found.error)]
         for line in [*wrong, *said]:
             tree.add(line)
@@ -163,12 +164,14 @@ def report_command(invocation: Invocation, mission: int, form: str | None, since
 
 def missions_table(missions: Sequence[Mission]) -> Table:
     """Missions with their status, what ended them and their jobs by state."""
+    has_costs = any(mission.cost.get("amount") is not None for mission in missions)
     table = Table([
         id_column("id"),
         text_column("name"),
         fact_column("status"),
         text_column("outcome"),
         number_column("turns", spare=0),
+        *([fact_column("cost", spare=2)] if has_costs else []),
         text_column("jobs"),
         fact_column("created", spare=1),
         text_column("goal"),
@@ -180,11 +183,18 @@ def missions_table(missions: Sequence[Mission]) -> Table:
             mission.status,
             mission.outcome or "-",
             str(mission.turns),
+            *([_cost(mission)] if has_costs else []),
             _counts(mission),
             when(str(mission.json["created_at"])),
             mission.goal,
         )
     return table
+
+
+def _cost(mission: Mission) -> str:
+    """The cost in short; a + where some of it is not known."""
+    told = told_cost({**mission.cost, "unpriced": 0})
+    return "-" if told is None else f"{told}{'+' * bool(mission.cost.get('unpriced'))}"
 
 
 def _counts(mission: Mission) -> str:
@@ -203,7 +213,9 @@ def _tree(
     settings: Mapping[str, JsonObject],
     jobs: Sequence[Job],
     steps: Mapping[int, int],
+    *,
     notes: Mapping[JsonValue, Sequence[Text]],
+    stage: JsonObject | None,
 ) -> Tree:
     """Turns in order, each with the jobs it requested; the turns of a sub-plan are under its step.
 
@@ -215,8 +227,9 @@ def _tree(
     title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
     tree = Tree(title, guide_style="dim")
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
-    if (spent := told_cost(mission.cost)) is not None:
-        tree.add(Text(f"cost {spent}", style="dim"))
+    tree.add(Text(_used(mission), style="dim"))
+    if stage is not None:
+        tree.add(Text(one_line(_stage_line(stage)), style="dim"))
     if mission.user or mission.session:
         tree.add(Text(asked_by(mission), style="dim"))
     for kind, stated in settings.items():
@@ -234,6 +247,32 @@ def _tree(
             branch.add(note)
         pending += [(branch, child) for child in children.get(job.id, [])]
     return tree
+
+
+def _used(mission: Mission) -> str:
+    """What a mission has used, and of which limits."""
+    tokens = sum(mission.tokens.values())
+    parts = [("", f"{mission.turns:,} turn{'s' * (mission.turns != 1)}", "max_turns")]
+    if tokens or mission.limits.get("max_tokens") is not None:
+        parts.append(("", f"{tokens:,} tokens", "max_tokens"))
+    if (spent := told_cost(mission.cost)) is not None:
+        parts.append(("cost ", spent, "max_cost"))
+    return "used " + ", ".join(
+        f"{before}{used}{_at_most(mission.limits.get(limit))}" for before, used, limit in parts
+    )
+
+
+def _at_most(limit: JsonValue) -> str:
+    if limit is None:
+        return ""
+    return f" of {limit:,}" if isinstance(limit, int) else f" of {limit}"
+
+
+def _stage_line(stage: JsonObject) -> str:
+    """Where the stage of a mission is."""
+    if stage["path"] is None:
+        return "stage: none now; the next job makes one"
+    return f"stage {stage['path']}"
 
 
 def _settings(stated: Mapping[str, JsonValue]) -> str:
@@ -350,7 +389,7 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
     if formatter is None:
         print_json_line(event)
         return
-    for line in formatter.lines(event):
+    if (line := formatter.line(event)) is not None:
         make_console(sys.stdout).print(line)
         sys.stdout.flush()
 

@@ -92,7 +92,8 @@ class Lines(Silence):
 
     def show(self, events: Sequence[JsonObject]) -> None:
         for event in events:
-            for line in self._formatter.lines(event):
+            line = self._formatter.line(event)
+            if line is not None:
                 self._print(line)
 
     def note(self, text: str) -> None:

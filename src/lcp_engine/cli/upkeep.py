@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +49,20 @@ def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[
         if row.error:
             text = f"failed {local_time(_text(shown['failed_at']))}: {row.error}; {text}"
         yield Fact(duty, text, not (row.error or about.get("faults")), shown)
+
+
+def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
+    """Stages on this machine that nothing needs, and how each is removed. The database is at the newest version."""
+    from lcp_engine.changes.stages import left_over_stages
+    from lcp_engine.store.host.liveness import stages_directory
+    from lcp_engine.store.maintenance.check import opened
+
+    with opened(url, busy_seconds) as database:
+        for left in left_over_stages(database, stages_directory(url)):
+            what = "stages" if left.mission_id is None else f"a stage of mission {left.mission_id},"
+            fact = f"{what} {left.why}: {size(left.bytes)} in {left.path}"
+            way = "" if left.mission_id is None else "`lcp work --until-idle` removes it when it is done, or "
+            yield fact, f"{way}`rm -r {shlex.quote(str(left.path))}` removes {'them' if not way else 'it'}"
 
 
 def _said(found: Mapping[str, JsonValue]) -> str:

@@ -79,6 +79,8 @@ def _lines(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
     yield from _script(found)
     for check in spec.accept:
         yield "accept", check.description
+    if spec.endings:
+        yield "endings", f"completed by {' or '.join(spec.endings)} alone"
     if spec.plan is not None:
         yield "plan", f"{len(spec.plan.steps):,} steps; `lcp plan check` shows them"
     for line in found.worst_case.lines if planner.type != NO_PLANNER else ():

@@ -48,6 +48,7 @@ from lcp_engine.store.turns import (
     prompt_records,
     question,
     question_of,
+    relayed_record,
     settled_jobs,
     shown_job,
     steps_before,
@@ -415,8 +416,16 @@ def _notices(params: Mapping[str, JsonValue], plan: PlanRow, spec: MissionSpec) 
     return tuple(notices)
 
 
-def hold_turn(ledger: Ledger, lease: JobRow, turn: TurnRow, prompt: str) -> None:
+def hold_turn(
+    ledger: Ledger,
+    lease: JobRow,
+    turn: TurnRow,
+    prompt: str,
+    record: Mapping[str, JsonValue] | None = None,
+) -> None:
     """Store the prompt and hold the turn, which keeps its position among the turns of its mission.
+
+    `record`, what the prompt shows and leaves out, is noted with the reason, and again with the reply.
 
     A turn that is no longer needed is dropped. Nothing is done if the lease was lost.
     """
@@ -428,7 +437,8 @@ def hold_turn(ledger: Ledger, lease: JobRow, turn: TurnRow, prompt: str) -> None
         return
     keep_prompt(ledger.tx, turn.mission_id, turn.number, prompt)
     ledger.attempted(lease, HOLD_AGAIN.event)
-    ledger.move(lease, HOLD_AGAIN, reason=because(ReasonCode.REPLY_WANTED), is_leased=True)
+    about: dict[str, JsonValue] = {} if record is None else {PROMPT: {**record}}
+    ledger.move(lease, HOLD_AGAIN, reason=because(ReasonCode.REPLY_WANTED, **about), is_leased=True)
     refresh(ledger, mission)
 
 
@@ -455,7 +465,8 @@ def bring_reply(ledger: Ledger, job: JobRow, text: str, *, by: str) -> bool:
             ErrorCode.WRONG_STATE, f"job {job.id} cannot be answered: {fact}; only held jobs can be answered"
         )
     seconds = max(0, ledger.tx.now - turn.asked_at) / SECOND
-    keep_reply(ledger, turn, StoredReply(text, turn.prompt, None, None, seconds))
+    record = relayed_record(ledger.tx, turn)
+    keep_reply(ledger, turn, StoredReply(text, turn.prompt, None, None, seconds, record))
     mission = ledger.mission(job.mission_id)
     ledger.move(job, BRING)
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reply", "question": turn.number})

@@ -169,4 +169,4 @@ class HumanPlanner:
         from lcp_engine.planners.llm.prompt import write_prompt  # only this planner needs it
 
         prompt = write_prompt(question, budget_tokens=self.context_tokens, dialect=question.dialect)
-        return Relayed(prompt=prompt.text)
+        return Relayed(prompt=prompt.text, record=prompt.record)

@@ -209,13 +209,15 @@ def _count_tokens(scratch: Scratch, past: PastJob, job: JobRow, failed: Failed) 
         scratch.write(keep_cost, asked, tokens)
 
 
-def _hold_for_person(scratch: Scratch, job: JobRow) -> bool:
+def _hold_for_person(scratch: Scratch, job: JobRow, event: PastEvent) -> bool:
     """Hold a turn whose question goes to a human planner; False if the job has asked none."""
     asked = scratch.instance.database.read(lambda tx: question_of(tx, job.id))
     if asked is None:
         return False
     prompt = scratch.past.turns[asked.number].prompt or ""
-    scratch.write(hold_turn, job.copy(), asked, prompt)
+    about = event.data.get("about")
+    record = about.get(PROMPT) if isinstance(about, Mapping) else None
+    scratch.write(hold_turn, job.copy(), asked, prompt, {**record} if isinstance(record, Mapping) else None)
     return True
 
 
@@ -426,7 +428,7 @@ def _failure(history: Archive, past: PastJob, job: JobRow) -> Failed:
 def _hold_again(scratch: Scratch, event: PastEvent) -> None:
     past = scratch.past_job(event)
     job = scratch.running_job(past)
-    if past.role is Role.WORK or not _hold_for_person(scratch, job):
+    if past.role is Role.WORK or not _hold_for_person(scratch, job, event):
         scratch.settle(job, Hold(recorded(event.data) or ""))
 
 

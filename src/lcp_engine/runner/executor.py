@@ -438,8 +438,8 @@ class Turns:
             )
             raise LcpError.of(failed) from error
         if isinstance(reply, Relayed):
-            prompt = reply.prompt or ""
-            self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt))
+            prompt, record = reply.prompt or "", None if reply.record is None else record_json(reply.record)
+            self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt, record))
             return None
         stored = StoredReply(
             reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began,

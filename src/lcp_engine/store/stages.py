@@ -43,6 +43,7 @@ _PURPOSES = Statement(
     )
 )
 _ENDED = Statement(text("SELECT status FROM missions WHERE id = :mission AND ended_at IS NOT NULL"))
+_STATUS = Statement(text("SELECT status FROM missions WHERE id = :mission"))
 _MISSIONS = Statement(text("SELECT mission_id FROM stages WHERE machine = :machine"))
 
 
@@ -79,6 +80,12 @@ def purposes(tx: Tx, mission_id: int) -> dict[int, str]:
 def ended_as(tx: Tx, mission_id: int) -> str | None:
     """The status of a mission that has ended; None for one that goes on."""
     row = tx.row(_ENDED, mission=mission_id)
+    return None if row is None else str(row[0])
+
+
+def status_of(tx: Tx, mission_id: int) -> str | None:
+    """The status of a mission; None for one that is not in the database."""
+    row = tx.row(_STATUS, mission=mission_id)
     return None if row is None else str(row[0])
 
 

@@ -153,6 +153,12 @@ _REPLIED = Statement(
     .where(text(f"events.event = '{REPLIED}'"))
     .order_by(events.c.seq)
 )
+_RELAYED = Statement(
+    text(
+        "SELECT data FROM events WHERE mission_id = :mission AND job_id = :job AND event = 'held_again' "
+        "ORDER BY seq DESC LIMIT 1"
+    )
+)
 _EQUAL = Statement(
     select(jobs.c.id, jobs.c.state)
     .where(text("fingerprint IS NOT NULL"), jobs.c.mission_id == bindparam("mission"))
@@ -333,6 +339,14 @@ def prompt_records(tx: Tx, turn: TurnRow) -> list[tuple[int, JsonObject]]:
     rows = tx.rows(_REPLIED, mission=turn.mission_id, plan=turn.plan_id, number=turn.number)
     noted = ((row[0], from_json(row[1]).get(PROMPT)) for row in rows)
     return [(number, record) for number, record in noted if isinstance(record, dict)]
+
+
+def relayed_record(tx: Tx, turn: TurnRow) -> JsonObject | None:
+    """What the prompt that a person was given showed and left out, as it was noted when the turn was held."""
+    row = tx.row(_RELAYED, mission=turn.mission_id, job=turn.job_id)
+    about = {} if row is None else from_json(row[0]).get("about")
+    record = about.get(PROMPT) if isinstance(about, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def equal_jobs(tx: Tx, mission_id: int, fingerprint: str, since_seq: int) -> dict[int, str]:

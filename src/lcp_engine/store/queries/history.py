@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
-from lcp_engine.core.json_values import JsonObject, int_in, object_in
+from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Param, Sql
@@ -152,14 +152,19 @@ _OF_PROMPT = ("context_tokens", "left_out")
 
 def with_records(tx: Tx, mission_id: int, turns: Sequence[JsonObject]) -> list[JsonObject]:
     """Turns with the size of the model's context and what their prompts left out; None where that is not known."""
-    where = [_of(mission_id), equal("event", "replied")]
+    where = [_of(mission_id), among("event", ["replied", "held_again"])]
     if len(turns) == 1:
         where.append(equal("job_id", int_in(turns[0]["job_id"])))
-    noted = (object_in(row["data"]) for row in _REPLIED.read(tx, *where, order="seq")) if turns else ()
-    records = {data.get("question"): object_in(data.get("prompt")) for data in noted}
-    return [
-        {**turn, **{key: records.get(turn["number"], {}).get(key) for key in _OF_PROMPT}} for turn in turns
-    ]
+    of_question: dict[JsonValue, JsonObject] = {}
+    of_held: dict[JsonValue, JsonObject] = {}
+    for row in _REPLIED.read(tx, *where, order="seq") if turns else ():
+        data = object_in(row["data"])
+        if "question" in data:
+            of_question[data["question"]] = object_in(data.get("prompt"))
+        else:  # a person is asked for the reply
+            of_held[row["job_id"]] = object_in(object_in(data.get("about")).get("prompt"))
+    found = ((turn, of_question.get(turn["number"]) or of_held.get(turn["job_id"], {})) for turn in turns)
+    return [{**turn, **{key: record.get(key) for key in _OF_PROMPT}} for turn, record in found]
 
 
 def find_warnings(tx: Tx, mission_id: int) -> list[JsonObject]:

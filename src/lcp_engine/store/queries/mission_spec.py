@@ -24,6 +24,7 @@ _LAST_PLACE = Sql(
 )
 
 _STAGE = Sql("SELECT path, root_identity FROM stages WHERE mission_id = :id", id=int)
+_PLACE_OF_STAGE = Sql("SELECT path, machine FROM stages WHERE mission_id = :id", id=int)
 _ASKED = Sql(
     "SELECT t.plan_id = m.root_plan, j.params FROM missions m JOIN turns t ON t.job_id = m.asking "
     "JOIN jobs j ON j.id = m.asking WHERE m.id = :id",
@@ -46,6 +47,16 @@ def kind_settings(tx: Tx, mission_id: int) -> dict[str, JsonObject]:
     spec, _ = spec_and_root(tx, mission_id)
     stated = object_in(json.loads(spec).get("kinds") or {})
     return {kind: _stated(object_in(settings)) for kind, settings in stated.items()}
+
+
+def stage_place(tx: Tx, mission_id: int) -> JsonObject | None:
+    """Where the stage of a mission is; None for one that works in its root. Raises `NOT_FOUND`."""
+    spec, _ = spec_and_root(tx, mission_id)
+    if not json.loads(spec).get("stage"):
+        return None
+    row = tx.row(_PLACE_OF_STAGE, id=mission_id)
+    path, machine = (None, None) if row is None else row
+    return {"path": path, "machine": machine}
 
 
 def _stated(value: JsonObject) -> JsonObject:
