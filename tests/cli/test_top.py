@@ -393,24 +393,33 @@ def test_always_shows_the_rule_and_where_it_holds_before_it_counts(engine: Engin
     assert [engine.job(number).state for number in (2, 3, 4)] == ["queued", "queued", "held"]
 
 
-def test_files_of_a_merge_are_taken(engine: Engine, root: Path) -> None:
+def test_files_and_hunks_of_a_merge_are_taken(engine: Engine, root: Path) -> None:
     rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
-    hold(engine, root, WRITE, OTHER, stage=True, policy=[rule])
+    lines = [f"line {number}\n" for number in range(30)]
+    (root / "a.md").write_text("".join(lines))
+    new = "".join(["first\n", *lines[1:-1], "last\n"])
+    far: JsonValue = {"kind": "write_file", "params": {"rel_path": "a.md", "content": new}}
+    hold(engine, root, WRITE, OTHER, far, stage=True, policy=[rule])
 
     async def script(person: Person) -> None:
         await person.opens_inbox("merge", "notes.md")
         await person.press("e")
-        await person.sees("[x] more.md  +1 -0", "[x] notes.md  +2 -0", "2 of 2")
-        await person.press("i", "space")
-        await person.sees("[ ] more.md", "[x] notes.md", "1 of 2")
+        await person.sees(
+            "[x] more.md  +1 -0", "[x] notes.md  +2 -0", "[x] a.md#1  @@", "[x] a.md#2", "4 of 4"
+        )
+        await person.press("i", "space", "G", "space")
+        await person.sees("[ ] more.md", "[x] notes.md", "[ ] a.md#1", "[x] a.md#2", "2 of 4")
         await person.press("y")
         await person.sees("+two", "more.md: left out", "(edited)", "yes, approve")
+        await person.press("G")
+        await person.sees("+last")
         await person.press("y")
         await person.sees("approved as edited")
 
     drive(engine, script)
     engine.work(until_idle=True)
     assert ((root / "more.md").exists(), (root / "notes.md").exists()) == (False, True)
+    assert (root / "a.md").read_text() == "".join([*lines[:-1], "last\n"])
 
 
 def test_the_reply_of_a_human_planner_is_checked_before_it_is_sent(engine: Engine, root: Path) -> None:

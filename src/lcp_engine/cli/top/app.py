@@ -287,7 +287,7 @@ class Top(App[int]):
     async def write(self, dialog: Write) -> bool:
         return await self.push_screen_wait(dialog)
 
-    async def take(self, dialog: Take) -> Sequence[str]:
+    async def take(self, dialog: Take) -> Sequence[int]:
         return await self.push_screen_wait(dialog)
 
     async def scope(self, dialog: Scope) -> str | None:

@@ -142,8 +142,8 @@ class _Choices(Lines):
     ]
 
 
-class Take(ModalScreen[Sequence[str]]):
-    """Names of which some are taken. None of them: the person went back."""
+class Take(ModalScreen[Sequence[int]]):
+    """Names of which some are taken, by their places. None of them: the person went back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "take", "these"),
@@ -186,7 +186,7 @@ class Take(ModalScreen[Sequence[str]]):
         self._show()
 
     def action_take(self) -> None:
-        _ = self.dismiss([self._names[at] for at in sorted(self._taken)])
+        _ = self.dismiss(sorted(self._taken))
 
     def action_leave(self) -> None:
         _ = self.dismiss([])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import ClassVar, Protocol
@@ -45,6 +45,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import fields_of
+from lcp_engine.workers.merge import params_taking
 
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""
@@ -79,8 +80,8 @@ class Desk(Protocol):
     async def write(self, dialog: Write) -> bool:
         """Whether the person sends the text, which is in the dialog's draft."""
 
-    async def take(self, dialog: Take) -> Sequence[str]:
-        """The names that the person takes."""
+    async def take(self, dialog: Take) -> Sequence[int]:
+        """Which of the names the person takes, by their places."""
 
     async def scope(self, dialog: Scope) -> str | None:
         """Where a rule holds; None if nowhere."""
@@ -308,15 +309,24 @@ class InboxView(Vertical):
             problem = ""
 
     async def _take_files(self, shown: ShownJob, files: Sequence[Diff]) -> None:
-        """Let the person choose files of a merge, then show what it would change with those."""
-        notes = [f"+{diff.added:,} -{diff.removed:,}" for diff in files]
-        taken = await self._desk.take(Take(shown.title, [diff.path for diff in files], notes))
-        if taken and len(taken) < len(files):
-            params: dict[str, JsonValue] = {**shown.job.params, "only": [*taken]}
-            look = await asyncio.to_thread(self._desk.engine.look, shown.job.id, params=params)
-            await self._approve_with(shown, params, look)
-        elif taken:
-            await self._show_whole(shown)
+        """Let the person choose files and hunks of a merge, then show what it would change with those."""
+        parts = [part for diff in files for part in _parts_of(diff)]
+        names, notes = [part.name for part in parts], [part.note for part in parts]
+        chosen = await self._desk.take(Take(shown.title, names, notes))
+        if not chosen:
+            return
+        taken: dict[str, list[str] | None] = {}
+        for part in (parts[at] for at in chosen):
+            if part.hunk is None:
+                taken[part.path] = None
+            else:
+                taken[part.path] = [*(taken.get(part.path) or []), part.hunk]
+        for diff in files:
+            if len(taken.get(diff.path) or []) == len(diff.hunks):
+                taken.update(dict.fromkeys({diff.path} & taken.keys()))
+        params = params_taking([diff.path for diff in files], taken)
+        look = await asyncio.to_thread(self._desk.engine.look, shown.job.id, params=params)
+        await self._approve_with(shown, params, look)
 
     async def _approve_with(self, shown: ShownJob, params: dict[str, JsonValue], look: Look) -> bool:
         """Show what the job would do with other params; whether the person approved that."""
@@ -485,6 +495,25 @@ class InboxView(Vertical):
         self._held = [one for one in self._held if one.id not in decided]
         self.show(replace(self._snapshot, held=held, held_count=count))
         self._desk.look()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A file of a merge, or a hunk of one, and what is said beside it."""
+
+    name: str
+    path: str
+    hunk: str | None
+    note: str
+
+
+def _parts_of(diff: Diff) -> Iterator[_Part]:
+    """What can be taken of a file: each hunk, or the file as a whole."""
+    if len(diff.hunks) < 2:
+        yield _Part(diff.path, diff.path, None, f"+{diff.added:,} -{diff.removed:,}")
+        return
+    for number, hunk in enumerate(diff.hunks, 1):
+        yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]))
 
 
 def _field_question(asked: FormField, place: int, count: int) -> str:
