@@ -78,3 +78,36 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(
     assert house.engine.missions() == []
     if "text" not in fields:
         assert TEXT in unescape(page.text)
+
+
+def test_every_error_is_said_with_its_line_which_is_marked_in_the_text(house: House) -> None:
+    text = (
+        TEXT
+        + "limits:\n  max_turns: many\n  max_followups: 3\npolicy:\n  - {kinds: [write_file], do: maybe}\n"
+    )
+    page = house.post("/launch/own", _fields(house, text=text, way="check"))
+    assert page.status == 422
+    assert "line 7: limits.max_turns: should be a whole number" in page.words
+    assert "line 10: policy.0.do: should be 'auto', 'hold' or 'deny'" in page.words
+    assert "7 ▸ max_turns: many" in page.words
+    assert "10 ▸ - {kinds: [write_file], do: maybe}" in page.words
+    assert "▸ goal" not in page.words
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("goal: a\nplanner: {type: human\n", 3),
+        ("goal: a\n\ngoal: b\n", 3),
+        ('{"goal": "x",\n "planner": "human",\n "limits": {"max_turns": -1}}', 3),
+    ],
+    ids=["unclosed", "twice", "JSON"],
+)
+def test_one_error_is_marked_too(house: House, text: str, line: int) -> None:
+    page = house.post("/launch/own", _fields(house, text=text, variables="", way="check"))
+    assert (page.status, f"line {line}" in page.words) == (422, True), page.words[:900]
+
+
+def test_what_is_nested_too_deeply_marks_nothing(house: House) -> None:
+    page = house.post("/launch/own", _fields(house, text="goal: " + "[" * 3000, variables="", way="check"))
+    assert 400 <= page.status < 500

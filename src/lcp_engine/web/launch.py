@@ -22,6 +22,7 @@ from lcp_engine.shipped_missions import find_mission, offers
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form
+from lcp_engine.web.mission_lines import faults_in, marked_lines
 
 DEFAULT_MISSION = "survey"
 """The mission that is preselected; it needs no model."""
@@ -97,7 +98,7 @@ def launch_own(context: PageContext, request: Request, form: Form) -> Response:
             return _show_own(context, form, found=found)
         launched = context.engine.launch(spec, root=root, key=form.text("key") or None)
     except LcpError as refused:
-        return _show_own(context, form, status=status_of(refused), problem=str(refused))
+        return _show_own(context, form, status=status_of(refused), refused=refused)
     return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
 
 
@@ -122,20 +123,24 @@ def _load_own(form: Form) -> tuple[MissionSpec, Path]:
 
 
 def _show_own(
-    context: PageContext, form: Form | None = None, *, status: int = 200, problem: str = "",
-    found: DryRun | None = None,
+    context: PageContext, form: Form | None = None, *, status: int = 200,
+    refused: LcpError | None = None, found: DryRun | None = None,
 ) -> Response:  # fmt: skip
     """The form with what was typed, and what the mission would do if it was checked."""
     typed = form or Form({})
     kinds = [] if found is None else found.kinds
+    text = typed.verbatim("text")
+    faults = [] if refused is None else faults_in(text, refused)
     return context.render(
         "launch_own.html",
         status=status,
-        text=typed.verbatim("text"),
+        text=text,
         variables=typed.verbatim("variables"),
         root=typed.text("root"),
         key=typed.text("key") or f"page-{secrets.token_urlsafe(12)}",
-        problem=problem,
+        problem="" if refused is None else str(refused),
+        faults=faults,
+        lines=marked_lines(text, faults),
         found=found,
         verdicts=[
             (label, [kind.kind for kind in kinds if kind.verdict is verdict])
