@@ -417,3 +417,40 @@ def test_a_root_of_100_000_files_is_staged_and_merged(theatre: Theatre) -> None:
     assert shown.path == "many/7/7.txt"
     theatre.approve(theatre.merge())
     assert (theatre.root / "many/7/7.txt").read_text() == "seven\n"
+
+
+def _as_of_an_earlier_boot(theatre: Theatre) -> Path:
+    """Name the stage as if it was made before the machine was started."""
+    (stage,) = theatre.staged()
+    old = stage.rename(stage.with_name("0123456789ab-00000000"))
+    theatre.engine.instance.database.write(lambda tx: tx.plain(f"UPDATE stages SET path = '{old}'"))
+    return old
+
+
+def test_a_copy_that_a_power_cut_may_have_damaged_is_made_again(theatre: Theatre) -> None:
+    read: JsonValue = {"kind": "read_file", "params": {"rel_path": "a.txt"}}
+    spec: JsonValue = {"type": "script", "replies": [ask(read), EDITS, DONE]}
+    theatre.mission = theatre.engine.launch(
+        {"goal": "a", "stage": True, "planner": spec}, root=theatre.root
+    ).id
+    theatre.engine.work(until_idle=True, mission_id=theatre.mission, kinds=["agent_plan", "read_file"])
+    old = _as_of_an_earlier_boot(theatre)
+    (old / "a.txt").write_text("")  # as some file systems leave what was not synced
+    theatre.work()
+    assert old not in theatre.staged()
+    theatre.approve(theatre.merge())
+    assert theatre.files() == AFTER
+
+
+def test_a_stage_in_which_something_was_changed_outlives_a_restart(theatre: Theatre) -> None:
+    theatre.play(EDITS, DONE)
+    (stage,) = theatre.staged()
+    marker = stage.parent.parent / f".synced-{stage.name}"
+    assert marker.exists()
+    marker.rename(marker.with_name(".synced-0123456789ab-00000000"))
+    old = _as_of_an_earlier_boot(theatre)
+    changes = theatre.engine.instance.database
+    changes.write(lambda tx: tx.plain(f"UPDATE changes SET root = '{old}' WHERE staged IS NOT NULL"))
+    theatre.approve(theatre.merge())
+    assert theatre.files() == AFTER
+    assert [path.name for path in old.parent.parent.iterdir() if path.name.startswith(".synced-")] == []

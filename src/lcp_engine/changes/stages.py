@@ -1,5 +1,8 @@
 """Make the stage of a mission, find it again, and remove it when nothing needs it any more (R28).
 
+A copy is not synced to the disk when it is made, which would take longer than the copy, but before the first change in
+it is recorded. One that was not synced when its machine stopped may be damaged; it holds nothing, and is made again.
+
 A stage lies in the engine's directory of stages, in one named after its mission, under a name that is never used again.
 It is recorded once the copy is whole: what has no row is left over, and goes when nobody is making it.
 """
@@ -20,16 +23,19 @@ from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.private_copy import copy_privately
-from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
+from lcp_engine.sandbox.syscalls import sync_file_system
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.liveness import this_host
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.stages import (
     StageRow,
     drop_stage,
     ended_as,
+    forget_stage,
     keep_stage,
     stage_of,
     staged_missions,
@@ -50,6 +56,9 @@ def open_stage(database: Database, directory: Path, mission_id: int, open_root: 
     where it was, and `WRONG_STATE` for a mission that has ended and whose stage is gone.
     """
     found = database.read(lambda tx: stage_of(tx, mission_id))
+    if found is not None and found.machine == this_machine() and _may_be_damaged(Path(found.path)):
+        database.write(partial(forget_stage, mission_id=mission_id, path=found.path))
+        found = None
     if found is None:
         with open_root() as root:
             found = _make(database, directory, mission_id, root)
@@ -66,6 +75,38 @@ def open_stage(database: Database, directory: Path, mission_id: int, open_root: 
             f"Put the directory back, or cancel the mission (`lcp cancel {mission_id}`) and launch it again."
         )
         raise LcpError(error.code, message, advice=advice) from error
+
+
+def sync_stage(stage: Root) -> None:
+    """Make the copy durable, once, before a change in it is recorded. Raises `FILE_SYSTEM`."""
+    marker = _marker(Path(stage.path))
+    if marker.exists():
+        return
+    try:
+        sync_file_system(stage.descriptor)
+        marker.touch()
+        directory = os.open(marker.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise refusal(error, stage.path) from error
+
+
+def _may_be_damaged(path: Path) -> bool:
+    """Whether the machine was started anew before the stage was synced."""
+    boot = path.name.partition("-")[2]
+    return boot not in ("", _this_boot()) and not _marker(path).exists()
+
+
+def _marker(path: Path) -> Path:
+    """A file beside the stages that is there once the stage at `path` is synced."""
+    return path.parent.parent / f".synced-{path.name}"
+
+
+def _this_boot() -> str:
+    return this_host().boot[:8]
 
 
 def _make(database: Database, directory: Path, mission_id: int, root: Root) -> StageRow:
@@ -85,7 +126,7 @@ def _make(database: Database, directory: Path, mission_id: int, root: Root) -> S
             raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
         for left_over in place.iterdir():
             remove_tree(left_over)
-        path = place / uuid4().hex[:12]
+        path = place / f"{uuid4().hex[:12]}-{_this_boot()}"
         path.mkdir(mode=0o700)
         try:
             copied = copy_privately(root, path)
@@ -274,7 +315,8 @@ def _remove_unless_made(database: Database, place: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with all that is in it, whatever its mode bits are."""
+    """Remove a directory with all that is in it, whatever its mode bits are, and what says that it was synced."""
+    _marker(path).unlink(missing_ok=True)
     shutil.rmtree(path, onerror=_make_writable)
 
 

@@ -16,6 +16,7 @@ from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
+from lcp_engine.changes.stages import sync_stage
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
@@ -284,6 +285,9 @@ class Executor:
             mission = self._missions.of_jobs([effect.job for effect in effects])
             context = self._missions.context(mission, job, worker)
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
+            if mission.is_staged:
+                tracker.pause(one.job for one in effects)  # it may take as long as the disk needs
+                sync_stage(context.root)
             Journal(
                 self._database,
                 settle_one,

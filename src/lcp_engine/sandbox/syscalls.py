@@ -111,6 +111,17 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+def sync_file_system(descriptor: int) -> None:
+    """syncfs(2): make durable all that is written in the file system of an open file. Raises OSError."""
+    try:
+        function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).syncfs
+    except AttributeError:  # the C library has none
+        os.sync()
+        return
+    if function(ctypes.c_int(descriptor)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 @cache
 def _renameat2() -> Callable[..., int] | None:
     """renameat2(2); None if the C library has none."""

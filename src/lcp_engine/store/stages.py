@@ -113,6 +113,11 @@ def drop_stage(tx: Tx, mission_id: int, path: str) -> bool:
     )
 
 
+def forget_stage(tx: Tx, mission_id: int, path: str) -> None:
+    """Forget a stage in which nothing has been changed, so that another one is made."""
+    tx.run(_DROP, mission=mission_id, at=path)
+
+
 def staged_missions(tx: Tx, machine: str) -> frozenset[int]:
     """The missions that have a stage on a machine."""
     return frozenset(int(row[0]) for row in tx.rows(_MISSIONS, machine=machine))
