@@ -57,6 +57,8 @@ def _held(lcp: Lcp) -> int:
 
 
 def test_forty_writes_are_decided_with_one_look_and_undone_at_once(staged: Lcp) -> None:
+    (staged.root / "a.md").chmod(0o750)
+    before = _picture(staged)
     run = ("run", "mission-0.yaml", "--root", "root", "--stage")
     with Terminal(staged, *run, environment={"PAGER": "sed s/^/paged/"}) as terminal:
         terminal.expect("merge the stage")
@@ -71,7 +73,15 @@ def test_forty_writes_are_decided_with_one_look_and_undone_at_once(staged: Lcp) 
         assert QUESTION not in terminal.shown
     assert _written(staged) == WRITES
     assert staged("undo", 1).code == 0
-    assert not (staged.root / "out").exists()
+    assert _picture(staged) == before
+
+
+def _picture(lcp: Lcp) -> dict[str, tuple[int, bytes | None]]:
+    """What is in the root: each entry with its mode bits, and the bytes of each file."""
+    return {
+        str(path.relative_to(lcp.root)): (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
+        for path in lcp.root.rglob("*")
+    }
 
 
 def test_no_sends_the_merge_back_with_words(staged: Lcp) -> None:

@@ -83,6 +83,16 @@ class House:
         self.run(self.ask(self.job("write_file", rel_path=path, content=content)), self.complete)
         return self.engine.jobs(states=["held"])[-1].id
 
+    def picture(self) -> dict[str, tuple[int, bytes | None]]:
+        """What is in the root: each entry with its mode bits, and the bytes of each file."""
+        return {
+            str(path.relative_to(self.root)): (
+                path.stat().st_mode,
+                path.read_bytes() if path.is_file() else None,
+            )
+            for path in self.root.rglob("*")
+        }
+
     def get(self, path: str, **headers: str) -> Answer:
         return self._answer(self.browser.get(path, headers=headers))
 

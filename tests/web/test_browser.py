@@ -420,20 +420,24 @@ def test_everything_but_the_live_part_works_without_javascript(window: Window) -
 
 def test_forty_writes_are_decided_with_one_look_and_undone(window: Window) -> None:
     house = window.house
-    jobs = [house.job("write_file", rel_path=f"out/{n}.txt", content=f"text {n}\n") for n in range(40)]
+    (house.root / "run.sh").write_text("#!/bin/sh\n")
+    (house.root / "run.sh").chmod(0o750)
+    before = house.picture()
+    jobs = [house.job("write_file", rel_path=f"out/{n}.txt", content=f"text {n}\n") for n in range(39)]
+    jobs.append(house.job("write_file", rel_path="run.sh", content="#!/bin/bash\n"))
     done: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
     house.run(house.ask(*jobs), done, stage=True, limits={"max_followups": 40})
     (merge,) = house.engine.jobs(kinds=["merge"], states=["held"])
     page = window.open(f"/jobs/{merge.id}")
-    assert all(page.get_by_text(f"+text {n}", exact=True).is_visible() for n in range(40))
+    assert all(page.get_by_text(f"+text {n}", exact=True).is_visible() for n in range(39))
     page.get_by_role("button", name="Approve", exact=True).click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     house.work()
-    assert len([*(house.root / "out").iterdir()]) == 40
+    assert len([*(house.root / "out").iterdir()]) == 39
     page.goto(page.url.partition("/jobs/")[0] + f"/missions/{merge.mission_id}/undo")
     page.get_by_role("button", name="Undo mission").click()
     page.wait_for_url(lambda url: not url.endswith("/undo"))
-    assert not (house.root / "out").exists()
+    assert house.picture() == before
 
 
 def test_the_keyboard_is_enough(window: Window) -> None:

@@ -511,7 +511,7 @@ def test_a_notice_has_a_link_for_each_approver(named: Afar) -> None:
 def test_a_stage_of_forty_writes_is_decided_by_one_link_and_undone(afar: Afar) -> None:
     house = afar.house
     (house.root / "a.md").chmod(0o750)
-    before = picture_of(house.root)
+    before = house.picture()
     jobs = [
         house.job("write_file", rel_path=f"out/{number}.txt", content=f"text {number}\n")
         for number in range(39)
@@ -523,7 +523,7 @@ def test_a_stage_of_forty_writes_is_decided_by_one_link_and_undone(afar: Afar) -
     link = afar.link(merge.id)
     page = afar.get(link)
     assert all(f"+text {number}" in page.words for number in range(39))
-    assert picture_of(house.root) == before
+    assert house.picture() == before
     shown = re.search(r'name="shown" value="([^"]+)"', page.text)
     assert shown is not None
     for part in ({"take": "out/1.txt"}, {"hunk": "1-00000000 a.md"}, {"edit_path": "a.md"}):
@@ -534,13 +534,5 @@ def test_a_stage_of_forty_writes_is_decided_by_one_link_and_undone(afar: Afar) -
     assert len([*(house.root / "out").iterdir()]) == 39
     assert (house.root / "a.md").read_text() == "# b\n"
     afar.engine.undo(merge.mission_id)
-    assert picture_of(house.root) == before
+    assert house.picture() == before
     assert afar.approve(link, page).status == 410
-
-
-def picture_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Each entry with its mode bits, and the bytes of each file."""
-    return {
-        str(path.relative_to(root)): (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
-        for path in root.rglob("*")
-    }
