@@ -105,9 +105,11 @@ def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _hides_modules(environment: Mapping[str, str]) -> bool:
     """Whether PYTHONPATH puts modules in the place of others, which may be loaded."""
-    places = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
-    added = [one for place in places if place not in sys.path for one in Path(place).glob("*")]
-    return any(find_spec(one.stem) is not None for one in added if one.stem.isidentifier())
+    places = [Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    files = [file for place in places for file in (*place.glob("*.py"), *place.glob("*/__init__.py"))]
+    names = {file: (file.parent if file.name == "__init__.py" else file).stem for file in files}
+    found = {file: find_spec(name) for file, name in names.items()}
+    return any(spec.origin not in (None, str(file)) for file, spec in found.items() if spec)
 
 
 class _Loaded:

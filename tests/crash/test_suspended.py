@@ -58,8 +58,17 @@ def started() -> Iterator[ExitStack]:
         yield processes
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("isolation", [Isolation.OFF, Isolation.AUTO])
+# Every two of them together: all eight would wait for as many leases.
+@pytest.mark.parametrize(
+    ("database_url", "isolation", "moment"),
+    [
+        ("sqlite_copy_url", Isolation.AUTO, "before"),
+        ("sqlite_copy_url", Isolation.OFF, "after"),
+        ("postgres_url", Isolation.AUTO, "after"),
+        ("postgres_url", Isolation.OFF, "before"),
+    ],
+    indirect=["database_url"],
+)
 def test_a_write_happens_once_whoever_is_suspended_in_it(
     database_url: str, tmp_path: Path, started: ExitStack, isolation: Isolation, moment: str
 ) -> None:

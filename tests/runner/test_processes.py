@@ -210,7 +210,7 @@ def test_while_nobody_can_write_nobody_is_taken_for_dead(
 ) -> None:
     """Another program holds the database for longer than a lease; the runners renew once it is free."""
     stall = queue.LEASE_SECONDS + 2
-    job = engine.enqueue("mark", {"n": 1, "seconds": 2 * stall})
+    job = engine.enqueue("mark", {"n": 1, "seconds": stall + 5})
     crew.start(until_idle=True)
     while crew.next_word()[0] != "1":
         pass

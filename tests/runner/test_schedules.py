@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -120,16 +119,15 @@ def test_a_death_before_or_after_the_commit_launches_once(
     database_url: str, engine: Engine, tmp_path: Path, point: int
 ) -> None:
     engine.add_schedule("hourly", SPEC, root=tmp_path, every="1h")
-    command = [sys.executable, str(KILLED), database_url, str(START + 90 * MINUTE)]
+    command = (KILLED, database_url, START + 90 * MINUTE)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),
     }
-    killed = subprocess.run([*command, str(point)], env=environment, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert Python(*command, point, env=environment).wait() == -signal.SIGKILL
     assert len(engine.missions()) == point - 1
     for _ in range(2):
-        subprocess.run([*command, "0"], env=environment, check=True)
+        assert Python(*command, 0, env=environment).wait() == 0
     assert launches(engine, "hourly") == [(START + 60 * MINUTE, 0)]
     (stored,) = engine.schedules()
     assert stored.next_due_at is not None
