@@ -379,6 +379,7 @@ NOT_FOUND cli/jobs:job_command
 NOT_FOUND engine/question:earlier_job
 NOT_FOUND store/queries/memories:find_entry
 NOT_FOUND store/queries/mission_spec:was_pruned
+NOT_FOUND web/evals:evals
 NOT_FOUND workers/recall:execute
 NOT_ISOLATED runner/confined/programs:ended_of
 NO_PLANNER planners/llm/factories:require

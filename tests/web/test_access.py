@@ -29,6 +29,7 @@ LOOKS = [
     "/memory",
     "/memory/1",
     "/overview",
+    "/evals",
 ]
 CHANGES = [
     "/jobs/1/approve",

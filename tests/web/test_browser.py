@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from tests.web.conftest import Visitor
 from tests.web.test_approval_binding import MISHAPS
 
+from lcp_engine import Engine, Evaluation
 from lcp_engine.errors import LcpError
 from lcp_engine.web.server import PageServer
 
@@ -67,6 +68,7 @@ PAGES = (
         "/memory",
         "/memory/1",
         "/overview",
+        "/evals",
     ),
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()
@@ -122,7 +124,7 @@ class Window:
 
 @pytest.fixture
 def window(house: House, chromium: Browser) -> Iterator[Window]:
-    serving = PageServer(house.engine, port=0)
+    serving = PageServer(house.engine, port=0, evals=house.root.parent / "evals")
     thread = Thread(target=serving.run)
     thread.start()
     complaints: list[str] = []
@@ -523,6 +525,17 @@ def _faults(page: Page) -> list[str]:
     return faults
 
 
+def _evaluate(house: House) -> None:
+    """An evaluation with two planners."""
+    suite = house.root.parent / "suite.json"
+    says = {"type": "script", "replies": [house.complete]}
+    mission = {"name": "looks", "goal": "Look.", "root": "root", "expect": {"facts": ["undone"]}}
+    suite.write_text(json.dumps({"name": "s", "planners": {"a": says, "b": says}, "missions": [mission]}))
+    evaluation = Evaluation.begin(suite, house.root.parent / "evals" / "first")
+    with Engine(evaluation.url) as engine:
+        evaluation.run(engine)
+
+
 def _furnish(house: House) -> dict[str, int]:
     """Something for every place of every page; the ids of some jobs."""
     jobs = [
@@ -561,6 +574,7 @@ def _furnish(house: House) -> dict[str, int]:
     held = {job.kind: job.id for job in house.engine.jobs(states=["held"])}
     written = house.engine.jobs(mission_id=3, kinds=["write_file"])[0].id
     house.launch(house.complete, name="Waits for a runner " * 8)
+    _evaluate(house)
     return {"written": written, "question": held["ask_user"], "relayed": held["agent_plan"]}
 
 

@@ -29,6 +29,7 @@ from lcp_engine.core.decide import Outcome
 from lcp_engine.core.echo import Told, is_echo
 from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
 from lcp_engine.core.evaluation.suite import MOST_REPETITIONS, Suite, SuiteMission, parse_suite
+from lcp_engine.core.evaluation.summary import summarize_scores
 from lcp_engine.core.json_values import JsonObject, list_in, object_in
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.safe_text import json_line
@@ -43,6 +44,8 @@ MOST_BYTES = 4 * 1024 * 1024
 """Of a suite's file."""
 _SUITE, _DATABASE, _ROOTS, _LOCK = "suite.json", "lcp.db", "roots", "lock"
 _SPENT, _CHECKS = "spent.jsonl", "checks.jsonl"
+SUMMARY = "summary.json"
+"""What came of an evaluation, by planner, as of the last call that ran it: the page shows it."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,8 @@ class Evaluation:
             except BaseException:
                 stopping.set()
                 raise
+            finally:
+                self._store_summary(engine)
 
     def scores(self, engine: Engine) -> list[Score]:
         """What came of each trial that was launched, in the order of `trials`; `engine` is one over `url`."""
@@ -217,9 +222,16 @@ class Evaluation:
                         advice="Name the file of its worker with --workers.",
                     )
         begun = _begun(self._text, self._beside, self.suite.planners)
-        unfinished = self.place / f".{_SUITE}"
-        unfinished.write_text(json_line({**begun, "repeat": self.suite.repeat}), encoding="utf-8")
-        unfinished.replace(self.place / _SUITE)
+        self._store(_SUITE, {**begun, "repeat": self.suite.repeat})
+
+    def _store_summary(self, engine: Engine) -> None:
+        summaries = summarize_scores(self.scores(engine))
+        self._store(SUMMARY, {"planners": [summary.json for summary in summaries]})
+
+    def _store(self, name: str, stored: JsonObject) -> None:
+        unfinished = self.place / f".{name}"
+        unfinished.write_text(json_line(stored), encoding="utf-8")
+        unfinished.replace(self.place / name)
 
     def _launch(self, engine: Engine, trial: Trial) -> Mission:
         spec = trial.mission.with_planner(self.suite.planners[trial.planner])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -48,11 +49,20 @@ class _Work(Protocol):
               help="Another host name for the page; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Also execute jobs, N at a time; with 0 only runners elsewhere (lcp work) do.")  # fmt: skip
+@click.option("--evals", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="Show the evaluation in DIR, or those beneath it, that `lcp eval run` has made.")  # fmt: skip
 @click.option("--sign-out", is_flag=True,
               help="Make new keys first: each browser needs a link again.")  # fmt: skip
 @pass_invocation
 def serve_command(
-    invocation: Invocation, *, host: str, port: int, names: Sequence[str], threads: int, sign_out: bool
+    invocation: Invocation,
+    *,
+    host: str,
+    port: int,
+    names: Sequence[str],
+    threads: int,
+    evals: Path | None,
+    sign_out: bool,
 ) -> int:
     """Serve a web page to inspect missions and decide on held jobs, and print its link.
 
@@ -65,7 +75,7 @@ def serve_command(
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         server = server_type(
             engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link),
-            secrets=_kept_secrets(engine.instance.url, anew=sign_out),
+            secrets=_kept_secrets(engine.instance.url, anew=sign_out), evals=evals,
         )  # fmt: skip
         works: list[_Work] = [server]
         if threads:

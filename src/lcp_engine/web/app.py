@@ -16,6 +16,7 @@ from lcp_engine.web import (
     actions,
     changes,
     edit,
+    evals,
     events,
     inbox,
     jobs,
@@ -66,6 +67,7 @@ READ_ROUTES = (
     Route("/memory", memory.memory_list),
     Route("/memory/{entry}", memory.memory_entry),
     Route("/overview", overview.overview),
+    Route("/evals", evals.evals),
     Route("/events", events.events),
     Route("/missions/{mission}/events", events.events),
 )

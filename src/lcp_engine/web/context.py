@@ -42,6 +42,8 @@ class PageContext:
     templates: Environment
     csrf: str = field(repr=False)
     closing: threading.Event = field(default_factory=threading.Event)
+    evals: Path | None = None
+    """A directory with evaluations; None if there is none to show."""
     _measures: dict[str, tuple[int, Measure]] = field(default_factory=dict, repr=False)
     """By the uid of a mission, the last event that was counted and the measure with it."""
 
@@ -68,6 +70,7 @@ class PageContext:
         text = self.templates.get_template(template).render(
             csrf=self.csrf,
             held_count=held,
+            has_evals=self.evals is not None,
             subject=Subjects(self.engine.database).of,
             people=sorted(self.engine.instance.admission.approvers),
             **values,

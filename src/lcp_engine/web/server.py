@@ -7,6 +7,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -40,11 +41,12 @@ class PageServer:
     def __init__(
         self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = (),
         announce: Announce = lambda link: None, limits: ConnectionLimits | None = None,
-        secrets: Secrets | None = None,
+        secrets: Secrets | None = None, evals: Path | None = None,
     ) -> None:  # fmt: skip
         """`port` 0 is any free one; `names` are more hosts, with or without a port, that browsers may ask for.
 
         Browsers that have access by the `secrets` of an earlier start keep it; without them, there are new ones.
+        `evals` is a directory whose evaluations are shown.
         A link gives access to one browser. Once it has been used, `announce` is called in a thread with the next one.
         Raises `INVALID_ARGUMENT` for an address that cannot be bound and for a name that is not valid.
         """
@@ -58,7 +60,7 @@ class PageServer:
         self._host = name if _PORT.search(name) else f"{name}:{self.port}"
         hosts = _accepted_hosts(own, named, self.port) | _host_of_links(engine.instance.links)
         address = Address(self.port, hosts, any_address=host in _EVERY_INTERFACE)
-        self._context = PageContext(engine, make_templates(), self._secrets.csrf)
+        self._context = PageContext(engine, make_templates(), self._secrets.csrf, evals=evals)
         config = uvicorn.Config(
             make_app(self._context, self._secrets, address, lambda: announce(self.link)),
             http=limited_protocol((limits or ConnectionLimits()).within(descriptor_limit())),
