@@ -203,7 +203,8 @@ def test_a_file_is_edited_before_it_is_merged(long: Lcp) -> None:
 
 def test_hunks_are_chosen_one_after_the_other_at_the_terminal(long: Lcp) -> None:
     before = _tree(long)
-    run = ("run", "mission-0.yaml", "--root", "root", "--stage")
+    one = ("--threads", 1)  # the files come in the order of their jobs
+    run = ("run", "mission-0.yaml", "--root", "root", "--stage", *one)
     with Terminal(long, *run, environment={"EDITOR": "sed -i s/new/mine/", "PAGER": "cat"}) as terminal:
         terminal.expect(QUESTION)
         terminal.answer("p")
