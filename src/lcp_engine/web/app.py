@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from typing import TypeAlias
+
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -34,42 +42,42 @@ from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
 from lcp_engine.web.forms import form_endpoint
 
-READ_ROUTES = (
-    Route("/", missions.missions),
-    Route("/missions/{mission}", missions.tree),
-    Route("/missions/{mission}/timeline", missions.timeline),
-    Route("/missions/{mission}/plan", missions.plan),
-    Route("/missions/{mission}/history", missions.history),
-    Route("/missions/{mission}/report", missions.report),
-    Route("/missions/{mission}/report.md", missions.report_text),
-    Route("/missions/{mission}/questions/{number}", missions.question),
-    Route("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
-    Route("/missions/{mission}/settings", missions.settings),
-    Route("/missions/{mission}/fork", replay.fork_form),
-    Route("/missions/{mission}/replay", replay.replay_form),
-    Route("/missions/{mission}/changes", changes.changed_files),
-    Route("/missions/{mission}/undo", undo.undo_form),
-    Route("/jobs", jobs.jobs),
-    Route("/jobs/{job}", jobs.job),
-    Route("/jobs/{job}/json", jobs.job_json),
-    Route("/jobs/{job}/diff", changes.job_diff),
-    Route("/jobs/{job}/diff.txt", changes.job_patch),
-    Route("/jobs/{job}/policy", jobs.policy),
-    Route("/jobs/{job}/edit", edit.edit_form),
-    Route("/jobs/{job}/undo", undo.undo_form),
-    Route("/kinds", kinds.kinds),
-    Route("/kinds/{kind}", kinds.kind),
-    Route("/kinds/{kind}/json", kinds.kind_json),
-    Route("/inbox", inbox.inbox),
-    Route("/inbox/all", inbox.decide_all_form),
-    Route("/launch", launch.launch_form),
-    Route("/launch/own", launch.own_form),
-    Route("/memory", memory.memory_list),
-    Route("/memory/{entry}", memory.memory_entry),
-    Route("/overview", overview.overview),
-    Route("/evals", evals.evals),
-    Route("/events", events.events),
-    Route("/missions/{mission}/events", events.events),
+Page: TypeAlias = Callable[[Request], Response]
+
+PAGES: Sequence[tuple[str, Page]] = (
+    ("/", missions.missions),
+    ("/missions/{mission}", missions.tree),
+    ("/missions/{mission}/timeline", missions.timeline),
+    ("/missions/{mission}/plan", missions.plan),
+    ("/missions/{mission}/history", missions.history),
+    ("/missions/{mission}/report", missions.report),
+    ("/missions/{mission}/report.md", missions.report_text),
+    ("/missions/{mission}/questions/{number}", missions.question),
+    ("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
+    ("/missions/{mission}/settings", missions.settings),
+    ("/missions/{mission}/fork", replay.fork_form),
+    ("/missions/{mission}/replay", replay.replay_form),
+    ("/missions/{mission}/changes", changes.changed_files),
+    ("/missions/{mission}/undo", undo.undo_form),
+    ("/jobs", jobs.jobs),
+    ("/jobs/{job}", jobs.job),
+    ("/jobs/{job}/json", jobs.job_json),
+    ("/jobs/{job}/diff", changes.job_diff),
+    ("/jobs/{job}/diff.txt", changes.job_patch),
+    ("/jobs/{job}/policy", jobs.policy),
+    ("/jobs/{job}/edit", edit.edit_form),
+    ("/jobs/{job}/undo", undo.undo_form),
+    ("/kinds", kinds.kinds),
+    ("/kinds/{kind}", kinds.kind),
+    ("/kinds/{kind}/json", kinds.kind_json),
+    ("/inbox", inbox.inbox),
+    ("/inbox/all", inbox.decide_all_form),
+    ("/launch", launch.launch_form),
+    ("/launch/own", launch.own_form),
+    ("/memory", memory.memory_list),
+    ("/memory/{entry}", memory.memory_entry),
+    ("/overview", overview.overview),
+    ("/evals", evals.evals),
 )
 ACTIONS = {
     "/jobs/{job}/approve": actions.approve,
@@ -98,6 +106,11 @@ ACTIONS = {
     "/memory/{entry}/forget": memory.forget,
 }
 
+STREAM_ROUTES = (
+    Route("/events", events.events),
+    Route("/missions/{mission}/events", events.events),
+)
+
 LINK_ROUTES = (
     Route(f"{PATH}{{token}}", links.link),
     Route(f"{PATH}{{token}}", links.decide, methods=["POST"]),
@@ -112,7 +125,8 @@ def make_app(
     handlers = ErrorHandlers(context.templates)
     app = Starlette(
         routes=[
-            *READ_ROUTES,
+            *(Route(path, rendered_once(page)) for path, page in PAGES),
+            *STREAM_ROUTES,
             *(Route(path, form_endpoint(action), methods=["POST"]) for path, action in ACTIONS.items()),
             *LINK_ROUTES,
             Mount("/static", StaticFiles(directory=PACKAGE / "static")),
@@ -130,3 +144,39 @@ def make_app(
     # Around everything, so that error pages have the security headers as well.
     error_page = make_error_page(context.templates)
     return AccessControl(app, secrets=secrets, address=address, error_page=error_page, on_used=on_used)
+
+
+def rendered_once(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that renders a page once for all browsers that ask for it at the same time, as they do after news.
+
+    A rendering is for those alone who asked before it began, so that none is older than its request.
+    """
+    running: dict[_Asked, asyncio.Task[Response]] = {}
+    waiting: dict[_Asked, asyncio.Task[Response]] = {}
+
+    async def render(asked: _Asked, request: Request) -> Response:
+        if (before := running.get(asked)) is not None:
+            await asyncio.wait([before])
+        mine = running[asked] = waiting.pop(asked)
+        try:
+            return await run_in_threadpool(page, request)
+        finally:
+            if running.get(asked) is mine:
+                del running[asked]
+
+    async def endpoint(request: Request) -> Response:
+        # All that a page depends on beside the database and the disk; the cookies say how diffs are shown.
+        asked = request.scope["path"], request.url.query, request.headers.get("cookie", "")
+        if asked not in waiting:
+            waiting[asked] = asyncio.create_task(render(asked, request))
+        # One browser that goes away does not end it for the others.
+        rendered = await asyncio.shield(waiting[asked])
+        # What sends an answer writes into its headers, such as those of compression.
+        mine = copy(rendered)
+        mine.raw_headers = [*rendered.raw_headers]
+        return mine
+
+    return endpoint
+
+
+_Asked: TypeAlias = tuple[str, str, str]
