@@ -155,10 +155,13 @@ class InboxView(Vertical):
         self._clear()
         if self._gone is not None and self._gone != event.key:
             self.show(self._snapshot)
-        self.run_worker(self._show_job(event.key), exclusive=True, group="look")
 
-    async def _show_job(self, job_id: int) -> None:
-        await self._desk.guard(self._load(job_id))
+        async def look() -> None:
+            await self._desk.guard(self._load(event.key))
+
+        # Not a coroutine: one that is superseded before it begins would never be awaited.
+        work: Callable[[], object] = look
+        self.run_worker(work, exclusive=True, group="look")
 
     async def _load(self, job_id: int) -> None:
         held = self._current()
