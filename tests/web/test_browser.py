@@ -166,7 +166,7 @@ def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window
     path = page.get_by_label("rel_path", exact=True)
     path.fill("")
     page.get_by_role("button", name="Approve with these params").click()
-    page.get_by_text("at least 1 character").wait_for()
+    page.get_by_text("should be text that is not empty").wait_for()
     assert re.search(r"/jobs/\d+/edit$", page.url), "loading it again shows the form"
     assert content.input_value() == text, "nothing that was typed is lost"
 
@@ -292,6 +292,8 @@ def test_the_prompt_of_a_turn_is_copied_and_the_reply_brought(window: Window) ->
     page = window.open("/jobs/1", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy the prompt").click()
     page.get_by_role("button", name="Copied").wait_for()
+    page.evaluate("load()")  # as news make the page do
+    assert page.get_by_role("button", name="Copied").is_visible()
     assert "Find out." in page.evaluate("navigator.clipboard.readText()")
     page.get_by_role("textbox", name="Reply").fill(json.dumps(window.house.complete))
     page.get_by_role("button", name="Submit the reply").click()

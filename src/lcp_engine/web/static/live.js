@@ -1,4 +1,4 @@
-// Live updates: when the server reports news, fetch the page again and morph what differs.
+// Live updates: on news, fetch the page again and morph what differs.
 "use strict";
 
 const QUIET_MS = 250;
@@ -23,7 +23,7 @@ const isField = (node) => node?.matches("input, textarea, select");
 // A form that is being filled in stays as it is.
 function isInUse(node) {
   if (node.contains(document.activeElement) && isField(document.activeElement)) return true;
-  // What was sent and refused is filled in by the page itself.
+  // The page itself fills in what was refused.
   const wasRefused = byId("problem") !== null;
   return [...node.querySelectorAll("input:not([type=hidden]), textarea:not([readonly]), select")].some((field) => {
     if (field instanceof HTMLSelectElement)
@@ -40,7 +40,7 @@ const MORPH = {
   morphStyle: "innerHTML",
   callbacks: {
     beforeAttributeUpdated: (name, node) => !(name === "open" && node instanceof HTMLDetailsElement),
-    beforeNodeMorphed: (node) => !(node instanceof HTMLElement && node.matches("form, .decide") && isInUse(node)),
+    beforeNodeMorphed: (node) => !(node instanceof HTMLElement && (node.dataset.copy || (node.matches("form, .decide") && isInUse(node)))),
     beforeNodeRemoved: (node) => !(node instanceof HTMLElement && (isNote(node) || isInUse(node))),
   },
 };
