@@ -51,7 +51,7 @@ def part_of(
 
 
 def text_of(path: str, staged: bytes | None) -> str:
-    """What the stage has of a file, to be edited. Raises `INVALID_PARAMS` for what is no text."""
+    """The text of a file in the stage, for a person to edit. Raises `INVALID_PARAMS` if it is not text."""
     encoding = None if staged is None or path.endswith("/") else encoding_of(staged)
     if staged is None or encoding is None:
         fact = "is removed" if staged is None else "is a directory" if path.endswith("/") else "is binary"

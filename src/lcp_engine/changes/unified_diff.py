@@ -57,6 +57,15 @@ class Diff:
     """What `take_hunks` can take of it; none of a file that appears or is removed, or is not text in one encoding."""
 
     @property
+    def parts(self) -> tuple[Hunk, ...]:
+        """The hunks between which there is a choice: none if the file is taken or left as a whole."""
+        return self.hunks if len(self.hunks) > 1 else ()
+
+    def taking(self, names: Sequence[str]) -> list[str] | None:
+        """The hunks of these names, for `params_taking`; None, the whole file, if they are all or it has no parts."""
+        return None if {hunk.name for hunk in self.parts} <= {*names} else [*names]
+
+    @property
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self.lines)
 

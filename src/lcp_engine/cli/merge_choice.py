@@ -174,10 +174,8 @@ class MergeChoice:
                 return answer
             if answer in ("yes", "all", "rest"):
                 names.append(name)
-        if len(names) == len(parts):
-            taken[diff.path] = None
-        elif names:
-            taken[diff.path] = names
+        if names:
+            taken[diff.path] = diff.taking(names)
         return answer
 
     def _try_to_edit(self, path: str) -> bool:
@@ -190,10 +188,9 @@ class MergeChoice:
 
 def _parts(diff: Diff) -> Iterator[tuple[str, Diff]]:
     """What is asked about of a file: each hunk, by name, or the file as a whole."""
-    if len(diff.hunks) < 2:
+    if not diff.parts:
         yield "", diff
-        return
-    for number, hunk in enumerate(diff.hunks):
+    for number, hunk in enumerate(diff.parts):
         head = diff.lines[:2] if number == 0 else ()
         yield hunk.name, replace(diff, lines=(*head, *hunk.lines), note=diff.note if number == 0 else None)
 

@@ -59,7 +59,7 @@ def _offered(diff: Diff, params: MergeParams, *, has_hunks: bool) -> OfferedFile
     path, named = diff.path, params.hunks.get(diff.path)
     hunks = [
         OfferedHunk(hunk, f"{hunk.name} {path}", named is None or hunk.name in named)
-        for hunk in (diff.hunks if has_hunks and len(diff.hunks) > 1 else ())
+        for hunk in (diff.parts if has_hunks else ())
     ]
     return OfferedFile(path, hunks, params.takes(path))
 
@@ -75,9 +75,8 @@ def choice_in(form: Form, look: Look, edits: dict[str, str] | None = None) -> Pa
     taken: dict[str, list[str] | None] = dict.fromkeys(form.texts("take"))
     if form.text("offered") == "hunks":
         for diff in look.files:
-            names = named.get(diff.path, [])
-            if diff.path in taken and len(diff.hunks) > 1 and len(names) != len(diff.hunks):
-                taken[diff.path] = names
+            if diff.path in taken:
+                taken[diff.path] = diff.taking(named.get(diff.path, []))
     return params_taking([diff.path for diff in look.files], taken, edits)
 
 

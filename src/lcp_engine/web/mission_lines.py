@@ -67,7 +67,7 @@ def _line_of(problem: str, lines: dict[str, int]) -> int | None:
 
 
 def _lines_by_path(text: str) -> dict[str, int]:
-    """The line of each key and item, by its path; nothing for what is no YAML, or nested too deeply."""
+    """The line of each key and item, by its path; empty if the text is not YAML, or nested too deeply."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         return dict(_walk(root, "")) if root is not None else {}

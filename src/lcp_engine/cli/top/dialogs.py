@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rich.text import Text
 from textual import on
@@ -16,6 +16,8 @@ from textual.widgets import Footer, Input, Static, TextArea
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.core.safe_text import one_line
+
+Answer = TypeVar("Answer")
 
 
 class Whole(ModalScreen[bool]):
@@ -192,14 +194,8 @@ class Take(ModalScreen[Sequence[int]]):
         _ = self.dismiss([])
 
 
-class Scope(ModalScreen[str | None]):
-    """Where a rule holds: `mission`, `user`, or nowhere. Enter answers nothing."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "answer('mission')", "this mission"),
-        Binding("u", "answer('user')", "all of yours"),
-        Binding("n,escape,q", "leave", "no rule", key_display="n"),
-    ]
+class _Choice(ModalScreen[Answer]):
+    """A question that is answered by a key. Enter answers nothing."""
 
     def __init__(self, question: str) -> None:
         super().__init__()
@@ -210,29 +206,24 @@ class Scope(ModalScreen[str | None]):
             yield Static(Text(self._question), classes="question")
         yield Footer(compact=True, show_command_palette=False)
 
-    def action_answer(self, scope: str) -> None:
-        _ = self.dismiss(scope)
-
-    def action_leave(self) -> None:
-        _ = self.dismiss(None)
+    def action_answer(self, answer: Answer) -> None:
+        _ = self.dismiss(answer)
 
 
-class Confirm(ModalScreen[bool]):
-    """A question of yes or no. Enter answers nothing."""
+class Scope(_Choice[str | None]):
+    """Where a rule holds: `mission`, `user`, or nowhere."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "answer('mission')", "this mission"),
+        Binding("u", "answer('user')", "all of yours"),
+        Binding("n,escape,q", "answer(None)", "no rule", key_display="n"),
+    ]
+
+
+class Confirm(_Choice[bool]):
+    """A question of yes or no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
         Binding("n,escape,q", "answer(False)", "no", key_display="n"),
     ]
-
-    def __init__(self, question: str) -> None:
-        super().__init__()
-        self._question = question
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Static(Text(self._question), classes="question")
-        yield Footer(compact=True, show_command_palette=False)
-
-    def action_answer(self, is_yes: bool) -> None:  # Textual passes the arguments of a binding by place
-        _ = self.dismiss(is_yes)

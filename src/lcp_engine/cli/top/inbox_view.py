@@ -318,15 +318,10 @@ class InboxView(Vertical):
         chosen = await self._desk.take(Take(shown.title, names, notes))
         if not chosen:
             return
-        taken: dict[str, list[str] | None] = {}
+        hunks: dict[str, list[str]] = {}
         for part in (parts[at] for at in chosen):
-            if part.hunk is None:
-                taken[part.path] = None
-            else:
-                taken[part.path] = [*(taken.get(part.path) or []), part.hunk]
-        for diff in files:
-            if len(taken.get(diff.path) or []) == len(diff.hunks):
-                taken.update(dict.fromkeys({diff.path} & taken.keys()))
+            hunks.setdefault(part.path, []).append(part.hunk)
+        taken = {diff.path: diff.taking(hunks[diff.path]) for diff in files if diff.path in hunks}
         params = params_taking([diff.path for diff in files], taken)
         look = await asyncio.to_thread(self._desk.engine.look, shown.job.id, params=params)
         await self._approve_with(shown, params, look)
@@ -506,16 +501,15 @@ class _Part:
 
     name: str
     path: str
-    hunk: str | None
+    hunk: str
     note: str
 
 
 def _parts_of(diff: Diff) -> Iterator[_Part]:
     """What can be taken of a file: each hunk, or the file as a whole."""
-    if len(diff.hunks) < 2:
-        yield _Part(diff.path, diff.path, None, f"+{diff.added:,} -{diff.removed:,}")
-        return
-    for number, hunk in enumerate(diff.hunks, 1):
+    if not diff.parts:
+        yield _Part(diff.path, diff.path, "", f"+{diff.added:,} -{diff.removed:,}")
+    for number, hunk in enumerate(diff.parts, 1):
         yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]))
 
 
