@@ -118,7 +118,7 @@ def _plug_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "surveyor": "sys:maxsize",
     }  # fmt: skip
     points = [EntryPoint(name, target, registry.GROUP) for name, target in targets.items()]
-    monkeypatch.setattr(registry, "_installed_points", lambda path: points)
+    monkeypatch.setattr(registry, "offered_in", lambda group: points)
 
 
 @pytest.mark.parametrize(("wrong", "code", "said"), WRONG)

@@ -312,7 +312,7 @@ NOT_ONE = "text"
 def offer(patch: pytest.MonkeyPatch, name: str) -> None:
     entry = EntryPoint(name="x", value=f"{__name__}:{name}", group="lcp_engine.workers")
     patch.setattr(EntryPoint, "load", lambda self: globals()[name])
-    patch.setattr(registry, "_installed_points", lambda path: [entry])
+    patch.setattr(registry, "offered_in", lambda group: [entry])
 
 
 def test_a_plug_in_adds_a_kind(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_plug_in_that_cannot_be_imported_is_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = EntryPoint(name="x", value="no_such_package:WORKER", group="lcp_engine.workers")
-    monkeypatch.setattr(registry, "_installed_points", lambda path: [entry])
+    monkeypatch.setattr(registry, "offered_in", lambda group: [entry])
     assert set(find_workers()) == set(BUILT_IN)
     assert (
         "worker plug-in 'x' (no_such_package:WORKER) is left out: ModuleNotFoundError: No mod" in caplog.text
@@ -353,7 +353,7 @@ def test_every_kind_of_a_broken_package_is_left_out_for_its_true_cause(
     monkeypatch.syspath_prepend(str(tmp_path))
     names = ("first", "second")
     offered = [EntryPoint(name, f"halfway:{name}", "lcp_engine.workers") for name in names]
-    monkeypatch.setattr(registry, "_installed_points", lambda path: offered)
+    monkeypatch.setattr(registry, "offered_in", lambda group: offered)
     assert set(find_workers()) == set(BUILT_IN)
     for name in names:
         assert f"worker plug-in '{name}' (halfway:{name}) is left out: ModuleNotFoundError" in caplog.text

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 
-from lcp_engine.core.json_values import JsonObject
-from lcp_engine.core.safe_text import json_line
+from lcp_engine.api.json_lines import JsonLines
 
 _LOOK_SECONDS = 0.05
 
@@ -22,11 +20,11 @@ class ProcessorTime:
     """The processor time of each run, in a file with a line for each beginning and each end."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._writing = file, Lock()
+        self._lines = JsonLines(file)
 
     def work(self, arguments: Sequence[str], run: str, stopping: Event) -> str | None:
         """Execute `lcp` with these arguments, and interrupt it once it is `stopping`; what it says if it fails."""
-        self._write({"run": run})
+        self._lines.add({"run": run})
         child = subprocess.Popen(  # noqa: S603 -- this program
             [sys.executable, "-m", "lcp_engine", *arguments],
             stdin=subprocess.DEVNULL,
@@ -46,7 +44,7 @@ class ProcessorTime:
                     child.terminate()
                 time.sleep(_LOOK_SECONDS)
         child.returncode = os.waitstatus_to_exitcode(status)
-        self._write({"run": run, "cpu_seconds": round(used.ru_utime + used.ru_stime, 3)})
+        self._lines.add({"run": run, "cpu_seconds": round(used.ru_utime + used.ru_stime, 3)})
         if child.returncode == 0 or stopping.is_set():
             return None
         return said.last_line or f"its runner ended with {child.returncode}"
@@ -54,7 +52,7 @@ class ProcessorTime:
     def seconds(self) -> dict[str, float | None]:
         """The sum for each run; None if one of its processes was not measured to its end."""
         found: dict[str, _Sum] = {}
-        for line in self._lines():
+        for line in self._lines.read():
             known = found.setdefault(str(line["run"]), _Sum())
             seconds = line.get("cpu_seconds")
             if isinstance(seconds, int | float):
@@ -63,20 +61,6 @@ class ProcessorTime:
             else:
                 known.begun += 1
         return {run: None if known.begun else known.seconds for run, known in found.items()}
-
-    def _write(self, line: JsonObject) -> None:
-        with self._writing, self._file.open("a", encoding="utf-8") as file:
-            file.write(f"{json_line(line)}\n")
-
-    def _lines(self) -> Iterator[JsonObject]:
-        if not self._file.exists():
-            return
-        for text in self._file.read_text(encoding="utf-8").splitlines():
-            try:
-                line: JsonObject = json.loads(text)
-            except ValueError:  # cut where the process was killed
-                continue
-            yield line
 
 
 @dataclass

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
 
+from lcp_engine.api.json_lines import JsonLines
 from lcp_engine.core.evaluation.scores import CheckResult
-from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
@@ -28,7 +26,7 @@ class TrialChecks:
     """What check programs said of the trials of an evaluation, in a file with a line for each. Any thread may call."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._writing = file, Lock()
+        self._lines = JsonLines(file)
         self._under_way = ProgramsUnderWay()
 
     def run(self, command: FoundCommand, mission: Mission, trial: str) -> None:
@@ -43,9 +41,7 @@ class TrialChecks:
         with Root(str(mission.root)) as root:
             around = Surroundings(
                 root,
-                may_read=lambda path: (
-                    True
-                ),  # it is a copy that the user had made, and the program has no network
+                may_read=lambda path: True,  # a copy that the user had made; the program has no network
                 commands=Commands(seconds=CHECK_SECONDS),
                 readable=command.files,
                 run=run,
@@ -53,22 +49,14 @@ class TrialChecks:
             )
             result = run_in_copy([command.path, *command.arguments], around)
         passes = result.exit_code == 0
-        with self._writing, self._file.open("a", encoding="utf-8") as file:
-            line: JsonObject = {"trial": trial, "passes": passes, "said": "" if passes else result.how}
-            file.write(f"{json_line(line)}\n")
+        self._lines.add({"trial": trial, "passes": passes, "said": "" if passes else result.how})
 
     def results(self) -> dict[str, CheckResult]:
         """What was said of each trial."""
-        found: dict[str, CheckResult] = {}
-        if not self._file.exists():
-            return found
-        for text in self._file.read_text(encoding="utf-8").splitlines():
-            try:
-                line: JsonObject = json.loads(text)
-            except ValueError:  # cut where the process was killed
-                continue
-            found[str(line["trial"])] = CheckResult(line["passes"] is True, str(line["said"]))
-        return found
+        return {
+            str(line["trial"]): CheckResult(line["passes"] is True, str(line["said"]))
+            for line in self._lines.read()
+        }
 
 
 def found_check(command: Sequence[str], place: str, beside: Path) -> FoundCommand:

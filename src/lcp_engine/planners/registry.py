@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TypeAlias
 
 from pydantic import JsonValue, ValidationError
@@ -26,6 +24,7 @@ from lcp_engine.planners.environment import (
     Placeable,
     PlannerEnvironment,
 )
+from lcp_engine.plug_ins import offered_in
 
 GROUP = "lcp_engine.planners"
 Factory: TypeAlias = Callable[..., Planner]
@@ -140,16 +139,10 @@ def _entry_points() -> dict[str, EntryPoint]:
     shipped = {name: EntryPoint(name, target, GROUP) for name, target in SHIPPED.items()}
     offered = {
         point.name: point
-        for point in _installed_points(tuple(sys.path))
+        for point in offered_in(GROUP)
         if SHIPPED.get(point.name, point.value) == point.value
     }
     return {**shipped, **offered, **built_in}
-
-
-@lru_cache(maxsize=1)
-def _installed_points(path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """What packages on `path` offer. Each of them is opened for that, and every turn makes a planner."""
-    return tuple(entry_points(group=GROUP))
 
 
 def _load(point: EntryPoint) -> Factory:

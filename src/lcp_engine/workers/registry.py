@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +14,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.plug_ins import offered_in
 from lcp_engine.workers import (
     agent_plan,
     ask_user,
@@ -239,7 +238,7 @@ def _add(workers: dict[str, Worker[BaseModel]], worker: Worker[BaseModel], origi
 
 
 def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
-    for entry in _installed_points(tuple(sys.path)):
+    for entry in offered_in(GROUP):
         origin = f"worker plug-in {entry.name!r} ({entry.value})"
         before = dict(_REGISTERED)
         try:
@@ -253,14 +252,6 @@ def _offered() -> Iterator[tuple[str, Worker[BaseModel]]]:
         if not isinstance(worker, Worker):
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{origin} should be a Worker, it is {worker!r}")
         yield origin, worker if _REGISTERED.get(worker.kind) is worker else worker.for_any_params()
-
-
-@lru_cache(maxsize=1)
-def _installed_points(path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """What packages on `path` offer. Each of them is opened for that: a process does it once."""
-    from importlib.metadata import entry_points  # slow to import
-
-    return tuple(entry_points(group=GROUP))
 
 
 def _warn(entry: EntryPoint, origin: str, raised: Exception) -> None:
