@@ -15,7 +15,8 @@ def add_rule_with_approval(
 ) -> list[int]:
     """Approve the job, add the rule, for `user` to the configuration file as well; the other jobs that it approved.
 
-    Raises like `Engine.approve_always` and `config_text.with_rule`, and then adds nothing.
+    Raises like `Engine.approve_always` and `config_text.with_rule`, and then adds nothing; `FILE_SYSTEM` if the file
+    cannot be written after all: the mission has the rule then.
     """
     from lcp_engine.api.config_text import with_rule
     from lcp_engine.settings import config_path

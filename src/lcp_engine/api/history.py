@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
@@ -27,6 +27,7 @@ from lcp_engine.store.queries.runners import find_runners
 
 if TYPE_CHECKING:
     from lcp_engine.core.plan_graph import PlanGraph
+    from lcp_engine.core.policy import Rule
     from lcp_engine.store.queries.mission_facts import Course, Facts
 
 P = ParamSpec("P")
@@ -126,9 +127,9 @@ class History:
         """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
         return self._read(history.find_warnings, mission_id)
 
-    def ask_several(self, mission_ids: Collection[int]) -> bool:
-        """Whether a rule of one of these missions asks for the approvals of several people, or of other people."""
-        return self._read(ask_several, mission_ids)
+    def ask_several(self, mission_ids: Collection[int], of_user: Iterable[Rule]) -> bool:
+        """Whether a rule of the user, or of one of these missions, asks for others than any one person."""
+        return any(not rule.consent.is_usual for rule in of_user) or self._read(ask_several, mission_ids)
 
     def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:
         """What the mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""

@@ -15,7 +15,6 @@ from lcp_engine.store.queries.pages import HeldHead, JobCounts, JobFilter, Missi
 from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
-from lcp_engine.store.stages import StageRow, stage_of
 
 __all__ = [
     "STATUSES",
@@ -103,10 +102,6 @@ class PageQueries:
         """What the mission was launched with. Raises `NOT_FOUND`, also if it was pruned."""
         text, _ = self._instance.read(spec_and_root, mission_id)
         return spec_of(text)
-
-    def stage(self, mission_id: int) -> StageRow | None:
-        """The stage that a mission works in; None if it has none, or none yet."""
-        return self._instance.read(stage_of, mission_id)
 
     def last_event(self, mission_id: int) -> int:
         """The number of the mission's last event; they are numbered from 1 without gaps."""

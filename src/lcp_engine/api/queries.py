@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lcp_engine.changes.show import look_over
 from lcp_engine.core.mission.spec import expected_result, spec_of
-from lcp_engine.core.policy import Approvals, Rule, Verdict
+from lcp_engine.core.policy import Approvals, Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import FILE_CHANGED
@@ -56,14 +56,18 @@ def rules_of(instance: Instance, mission_id: int) -> tuple[Rule, ...]:
 
 def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approvals]:
     """Of those held jobs for which one person's yes is not enough: whose approvals each has and needs."""
+    policies: dict[int, tuple[Policy, str | None]] = {}
     found: dict[int, Approvals] = {}
     for job in jobs:
         worker = MERGE if job.kind == MERGE.kind else instance.admission.workers.get(job.kind)
         params = None if worker is None else params_of(worker, job.params)
         if worker is None or params is None:
             continue
-        spec, root = instance.read(spec_and_root, job.mission_id)
-        consent = consent_by(instance.admission.policy(spec_of(spec), root), worker, params)
+        if job.mission_id not in policies:
+            spec, root = instance.read(spec_and_root, job.mission_id)
+            policies[job.mission_id] = instance.admission.policy(spec_of(spec), root), root
+        policy, root = policies[job.mission_id]
+        consent = consent_by(policy, worker, params)
         if not consent.is_usual:
             sight = look_over(instance, [job.json])[job.id].sight
             found[job.id] = instance.read(

@@ -139,10 +139,7 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
 
 def _may_need_several(invocation: Invocation, history: History, jobs: Sequence[Job]) -> bool:
     """Whether a rule about these jobs' missions may ask for more than one person's yes; told without the engine."""
-    of_user = invocation.settings.policy
-    return any(rule.approvals > 1 or rule.not_requester for rule in of_user) or history.ask_several(
-        {job.mission_id for job in jobs}
-    )
+    return history.ask_several({job.mission_id for job in jobs}, invocation.settings.policy)
 
 
 def _held_json(

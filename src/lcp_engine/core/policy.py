@@ -51,9 +51,14 @@ class Rule(BaseModel):
 
     @model_validator(mode="after")
     def _holds(self) -> Self:
-        if self.do is not Verdict.HOLD and (self.approvals > 1 or self.not_requester):
+        if self.do is not Verdict.HOLD and not self.consent.is_usual:
             raise ValueError(f"approvals and not_requester need `do: hold`; this rule says {self.do}")
         return self
+
+    @property
+    def consent(self) -> Consent:
+        """Whose approvals it asks for."""
+        return Consent(self.approvals, self.not_requester)
 
     def as_json(self) -> dict[str, JsonValue]:
         """The rule as a mission file states it."""
@@ -441,5 +446,5 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
         rule.paths,
         patterns,
         exact,
-        Ruling(rule.do, reason, Consent(rule.approvals, rule.not_requester)),
+        Ruling(rule.do, reason, rule.consent),
     )

@@ -174,13 +174,11 @@ def _show_inbox(
 
 def _approvals_of(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Approvals]:
     """Whose approvals those jobs need that one person alone cannot let run."""
-    rules = context.engine.instance.admission.user_rules
+    engine = context.engine
     missions = {int(str(job["mission_id"])) for job in jobs}
-    if any(rule.approvals > 1 or rule.not_requester for rule in rules) or context.engine.ask_several(
-        missions
-    ):
-        return context.engine.approvals([context.engine.job(int(str(job["id"]))) for job in jobs])
-    return {}
+    if not engine.ask_several(missions, engine.instance.admission.user_rules):
+        return {}
+    return engine.approvals([engine.job(int(str(job["id"]))) for job in jobs])
 
 
 def _in_full(context: PageContext, job: JsonObject) -> JsonObject:

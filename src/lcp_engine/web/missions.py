@@ -87,9 +87,8 @@ def show_mission(
         milestone=milestone_of(0, percentage),
         runners=context.queries.runners(),
         may_undo=context.queries.has_changes(mission.id),
-        is_staged=spec is not None and spec.stage,
         rules=() if spec is None else spec.policy,
-        stage=context.queries.stage(mission.id),
+        stage=context.engine.stage(mission.id),
     )
 
 

@@ -23,8 +23,7 @@ _LAST_PLACE = Sql(
     root=str,
 )
 
-_STAGE = Sql("SELECT path, root_identity FROM stages WHERE mission_id = :id", id=int)
-_PLACE_OF_STAGE = Sql("SELECT path, machine FROM stages WHERE mission_id = :id", id=int)
+_STAGE = Sql("SELECT path, root_identity, machine FROM stages WHERE mission_id = :id", id=int)
 _ASKED = Sql(
     "SELECT t.plan_id = m.root_plan, j.params FROM missions m JOIN turns t ON t.job_id = m.asking "
     "JOIN jobs j ON j.id = m.asking WHERE m.id = :id",
@@ -54,8 +53,8 @@ def stage_place(tx: Tx, mission_id: int) -> JsonObject | None:
     spec, _ = spec_and_root(tx, mission_id)
     if not json.loads(spec).get("stage"):
         return None
-    row = tx.row(_PLACE_OF_STAGE, id=mission_id)
-    path, machine = (None, None) if row is None else row
+    row = tx.row(_STAGE, id=mission_id)
+    path, _, machine = (None, None, None) if row is None else row
     return {"path": path, "machine": machine}
 
 
