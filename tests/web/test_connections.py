@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING
@@ -202,3 +202,22 @@ def _await_news(stream: IO[bytes], mission_id: int) -> None:
         if line.startswith(b"data: ") and json.loads(line.removeprefix(b"data: "))["mission"] == mission_id:
             return
     raise AssertionError("the stream ended")
+
+
+def test_no_connection_outlives_the_server(house: House) -> None:
+    """A peer that reads nothing of an answer keeps its connection open beyond the patience of a server that ends."""
+    with ExitStack() as stack:
+        with _served(house, ConnectionLimits()) as serving:
+            reader = stack.enter_context(socket.socket())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.connect(("127.0.0.1", serving.port))
+            host = urlsplit(serving.link).netloc
+            ask = f"GET /static/page.css HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            reader.settimeout(0.5)
+            with suppress(TimeoutError):
+                while True:
+                    reader.sendall(ask * 64)
+        reader.settimeout(60)
+        with suppress(ConnectionResetError):
+            while reader.recv(1 << 20):
+                pass

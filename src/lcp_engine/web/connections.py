@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import h11
+from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lcp_engine.web.access import ACCESS
 
 BACKLOG = 32
 """Connections that wait to be accepted. asyncio accepts so many at once before it counts any of them."""
+_LAST_SECONDS = 1.0
 _ARRIVED = frozenset({h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
 
 
@@ -100,6 +103,18 @@ def limited_protocol(given: ConnectionLimits) -> type[LimitedProtocol]:
         limits = given
 
     return Protocol
+
+
+class ClosingServer(Server):
+    """uvicorn's server, which leaves connections open whose peers keep them longer than its patience."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for one in self.server_state.connections:
+            one.transport.abort()
+        await asyncio.sleep(0)  # in which the transports close their sockets
+        if tasks := self.server_state.tasks:  # cancelled by now: they close their files
+            await asyncio.wait(tasks, timeout=_LAST_SECONDS)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.connections import (
     BACKLOG,
+    ClosingServer,
     ConnectionLimits,
     descriptor_limit,
     limited_protocol,
@@ -75,7 +76,7 @@ class PageServer:
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=32 * 1024,
         )
-        self._server = uvicorn.Server(config)
+        self._server = ClosingServer(config)
 
     @property
     def link(self) -> str:
