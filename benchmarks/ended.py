@@ -10,10 +10,11 @@ from lcp_engine.store.db.transaction import Tx
 ROWS = 5
 """What a finished job leaves: itself, an attempt and three events."""
 
+_SPEC = '{"goal": "x", "planner": {"type": "script"}, "limits": {}}'
 _MISSIONS = """
 INSERT INTO missions (id, uid, name, goal, planner, spec, status, outcome, events, turns, succeeded, created_at,
     started_at, ended_at)
-SELECT i, 'req-' || i, 'mission ' || i, 'x', 'script', '{{"limits": {{}}}}', 'completed', 'mission_complete',
+SELECT i, 'req-' || i, 'mission ' || i, 'x', 'script', '{spec}', 'completed', 'mission_complete',
     {events}, 0, {each}, i, i, i
 FROM ({numbers}) numbers
 """
@@ -51,7 +52,7 @@ def fill_with_ended(database: Database, missions: int, each: int) -> None:
 
 def _add_missions(tx: Tx, missions: int, each: int) -> None:
     numbers = _NUMBERS.format(first=1, last=missions)
-    tx.plain(_MISSIONS.format(numbers=numbers, events=1 + 3 * each, each=each))
+    tx.plain(_MISSIONS.format(numbers=numbers, spec=_SPEC, events=1 + 3 * each, each=each))
 
 
 def _add_jobs(tx: Tx, mission: int, each: int) -> None:
