@@ -47,7 +47,7 @@ def test_a_healthy_model_is_well_in_everything(faults: FaultServer) -> None:
     faults.play(faults.says(ACTION))
     found = examined(faults)
     assert {finding.grade for finding in found.values()} == {Grade.OK}
-    assert [*found] == ["endpoint", "model", "context", "rung", "reply", "validity", "speed"]
+    assert [*found] == ["endpoint", "model", "context", "rung", "reply", "validity", "guidance", "speed"]
     assert found["rung"].fact == "json_schema"
     assert found["validity"].fact == "10 of 10 replies are valid actions"
     assert len(faults.requests) == len(QUESTIONS)
@@ -63,7 +63,7 @@ def test_what_could_be_better_is_said_with_what_to_do(faults: FaultServer) -> No
     )
     found = examined(faults, context_tokens=None)
     assert {finding.about for finding in found.values() if finding.grade is Grade.WARN} == {
-        "model", "context", "rung", "reply", "validity",
+        "model", "context", "rung", "reply", "validity", "guidance",
     }  # fmt: skip
     assert "did you mean 'tinny'?" in found["model"].fact
     assert "8,192 tokens are assumed" in found["context"].fact
@@ -71,6 +71,15 @@ def test_what_could_be_better_is_said_with_what_to_do(faults: FaultServer) -> No
     assert found["reply"].fact == "in reasoning_content for 1 of 10"
     assert found["validity"].fact == "7 of 10 replies are valid actions"
     assert all(finding.advice for finding in found.values() if finding.grade is Grade.WARN)
+
+
+def test_guidance_is_advised_where_replies_are_not_valid_without_it(faults: FaultServer) -> None:
+    faults.play(faults.says(ACTION), faults.says("no"))
+    without = examined(faults)["guidance"]
+    assert (without.grade, without.fact) == (Grade.WARN, "off, and not every reply is a valid action")
+    assert "guidance: on" in str(without.advice)
+    narrow = examined(faults, context_tokens=4096)["guidance"]
+    assert (narrow.grade, narrow.fact) == (Grade.OK, "on: each turn offers the one thing that comes next")
 
 
 @pytest.mark.parametrize(

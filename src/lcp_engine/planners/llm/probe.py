@@ -28,6 +28,7 @@ class _Answer:
     completion: Completion
     seconds: float
     is_valid: bool
+    is_guided: bool
 
 
 def examine(
@@ -50,16 +51,17 @@ def examine(
     answers: list[_Answer] = []
     for question in questions:
         began = clock()
-        outcome, _ = quick.complete(question, facts, deadline)
+        outcome, wording = quick.complete(question, facts, deadline)
         if isinstance(outcome, Trouble):
             if not answers:
                 yield broken("question", _failed(quick, outcome))
                 return
             break
-        answers.append(_Answer(outcome, clock() - began, is_valid(outcome.text)))
+        answers.append(_Answer(outcome, clock() - began, is_valid(outcome.text), wording.is_guided))
     yield _rung(quick, facts)
     yield _place(answers)
     yield _validity(answers, len(questions))
+    yield _guidance(answers)
     yield _speed(answers)
 
 
@@ -140,6 +142,16 @@ def _validity(answers: Sequence[_Answer], asked: int) -> Finding:
         "Invalid replies are corrected, which costs turns; use a larger model or a server with json_schema."
     )
     return doubtful("validity", fact, advice) if valid else Finding("validity", Grade.FAIL, fact, advice)
+
+
+def _guidance(answers: Sequence[_Answer]) -> Finding:
+    """Whether turns are guided, and whether the replies say that they should be."""
+    if any(each.is_guided for each in answers):
+        return well("guidance", "on: each turn offers the one thing that comes next")
+    if all(each.is_valid for each in answers):
+        return well("guidance", "off: the model chooses its actions")
+    advice = "State `guidance: on` in the planner's options: shorter prompts with fewer choices help such a model."
+    return doubtful("guidance", "off, and not every reply is a valid action", advice)
 
 
 def _speed(answers: Sequence[_Answer]) -> Finding:
