@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test proof eval coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
+.PHONY: help survey test again proof eval coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,6 +35,7 @@ LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extr
 help:
 	@echo "make survey   describe a copy of this repository in survey/project/SURVEY.md"
 	@echo "make test     check, then every test but the slow ones; tools/postgres make test includes PostgreSQL"
+	@echo "make again   the tests that failed last time, one by one; fails if there are none"
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
 	@echo "make check    lint, format, types and import contracts, without tests"
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
@@ -100,6 +101,9 @@ test: check
 # pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof.
 proof: $(MODELS)
 	@$(PYTEST) -m proof
+
+again: $(READY)
+	@$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 # Missions whose results are known, with the small model. EVAL is where it is kept.
 EVAL ?= evals/small.eval
