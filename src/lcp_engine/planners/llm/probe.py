@@ -150,7 +150,7 @@ def _guidance(answers: Sequence[_Answer]) -> Finding:
         return well("guidance", "on: each turn offers the one thing that comes next")
     if all(each.is_valid for each in answers):
         return well("guidance", "off: the model chooses its actions")
-    advice = "State `guidance: on` in the planner's options: shorter prompts with fewer choices help such a model."
+    advice = "State `guidance: on` in the planner's options: such a model needs fewer choices."
     return doubtful("guidance", "off, and not every reply is a valid action", advice)
 
 
