@@ -50,7 +50,7 @@ help:
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
-	@echo "make eval     50 missions with the small model, some hours; the same command goes on (ARGS=\"--mission 'marrow-*'\": some)"
+	@echo "make eval     50 missions with the small model, half an hour; the same command goes on (ARGS=\"--mission 'marrow-*'\": some)"
 	@echo "make smoke    build the wheel and try it in an empty environment"
 	@echo "make lock     update requirements/*.txt from pyproject.toml (make lock UPGRADE=1: to the newest versions)"
 	@echo "make clean    remove everything that these commands created"
