@@ -56,7 +56,7 @@ class Fleet:
             )
 
     def restart(self, number: int) -> None:
-        """Start it again, and wait until it works: how long Python takes to start is no figure of recovery."""
+        """Start it again, and wait until it works: how long Python takes to start is not a figure of recovery."""
         self.start(number)
         began = time.monotonic()
         while b"descriptor" not in self._output(number).read_bytes() and time.monotonic() - began < PATIENCE:

@@ -292,7 +292,7 @@ def is_beneath(path: str, places: Sequence[str]) -> bool:
 
 
 def by_the_kernel(root: Path, path: str) -> str | None:
-    """What the kernel reads at a spelling without leaving the root; None if that is no regular file."""
+    """What the kernel reads at a spelling without leaving the root; None if that is not a regular file."""
     if "\0" in path:
         return None
     directory = os.open(root, os.O_RDONLY)

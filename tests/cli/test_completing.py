@@ -48,7 +48,7 @@ def test_what_is_typed_is_completed(waiting: Lcp, line: str, expected: list[str]
 def test_completion_creates_no_database_and_prints_no_error(lcp: Lcp) -> None:
     assert offered(lcp, "lcp approve ") == []
     assert not lcp.database.exists()
-    lcp.database.write_text("this is no database " * 100)
+    lcp.database.write_text("this is not a database " * 100)
     assert offered(lcp, "lcp approve ") == []
 
 

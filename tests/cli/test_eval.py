@@ -154,7 +154,7 @@ def test_two_evaluations_are_compared(lcp: Lcp) -> None:
         ({}, ["--planner", "reader"], "no planner is named 'reader'"),
         ({"planners": {}}, [], "no planner is named; list some under `planners`, or name one with --planner"),
         ({"missions": [{"name": "a", "goal": "x", "root": "gone"}]}, [], "missions.0.root: "),
-        ({"missions": [{"name": "a", "goal": "x", "root": "suite.yaml"}]}, [], "is no directory"),
+        ({"missions": [{"name": "a", "goal": "x", "root": "suite.yaml"}]}, [], "is not a directory"),
         ({"defaults": {"kinds": {"read_fil": {"timeout": 1}}}}, [], "kinds.read_fil: no worker executes this kind"),
         ({}, ["--to", "suite.yaml"], "'suite.yaml' is a file; a directory is expected"),
     ],
@@ -187,7 +187,7 @@ def test_what_is_no_evaluation_is_said(lcp: Lcp) -> None:
     for arguments in (["show", "gone"], ["compare", "gone", "root"]):
         refused = lcp("eval", *arguments)
         assert refused.code == 1
-        assert refused.err.startswith("'gone' is no evaluation; ")
+        assert refused.err.startswith("'gone' is not an evaluation; ")
     assert lcp("--db", "sqlite:///x.db", "eval", "run", suite_file(lcp)).code == 2
     missing = lcp("eval", "run", "gone.yaml")
     assert (missing.code, missing.err) == (1, "suite 'gone.yaml' does not exist; a file is expected\n")

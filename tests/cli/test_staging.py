@@ -102,7 +102,7 @@ def test_some_files_of_a_merge_are_taken(staged: Lcp) -> None:
     merge = _held(staged)
     refused = staged("approve", merge, "--only", "out/1.tx")
     assert refused.code == 2
-    said = f"--only: 'out/1.tx' is no file of the merge, job {merge}; did you mean 'out/1.txt'?"
+    said = f"--only: 'out/1.tx' is not a file of the merge, job {merge}; did you mean 'out/1.txt'?"
     assert said in refused.err
     staged("diff", merge)
     assert staged("approve", merge, "--only", "out/1.txt", "--only", "out/3.txt").code == 0
@@ -124,7 +124,7 @@ def test_only_is_about_merges(lcp: Lcp) -> None:
     lcp("run", "mission-0.yaml", "--root", "root")
     held = _held(lcp)
     refused = lcp("approve", held, "--only", "b")
-    assert (refused.code, f"job {held} is no merge" in refused.err) == (2, True)
+    assert (refused.code, f"job {held} is not a merge" in refused.err) == (2, True)
     refused = lcp("approve", "--all", "--only", "b")
     assert (refused.code, "--only needs exactly one job" in refused.err) == (2, True)
 
@@ -167,7 +167,7 @@ def test_hunks_of_a_file_are_taken_by_number(long: Lcp) -> None:
         ("long.txt#", "'long.txt' has no hunk ''"),
         ("long.txt#1-2", "'long.txt' has no hunk '1-2'"),
         ("gone.txt#1", "'gone.txt' has no hunk '1'; it has none, and is taken whole or left out"),
-        ("lon.txt#1", "'lon.txt#1' is no file of the merge"),
+        ("lon.txt#1", "'lon.txt#1' is not a file of the merge"),
     ):
         refused = long("approve", merge, "--only", only)
         assert (refused.code, said in refused.err) == (2, True), refused.err
@@ -186,7 +186,7 @@ def test_a_file_is_edited_before_it_is_merged(long: Lcp) -> None:
     assert long("run", "mission-0.yaml", "--root", "root", "--stage").code == 3
     merge = _held(long)
     for path, said in (
-        ("no.txt", "--edit-file: 'no.txt' is no file of the merge"),
+        ("no.txt", "--edit-file: 'no.txt' is not a file of the merge"),
         ("gone.txt", "'gone.txt' is removed; there is no text to edit"),
         ("new#1.txt", "what was edited is unchanged; nothing was approved"),
     ):

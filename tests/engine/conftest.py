@@ -328,4 +328,4 @@ def _check_attempts(lab: Lab) -> None:
     ):
         assert int(str(rows)) <= int(str(attempt)), f"job {job_id} has too many attempts"
         if state in ("succeeded", "failed"):
-            assert (last or 0) == attempt, f"the attempt that settled job {job_id} is no row"
+            assert (last or 0) == attempt, f"the attempt that settled job {job_id} is not a row"

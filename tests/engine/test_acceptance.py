@@ -211,7 +211,7 @@ def test_deliverables_that_do_not_exist_are_sent_back(lab: Lab) -> None:
     assert mission.outcome == "mission_complete"
     (notice,) = lab.questions[1].notices
     assert "gone.md" in notice
-    assert "'../out.md' is no path beneath the root" in notice
+    assert "'../out.md' is not a path beneath the root" in notice
     assert "a.md'" not in notice.replace("'../out.md'", "").replace("gone.md'", "")
 
 

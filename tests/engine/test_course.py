@@ -55,7 +55,7 @@ def an_eventful_mission(lab: Lab, chance: random.Random) -> int:
     for turn in range(chance.randint(1, 6)):
         replies.append(asks(*chance.choices(kinds, k=chance.randint(1, 5)), turn=turn))
         if chance.random() < 0.3:
-            replies.append("this is no action")
+            replies.append("this is not an action")
     mission_id = lab.launch(*replies, COMPLETE, asks("do", after="resuming"), COMPLETE)
     for _ in range(6):
         lab.work()

@@ -81,7 +81,7 @@ def numbered() -> dict[int, int]:
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The string constants of a module that are no docstrings."""
+    """The string constants of a module that are not docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -140,7 +140,7 @@ WRONG: dict[str, tuple[str, ErrorCode, str]] = {
     "a list": ("echo '[1]'", ErrorCode.WORKER_FAILED, "an object is expected, it answered [1]"),
     "neither": ("echo '{\"ok\": true}'", ErrorCode.WORKER_FAILED, "it has ok"),
     "both": ("echo '{\"result\": {}, \"error\": \"no\"}'", ErrorCode.WORKER_FAILED, "it has result, error"),
-    "result is no object": ("echo '{\"result\": 3}'", ErrorCode.WORKER_FAILED, "it has result"),
+    "result is not an object": ("echo '{\"result\": 3}'", ErrorCode.WORKER_FAILED, "it has result"),
     "empty error": ("echo '{\"error\": \"\"}'", ErrorCode.WORKER_FAILED, "error is expected to be a text"),
     "another job": ("echo '{\"id\": 9, \"result\": {}}'", ErrorCode.WORKER_FAILED, "its id is 9, 0 is expected"),
     "states an error with a code": (
@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[str, ErrorCode, str]] = {
     "a code of the database": (
         "echo '{\"error\": {\"message\": \"x\", \"code\": \"DATABASE_BUSY\"}}'", ErrorCode.WORKER_FAILED, "x"
     ),
-    "a code that is no text": (
+    "a code that is not text": (
         "echo '{\"error\": {\"message\": \"x\", \"code\": {}}}'", ErrorCode.WORKER_FAILED, "x"
     ),
     "states an error": ("echo '{\"error\": {\"message\": \"no such word\"}}'", ErrorCode.WORKER_FAILED, "no such word"),

@@ -154,8 +154,8 @@ BAD: Sequence[tuple[dict[str, JsonValue], ErrorCode, str]] = (
     ({"hunks": {"n.txt": ["1-00000000"]}}, ErrorCode.INVALID_PARAMS, "'n.txt' is new; it has no hunks"),
     ({"hunks": {"blob": ["1-00000000"]}}, ErrorCode.INVALID_PARAMS, "'blob' does not change as text"),
     ({"hunks": {"empty/": ["1-00000000"]}}, ErrorCode.INVALID_PARAMS, "'empty/' is a directory"),
-    ({"hunks": {"no.txt": ["1-00000000"]}}, ErrorCode.INVALID_PARAMS, "'no.txt' is no file"),
-    ({"only": ["no.txt"]}, ErrorCode.INVALID_PARAMS, "'no.txt' is no file"),
+    ({"hunks": {"no.txt": ["1-00000000"]}}, ErrorCode.INVALID_PARAMS, "'no.txt' is not a file"),
+    ({"only": ["no.txt"]}, ErrorCode.INVALID_PARAMS, "'no.txt' is not a file"),
     ({"only": []}, ErrorCode.INVALID_PARAMS, "only"),
     ({"only": ["n.txt"], "edits": {"long.txt": "x"}}, ErrorCode.INVALID_PARAMS, "is not in only"),
     ({"edits": {"long.txt": "x"}, "hunks": {"long.txt": ["1-00000000"]}}, ErrorCode.INVALID_PARAMS, "both"),
@@ -163,7 +163,7 @@ BAD: Sequence[tuple[dict[str, JsonValue], ErrorCode, str]] = (
     ({"edits": {"empty/": "x"}}, ErrorCode.INVALID_PARAMS, "is a directory; there is no text to edit"),
     ({"edits": {"long.txt": "a\0b"}}, ErrorCode.INVALID_PARAMS, "U+0000"),
     ({"edits": {"long.txt": "x" * 5_000}}, ErrorCode.TOO_LARGE, "'long.txt' would get 5,000 bytes"),
-    ({"edits": {"../out.txt": "x"}}, ErrorCode.INVALID_PARAMS, "'../out.txt' is no file"),
+    ({"edits": {"../out.txt": "x"}}, ErrorCode.INVALID_PARAMS, "'../out.txt' is not a file"),
 )
 
 
@@ -183,7 +183,7 @@ def test_what_a_merge_does_not_have_is_refused_and_nothing_is_decided(theatre: T
         params_taking(["a"], {})
     with pytest.raises(LcpError, match="no hunk of 'a' is chosen"):
         params_taking(["a"], {"a": []})
-    for path, said in (("b.txt", "is removed"), ("no.txt", "is no file"), ("empty/", "is a directory")):
+    for path, said in (("b.txt", "is removed"), ("no.txt", "is not a file"), ("empty/", "is a directory")):
         with pytest.raises(LcpError, match=said):
             theatre.engine.merged_text(merge, path)
 

@@ -38,7 +38,7 @@ SPEC: dict[str, JsonValue] = {"goal": "Look.", "planner": {"type": "script", "re
 
 @dataclass
 class Receiver:
-    """A server that answers as its list says, 204 in the end, and keeps what it was sent; 0 is no answer at all."""
+    """A server that answers as its list says, 204 in the end, and keeps what it was sent; 0 is not an answer at all."""
 
     answers: list[int] = field(default_factory=list)
     taken: list[tuple[dict[str, str], bytes]] = field(default_factory=list)

@@ -82,7 +82,7 @@ while True:
 
 @pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2")
 def test_a_file_that_is_replaced_all_the_time_is_never_known_by_another_name(place: Path) -> None:
-    """Policy judges the path that a link led to: "secret (deleted)" is no name that a rule knows."""
+    """Policy judges the path that a link led to: "secret (deleted)" is not a name that a rule knows."""
     (place / "secret").write_text("0")
     (place / "link").symlink_to("secret")
     names = set()

@@ -391,8 +391,8 @@ def test_the_token_of_the_person_decides_and_the_history_names_them(named: Afar)
 @pytest.mark.parametrize(
     ("key", "fact"),
     [
-        ("", "the token that was given is no approver's"),
-        ("of carl", "the token that was given is no approver's"),
+        ("", "the token that was given is not an approver's"),
+        ("of carl", "the token that was given is not an approver's"),
         ("of ben", "it was made for anna, and this is the token of ben"),
     ],
 )

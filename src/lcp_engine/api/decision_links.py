@@ -54,7 +54,7 @@ class DecisionLinks:
 
         Raises `NOT_FOUND`, `WRONG_STATE` for a job that is not held or is a question, `NO_WORKER`, and
         `INVALID_ARGUMENT` without a configuration of links, without its secret, for a time that is not positive, and
-        for a person who is no approver.
+        for a person who is not an approver.
         """
         stated, approvers = self._stated(), self._instance.approvers
         if person is not None and person not in approvers:

@@ -318,7 +318,7 @@ class Engine(History):
         """The text that a held merge, with other `params` if given, would give a file, to be edited.
 
         `edits` of the params take the edited text. Raises `NOT_FOUND`; `WRONG_STATE` for any other job;
-        `INVALID_PARAMS` for a file that it does not have, or that is no text; `TOO_LARGE`.
+        `INVALID_PARAMS` for a file that it does not have, or that is not text; `TOO_LARGE`.
         """
         chosen = None if params is None else dict(params)
         return show.merged_text(self.instance, known_id("job", job_id), path, chosen)

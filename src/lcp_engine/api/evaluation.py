@@ -125,7 +125,7 @@ class Evaluation:
         if begun is None:
             raise LcpError(
                 ErrorCode.NOT_FOUND,
-                f"{str(place)!r} is no evaluation; a directory that `lcp eval run` has made is expected",
+                f"{str(place)!r} is not an evaluation; a directory that `lcp eval run` has made is expected",
                 advice="Name the directory of --to; without it, SUITE.eval was made.",
             )
         text = str(begun["suite"])
@@ -406,7 +406,7 @@ def _times(repeat: int) -> int:
 def _source(beside: Path, mission: SuiteMission) -> Path:
     path = (beside / mission.root).resolve()
     if not path.is_dir():
-        fact = "is no directory" if path.exists() else "does not exist"
+        fact = "is not a directory" if path.exists() else "does not exist"
         raise LcpError(
             ErrorCode.PATH_NOT_FOUND,
             f"{mission.place}.root: {str(path)!r} {fact}; a directory is expected",

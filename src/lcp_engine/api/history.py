@@ -209,7 +209,7 @@ class History:
 
 
 def check_states(states: Sequence[str]) -> None:
-    """Raise `INVALID_ARGUMENT` for a name that is no state of a job."""
+    """Raise `INVALID_ARGUMENT` for a name that is not a state of a job."""
     for state in states:
         if state not in _STATES:
             message = f"no state is named {state!r}; {nearest(state, _STATES)}"

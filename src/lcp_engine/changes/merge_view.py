@@ -86,7 +86,7 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
 def merged_text(instance: Instance, mission_id: int, path: str, params: MergeParams) -> str:
     """The text that a merge with these params would give a file, to be edited.
 
-    Raises `INVALID_PARAMS` for a file that is not in the merge, or is no text; `TOO_LARGE`; and like `view_merge`.
+    Raises `INVALID_PARAMS` for a file that is not in the merge, or is not text; `TOO_LARGE`; and like `view_merge`.
     """
     known = instance.database.read(lambda tx: changed_root(tx, mission_id))
     assert known is not None
@@ -110,7 +110,7 @@ def merged_text(instance: Instance, mission_id: int, path: str, params: MergePar
 
 def unknown_file(path: str) -> LcpError:
     """The error for a path that is not in the merge."""
-    message = f"{path!r} is no file that the mission changed in its stage"
+    message = f"{path!r} is not a file that the mission changed in its stage"
     return LcpError(ErrorCode.INVALID_PARAMS, message, advice="Name files as the diff of the merge does.")
 
 

@@ -116,7 +116,7 @@ def judged(one: StagedFile, now: str | None, there: str | None, judge: PathPolic
 
 def _difference(one: StagedFile, now: str | None) -> str:
     if now in set(ErrorCode):
-        return f"it is no file in the root that can be written ({now})"
+        return f"it is not a file in the root that can be written ({now})"
     if now is None:
         return "it is gone from the root since the stage was made"
     return f"it {'was created' if one.base is None else 'has changed'} in the root since the stage was made"

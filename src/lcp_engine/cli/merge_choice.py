@@ -45,7 +45,7 @@ def stated_choice(engine: Engine, job_id: int, only: Sequence[str], edited: Sequ
     files = engine.look(job_id).files
     if not files:
         advice = f"`lcp diff {job_id}` shows what it would change."
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--only: job {job_id} is no merge", advice=advice)
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--only: job {job_id} is not a merge", advice=advice)
     by_path = {diff.path: diff for diff in files}
     taken: dict[str, list[str] | None] = {} if only else dict.fromkeys(by_path)
     for stated in only:
@@ -83,7 +83,7 @@ def _read(by_path: Mapping[str, Diff], stated: str, job_id: int) -> tuple[str, l
 
 
 def _unknown(what: str, by_path: Mapping[str, Diff], path: str, job_id: int) -> LcpError:
-    message = f"{what} is no file of the merge, job {job_id}; {nearest(path, [*by_path])}"
+    message = f"{what} is not a file of the merge, job {job_id}; {nearest(path, [*by_path])}"
     advice = f"`lcp diff {job_id}` shows what it would change."
     return LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=advice)
 
@@ -113,7 +113,7 @@ class MergeChoice:
         found = [diff.path for number, diff in enumerate(files, 1) if said in (str(number), diff.path)]
         if not found:
             print_line(
-                f"  {one_line(shortened(said, 60))!r} is no file of the merge"
+                f"  {one_line(shortened(said, 60))!r} is not a file of the merge"
                 if said
                 else "  no file is edited"
             )

@@ -14,7 +14,7 @@ PREFIX = "lcp-approver-"
 """What a token begins with, so that whoever finds one knows what it is."""
 _NAME = re.compile(r"[\w.@+-](?:[\w.@+ -]{0,98}[\w.@+-])?")
 RESERVED = frozenset({"a signed link", "hold_timeout"})
-"""Names that the history uses for who is no person."""
+"""Names that the history uses for who is not a person."""
 
 
 def check_name(name: str) -> str:

@@ -22,7 +22,7 @@ from lcp_engine.core.webhook import SecretSource, check_address
 PATH = "/d/"
 """Where the page has them."""
 _PURPOSE = b"lcp-engine decision link 1\n"
-"""The same secret may sign other things, which are no links."""
+"""The same secret may sign other things, which are not links."""
 _MOST_CHARACTERS = 2000
 
 

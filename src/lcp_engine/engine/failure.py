@@ -47,7 +47,7 @@ _RECORDS = TypeAdapter(Annotated[list[CompletionRecord], Field(max_length=1000)]
 
 
 def completions_of(records: object, attempt: int) -> list[JsonValue] | None:
-    """The requests to a model of one attempt, as they are stored; None if these are no records."""
+    """The requests to a model of one attempt, as they are stored; None if these are not records."""
     try:
         if not isinstance(records, Sequence):
             return None

@@ -63,7 +63,7 @@ def person_of(link: DecisionLink, approvers: Approvers, token: str | None) -> st
         return link.person or BY_LINK
     person = person_with(approvers, token)
     if person is None:
-        raise refused("the token that was given is no approver's", "no_approver")
+        raise refused("the token that was given is not an approver's", "no_approver")
     if link.person not in (None, person):
         raise refused(f"it was made for {link.person}, and this is the token of {person}", "forwarded")
     return person

@@ -244,7 +244,7 @@ def prompts(tx: Tx, turn: TurnRow) -> list[PromptRecord]:
 
 
 def unseen_jobs(tx: Tx, turn: TurnRow) -> frozenset[int]:
-    """The jobs of which the prompt of `turn` showed nothing: to ask for them again is no repetition (R11)."""
+    """The jobs of which the prompt of `turn` showed nothing: to ask for them again is not a repetition (R11)."""
     own = [
         _RECORD.validate_python(record)
         for number, record in prompt_records(tx, turn)

@@ -105,7 +105,7 @@ def apply_reply(
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change: the
     state that an approval is compared with if nobody has viewed the job before. `merges`: equal jobs of the reply are
-    one (R11). `echo` says why a model's words are no answer.
+    one (R11). `echo` says why a model's words are not an answer.
     """
     mission = ledger.mission(lease.mission_id)
     if not ledger.is_leased(lease):
@@ -161,7 +161,7 @@ def _evaluated(
     *,
     reply: Action | Malformed,
 ) -> list[Requested]:
-    """The requested jobs with their evaluations; one whose equal the planner has not seen yet is no repetition."""
+    """The requested jobs with their evaluations; one whose equal the planner has not seen yet is not a repetition."""
     if not isinstance(reply, CreateFollowupJobs | WriteFile):
         return []
     evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
@@ -448,7 +448,7 @@ def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, n
 _MOST_CLAIM, _MOST_WRITTEN, _MOST_CONTENT = 3000, 3, 1500
 """Of a claim that is verified: characters, files that were written, and characters of each."""
 ECHO = "echo"
-"""The key of a turn's event with the reason why its words are no answer."""
+"""The key of a turn's event with the reason why its words are not an answer."""
 MOST_WORDS = 16_000
 """Characters of one text of a reply that the turn's result repeats."""
 

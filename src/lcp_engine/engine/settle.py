@@ -52,7 +52,7 @@ class FinishedTurn:
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change.
     `merges`: equal jobs of the reply are one (R11), as they are except in older histories. `echo` says why a model's
-    words are no answer.
+    words are not an answer.
     """
 
     job: JobRow

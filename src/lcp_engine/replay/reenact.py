@@ -321,7 +321,7 @@ def _failed_checks(
 
 
 def _recorded_echo(event: PastEvent) -> Problem | None:
-    """Why the words of a turn were no answer: they are not judged again, maybe by another rule."""
+    """Why the words of a turn were not an answer: they are not judged again, maybe by another rule."""
     found = event.data.get(ECHO)
     return None if found is None else Problem.model_validate(found)
 

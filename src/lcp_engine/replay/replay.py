@@ -198,7 +198,7 @@ _ENGINE_TEXTS = ("notices", "user_prompt", "context", "question", "options")
 
 
 def _params(job: PastJob) -> dict[str, JsonValue]:
-    """The params without sentences of the engine: rewording one is no difference (R23)."""
+    """The params without sentences of the engine: rewording one is not a difference (R23)."""
     params = from_json(job.params)
     is_asked_by_engine = job.role is Role.WORK and job.kind == ASK_USER and job.fingerprint is None
     if VERIFIES in params or (is_asked_by_engine and job.parent_id is not None):

@@ -519,7 +519,7 @@ class Turns:
 
 
 def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission) -> Problem | None:
-    """Why the words of a model that end its plan are no answer; the verdict of a verifying turn needs none."""
+    """Why the words of a model that end its plan are not an answer; the verdict of a verifying turn needs none."""
     if isinstance(reply, Malformed) or asked.verifies or turn.prompt is None:
         return None
     try:

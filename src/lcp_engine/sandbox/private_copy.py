@@ -2,7 +2,7 @@
 
 Files are cloned where the file system can do that, else copied; none shares its content with the root through a hard
 link. Left out are what belongs to git and to the engine, directories that git ignores, links that leave the root, and
-what is no file. Those of installed packages are led to instead.
+what is not a file. Those of installed packages are led to instead.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Root:
         return self._opened(descriptor, resolved, place.named)
 
     def check_place(self, place: Place) -> None:
-        """Raises `LcpError` unless each ".." of the place leaves a directory that exists and is no link."""
+        """Raises `LcpError` unless each ".." of the place leaves a directory that exists and is not a link."""
         try:
             self._check_climbs(place)
         except OSError as error:

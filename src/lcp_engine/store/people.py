@@ -34,7 +34,7 @@ class Sight:
     """A job as a person saw it: its params by their fingerprint, and the file that it would change.
 
     `path` is relative to the root, None if the kind names no file. `found` is the file's SHA-256 in hex, None if there
-    was no file, or the error code if it could not be read. `at`: nothing that was seen is older than this. `after` is
+    was none, or the error code if it could not be read. `at`: nothing that was seen is older than this. `after` is
     the SHA-256 of what the file would become, and `job_id` the job; None where they were not noted.
     """
 

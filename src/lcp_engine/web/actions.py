@@ -257,7 +257,7 @@ def _changed(entered: Mapping[str, JsonValue], before: JsonValue) -> dict[str, J
 
 
 def _limit(name: str, text: str) -> int | float | None:
-    """A limit as it was typed; an empty field is no limit. Raises `INVALID_MISSION`."""
+    """A limit as it was typed; an empty field is not a limit. Raises `INVALID_MISSION`."""
     if not text:
         return None
     try:

@@ -188,7 +188,7 @@ def to_inbox(query: str, note: str, place: str = "") -> Response:
 
 
 async def read_form(request: Request) -> Form:
-    """The fields of a form, within the limits. Raises a 4xx for what is no form, and `ClientDisconnect`."""
+    """The fields of a form, within the limits. Raises a 4xx for what is not a form, and `ClientDisconnect`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != URLENCODED:
         raise HTTPException(415, f"a form is sent as {URLENCODED}, not {kind or 'without a type'}")

@@ -167,7 +167,7 @@ def test_what_passes_is_waited_for(
     assert planner.answer(QUESTION).text == ACTION
     assert len(naps) == pauses
     assert faults.rungs() == ["json_schema"] * (pauses + 1), (
-        "trouble that passes is no reason to ask for less"
+        "trouble that passes is not a reason to ask for less"
     )
 
 

@@ -322,7 +322,7 @@ def test_a_model_is_loaded_once_in_a_process() -> None:
         ("cut.gguf", ErrorCode.PLANNER_REFUSED, "is expected to be a model that llama.cpp loads"),
         ("src", ErrorCode.PATH_NOT_FOUND, "is a directory"),
         ("gone.gguf", ErrorCode.PATH_NOT_FOUND, "does not exist"),
-        ("pipe.gguf", ErrorCode.PATH_NOT_FOUND, "is no file"),
+        ("pipe.gguf", ErrorCode.PATH_NOT_FOUND, "is not a file"),
     ],
 )
 def test_what_is_no_model_is_named(root: Path, name: str, code: ErrorCode, said: str) -> None:

@@ -141,7 +141,7 @@ def plays_of(faults: FaultServer) -> dict[str, tuple[Play, ...]]:
         "a long error": (faults.refuses(400, "x" * 270 + CANARY),),
         "an error in a stream": (faults.sends(event),),
         "a refusal": (faults.says("y" * 190 + CANARY, key="refusal"),),
-        "a line that is no event": (faults.sends(f"data: {'z' * 280}{CANARY}\n\n".encode()),),
+        "a line that is not an event": (faults.sends(f"data: {'z' * 280}{CANARY}\n\n".encode()),),
         "a header": (
             faults.sends(b"{}", status=302, content_type=CANARY, Location=f"http://127.0.0.1:1/{CANARY}"),
         ),
@@ -150,7 +150,7 @@ def plays_of(faults: FaultServer) -> dict[str, tuple[Play, ...]]:
 
 @pytest.mark.parametrize("name", [
     "a reply", "an escaped reply", "a reply in two deltas", "an escaped key in no action", "an error", "a long error",
-    "an error in a stream", "a refusal", "a line that is no event", "a header",
+    "an error in a stream", "a refusal", "a line that is not an event", "a header",
 ])  # fmt: skip
 def test_no_echo_reaches_the_database(
     faults: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

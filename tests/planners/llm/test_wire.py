@@ -93,7 +93,7 @@ def at(value: JsonValue, *keys: str) -> Schema:
 
 
 def branches(schema: Schema) -> list[Schema]:
-    """What the schema is one of; itself where it is no union."""
+    """What the schema is one of; itself where it is not a union."""
     found = schema.get("anyOf", [schema])
     assert isinstance(found, list)
     return [at(branch) for branch in found]

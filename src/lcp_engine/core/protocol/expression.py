@@ -22,7 +22,7 @@ MOST_DEPTH = 50
 
 
 class NotAnExpression(ValueError):
-    """Why a text is no expression, and the character at which that shows, from 1."""
+    """Why a text is not an expression, and the character at which that shows, from 1."""
 
     def __init__(self, at: int, said: str) -> None:
         super().__init__(f"character {at}: {said}")

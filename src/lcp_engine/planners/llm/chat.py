@@ -76,7 +76,7 @@ class ModelSettings:
     """The most bytes of an answer; its text may have a quarter of them."""
 
     def scrub(self, text: str, *, shortest: int = 3) -> str:
-        """`text` without the key, in case a server echoed it; one of fewer than `shortest` characters is no secret.
+        """`text` without the key, in case a server echoed it; one of fewer than `shortest` characters is not a secret.
 
         Text is scrubbed after it was decoded, and before it is cut.
         """

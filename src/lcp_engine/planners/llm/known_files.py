@@ -165,11 +165,11 @@ _BINARY = frozenset(
         "whl", "woff", "woff2", "xls", "xlsx", "xz", "zip", "zst",
     }
 )  # fmt: skip
-"""Suffixes of files that are no text."""
+"""Suffixes of files that are not text."""
 
 
 def is_binary(path: str) -> bool:
-    """Whether a file's name says that it is no text."""
+    """Whether a file's name says that it is not text."""
     return path.rsplit("/", 1)[-1].rpartition(".")[2].lower() in _BINARY and "." in path.rsplit("/", 1)[-1]
 
 

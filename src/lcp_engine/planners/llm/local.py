@@ -179,7 +179,7 @@ def _check_file(path: Path) -> None:
     expected = f"planner.model_path: a GGUF file is expected, {str(path)!r}"
     advice = "Name a GGUF file with planner.model_path."
     if not path.is_file():  # a FIFO or a device would never end
-        fact = "is a directory" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+        fact = "is a directory" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
         raise LcpError(ErrorCode.PATH_NOT_FOUND, f"{expected} {fact}", advice=advice)
     try:
         with path.open("rb") as file:

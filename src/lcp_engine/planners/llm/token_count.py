@@ -18,7 +18,7 @@ from lcp_engine.planners.llm.http import Answer, Exchange, count_in, list_in
 UNKNOWN = 1 / 2
 """Tokens to a byte while nothing is known: common vocabularies have no more, and a third is usual."""
 _FEWEST, _MOST = 1 / 16, 1.0
-"""A number of tokens to a byte beyond these is no count of that text."""
+"""A number of tokens to a byte beyond these is not a count of that text."""
 _GROWN = 1.04
 """How much denser the next prompt may be than the one that was measured."""
 _WRONG = 1.15

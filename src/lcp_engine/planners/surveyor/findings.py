@@ -276,7 +276,7 @@ def _started(text: str) -> list[str]:
 
 
 def _absent_modules(manifest: Manifest, tree: Tree) -> set[str]:
-    """The targets of a Python manifest whose module is no file of the tree."""
+    """The targets of a Python manifest whose module is not a file of the tree."""
     if manifest.ecosystem != "Python" or tree.truncated or tree.skipped:
         return set()
     targets = {target for _, target in manifest.entries if re.fullmatch(r"[\w.]+(?::[\w.]+)?", target)}

@@ -48,7 +48,7 @@ def prefixed(tool: str, version: str) -> str:
 
 
 def requirements(lines: Iterable[str]) -> list[str]:
-    """Names of PEP 508 requirements; options, comments and addresses are no names."""
+    """Names of PEP 508 requirements; options, comments and addresses are not names."""
     found = (re.match(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:$|[\[<>=!~;@#,(\\])", line) for line in lines)
     return [match[1] for match in found if match]
 

@@ -88,7 +88,7 @@ def _is_field(line: str) -> bool:
 
 
 def _plain(lines: list[str]) -> str:
-    """The first sentence, or a phrase that is alone on its line; nothing if it is no plain prose."""
+    """The first sentence, or a phrase that is alone on its line; nothing if it is not plain prose."""
     if any(len(one) < 45 and then[:1].isupper() and not one.endswith(".") for one, then in pairwise(lines)):
         return ""
     words = " ".join(re.sub(r"-\*-.*?-\*-|[=*#~_-]{3,}", " ", " ".join(lines)).split())

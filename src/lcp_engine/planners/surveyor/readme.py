@@ -135,7 +135,7 @@ def _fold(name: str) -> str:
 
 
 def _markdown(text: str) -> Iterator[_Block]:
-    """The headings and paragraphs at the top level of a Markdown file; images, badges and HTML are no words."""
+    """The headings and paragraphs at the top level of a Markdown file; images, badges and HTML are not words."""
     # Takes 20 ms to import, and only a readme needs it.
     from markdown_it import MarkdownIt
     from markdown_it.token import Token

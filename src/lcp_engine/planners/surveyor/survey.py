@@ -119,7 +119,7 @@ class Survey:
 
     @property
     def _go_name(self) -> str:
-        """The last part of a Go module's path that is no major version."""
+        """The last part of a Go module's path that is not a major version."""
         path = next((m.name for m in self._at_top if m.ecosystem == "Go"), "")
         return re.sub(r"/v\d+$", "", path).rpartition("/")[2]
 

@@ -102,7 +102,7 @@ class Checks:
             try:
                 fault = self._fault(AcceptCheck(file_exists=path), until)
             except ValidationError:
-                fault = f"{path!r} is no path beneath the root"
+                fault = f"{path!r} is not a path beneath the root"
             faults += [] if fault is None else [fault]
         return "; ".join(faults) or None
 

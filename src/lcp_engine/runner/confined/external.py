@@ -289,7 +289,7 @@ class _Job:
 
 
 _SHORT = 5
-"""Characters of a value that is no secret, such as `1` or `true`."""
+"""Characters of a value that is not a secret, such as `1` or `true`."""
 
 
 class _Running:

@@ -225,7 +225,7 @@ async def _own_server(command: Sequence[str]) -> AsyncIterator[_Streams]:
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
-    """A line of a server; the session goes on after one that is no message."""
+    """A line of a server; the session goes on after one that is not a message."""
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as refused:

@@ -37,7 +37,7 @@ def from_json(text: str) -> JsonObject:
 
 
 def storable(text: str) -> str:
-    """`text` with U+0000 and lone surrogates written as JSON escapes: either way it is no valid reply (R1)."""
+    """`text` with U+0000 and lone surrogates written as JSON escapes: either way it is not a valid reply (R1)."""
     return _escaped(text)
 
 

@@ -23,7 +23,7 @@ class Caller(Protocol):
 
 
 class Waiting:
-    """A `Caller` that is no unit of work."""
+    """A `Caller` that is not a unit of work."""
 
     def __init__(self) -> None:
         self.away_since: float | None = None

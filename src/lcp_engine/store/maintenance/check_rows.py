@@ -194,7 +194,7 @@ _LEASES = (
         "SELECT j.id, j.attempt FROM jobs j LEFT JOIN runners r ON r.id = j.runner_id "
         "WHERE j.state = 'running' AND r.id IS NULL",
     ),
-    # A lease of a dead runner is no fault if no runner was there to take it back: the next one does.
+    # A lease of a dead runner is not a fault if no runner was there to take it back: the next one does.
     Rule(
         "job {0}: its lease with runner {1} has ended; runners were there for {2} s since, and did not take it back",
         f"SELECT j.id, r.id, (l.alive_until - r.alive_until) / {SECOND} FROM jobs j "

@@ -32,7 +32,7 @@ def timeline_of(tx: Tx, mission_id: int) -> Timeline:
 
 
 def effects_of(found: Iterable[tuple[Effect, str | None]]) -> list[Effect]:
-    """Effects whose `file` is another one where the place of the change is another one: a path alone is no file."""
+    """Effects whose `file` is another one where the place of the change is another one: a path alone is not a file."""
     effects = [*found]
     numbers = number_places(place for _, place in effects)
     return [effect._replace(file=f"{numbers[place]}:{effect.file}") for effect, place in effects]
@@ -87,7 +87,7 @@ def _moved(found: Sequence[Mapping[str, JsonValue]]) -> dict[int, dict[str, Json
 
 
 def what(before: object, after: object) -> str:
-    """What a change does to its file, from the hashes of its contents: None is no file."""
+    """What a change does to its file, from the hashes of its contents: None is not a file."""
     if after is None:
         return "removed"
     return "created" if before is None else "changed"
