@@ -12,7 +12,6 @@ from lcp_engine import Engine, Rule
 from lcp_engine.api.user import user_name
 from lcp_engine.core.policy import Consent, Policy
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.workers.merge import MERGE
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
 TWO: Object = {"kinds": ["write_file"], "do": "hold", "approvals": 2}
@@ -166,11 +165,13 @@ def test_of_several_paths_each_rule_has_to_be_satisfied() -> None:
     assert policy.consent("move_file", has_effects=True, writes=True, paths=["c"]) == Consent()
 
 
-def test_a_merge_needs_the_people_that_any_of_its_files_may_need() -> None:
-    policy = Policy([Rule.model_validate({**TWO, "paths": ["deploy/**"]})])
-    merge = MERGE.named
-    assert policy.consent(merge, has_effects=True, writes=True) == Consent(2)
-    assert policy.consent("write_file", has_effects=True, writes=True, paths=["a.md"]) == Consent()
+@pytest.mark.parametrize("kind", ["write_file", "make_directory"])
+def test_a_merge_needs_the_people_that_any_of_its_files_may_need(shop: Lab, kind: str) -> None:
+    shop.run(write(), DONE, policy=[{**TWO, "kinds": [kind], "paths": ["deploy/**"]}], stage=True)
+    merge = shop.jobs()[-1]
+    assert shop.engine.approvals([merge])[merge.id].needed == 2
+    shop.engine.approve(merge.id, by="anna")
+    assert shop.states()[-1] == "held"
 
 
 def test_a_staged_mission_is_merged_after_the_last_of_two_approvals(shop: Lab) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
-from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, edit, write
+from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, delete, edit, open_theatre, write
 
-from lcp_engine import ErrorCode, LcpError
+from lcp_engine import Engine, ErrorCode, LcpError, Rule
 from lcp_engine.changes.stages import leftovers, remove_stages
 from lcp_engine.core.job_states import State
+from lcp_engine.core.policy import Verdict
 from lcp_engine.sandbox.atomic_write import LocalFile
+from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.programs import cannot_confine
 
 
@@ -454,3 +456,44 @@ def test_a_stage_in_which_something_was_changed_outlives_a_restart(theatre: Thea
     theatre.approve(theatre.merge())
     assert theatre.files() == AFTER
     assert [path.name for path in old.parent.parent.iterdir() if path.name.startswith(".synced-")] == []
+
+
+CHANGE: JsonValue = {"kind": "change", "params": {"path": "a.txt"}}
+
+
+def test_what_a_kind_of_a_plug_in_did_is_merged_by_the_people_of_its_rule(theatre: Theatre) -> None:
+    theatre.play(ask(CHANGE), DONE, policy=[{"kinds": ["change"], "do": "hold", "approvals": 2}])
+    merge = theatre.merge()
+    with Engine(theatre.engine.instance.url) as elsewhere:  # which does not know the kind
+        elsewhere.approve(merge, by="anna")
+        assert elsewhere.approvals([elsewhere.job(merge)])[merge].given == ("anna",)
+    theatre.work()
+    assert theatre.files() == BEFORE
+    theatre.engine.approve(merge, by="ben")
+    theatre.work()
+    assert theatre.files() == {**BEFORE, "a.txt": "changed\n"}
+
+
+def test_a_denial_of_what_the_mission_did_not_do_denies_no_merge(theatre: Theatre) -> None:
+    rules: list[JsonValue] = [
+        {"kinds": ["delete_file"], "do": "deny"},
+        {"kinds": ["move_file"], "paths": ["a.txt"], "do": "deny"},
+    ]
+    theatre.play(ask(edit("a.txt", "one", "ONE")), DONE, policy=rules)
+    theatre.approve(theatre.merge())
+    assert theatre.files() == {**BEFORE, "a.txt": "ONE\n"}
+
+
+def test_what_a_rule_denies_by_now_is_not_merged(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    theatre = Theatre(open_theatre(database_url, Isolation.OFF), tmp_path / "root")
+    theatre.play(ask(write("a.txt", "1\n"), CHANGE, delete("b.txt")), DONE)
+    merge = theatre.merge()
+    theatre.engine.close()
+    denied = [
+        Rule(kinds=("change",), paths=("a.txt",), do=Verdict.DENY), Rule(kinds=("delete_file",), do=Verdict.DENY)
+    ]  # fmt: skip
+    with Engine(database_url, user_rules=denied) as engine:
+        notes = {diff.path: diff.note or "" for diff in engine.look(merge).files}
+        assert "CONFLICT: it is denied: user rule 1 (change a.txt)" in notes["a.txt"]
+        assert "CONFLICT: it is denied: user rule 2 (delete_file)" in notes["b.txt"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.workers.base import Context, Outcome, Worker
+from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
 BEFORE = {"a.txt": "one\n", "b.txt": "two\n", "deep/c.txt": "three\n"}
@@ -103,10 +103,16 @@ class Theatre:
 def open_theatre(url: str, isolation: Isolation) -> Engine:
     workers = [
         Worker("mail", Anything, Anything, _do),
-        Worker("change", Anything, Anything, _do, writes=True),
+        Worker("change", Anything, Anything, _change, writes=True),
     ]
     return Engine(url, workers=[one.for_any_params() for one in workers], isolation=isolation)
 
 
 def _do(params: Anything, context: Context) -> Outcome:
     return Anything()
+
+
+def _change(params: Anything, context: Context) -> Outcome:
+    """Write the file at `path`, if there is one."""
+    path = (params.model_extra or {}).get("path")
+    return FileEffect(str(path), "changed\n", "overwrite", lambda applied: Anything()) if path else Anything()

@@ -67,7 +67,7 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
             spec, root = instance.read(spec_and_root, job.mission_id)
             policies[job.mission_id] = instance.admission.policy(spec_of(spec), root), root
         policy, root = policies[job.mission_id]
-        consent = consent_by(policy, worker, params)
+        consent = instance.read(consent_by, job.mission_id, policy, worker, params)
         if not consent.is_usual:
             sight = look_over(instance, [job.json])[job.id].sight
             found[job.id] = instance.read(

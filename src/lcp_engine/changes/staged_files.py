@@ -12,11 +12,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.policy import PathPolicy, Verdict
+from lcp_engine.core.policy import PathPolicy, Policy, Ruling, Verdict, strictest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import FileAccess
@@ -25,7 +26,7 @@ from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 from lcp_engine.store.changes import changes_in_stage, sha256
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.stages import stage_of
+from lcp_engine.store.stages import kinds_in_stage, stage_of
 from lcp_engine.workers.merge import MERGE
 
 
@@ -37,6 +38,9 @@ class StagedFile:
     base: str | None
     staged: str | None
     jobs: tuple[int, ...]
+
+
+Judge: TypeAlias = Callable[[StagedFile], Ruling]
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def staged_files_of(instance: Instance, mission_id: int, stage: Root) -> list[St
     return [one for one in files if one.base != one.staged]
 
 
-def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: PathPolicy) -> Compared:
+def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: Judge) -> Compared:
     return judged(one, state_of_file(access, root, one.path), state_of_file(access, stage, one.path), judge)
 
 
@@ -102,9 +106,9 @@ def absent(root: Root, path: str) -> str | None:
     return None
 
 
-def judged(one: StagedFile, now: str | None, there: str | None, judge: PathPolicy) -> Compared:
+def judged(one: StagedFile, now: str | None, there: str | None, judge: Judge) -> Compared:
     fault = None
-    ruling = judge(one.path)
+    ruling = judge(one)
     if there != one.staged:
         fault = "something else than the mission's jobs has changed it in the stage"
     elif now not in (one.base, one.staged):
@@ -122,11 +126,24 @@ def _difference(one: StagedFile, now: str | None) -> str:
     return f"it {'was created' if one.base is None else 'has changed'} in the root since the stage was made"
 
 
-def judge_of(instance: Instance, mission_id: int, root: Root) -> PathPolicy:
-    """What policy says now about writing a file of the root."""
-    spec_text, _ = instance.database.read(lambda tx: spec_and_root(tx, mission_id))
+def judge_of(instance: Instance, mission_id: int, root: Root) -> Judge:
+    """What policy says now about merging a file: as about each job that changed it, and about a merge."""
+    spec_text, kinds = instance.database.read(
+        lambda tx: (spec_and_root(tx, mission_id)[0], kinds_in_stage(tx, mission_id))
+    )
     policy = instance.admission.policy(spec_of(spec_text), root.path)
-    return policy.for_kind(MERGE.named, has_effects=True, writes=True)
+    judges = {kind: _judge_of_kind(instance, policy, kind) for kind in (MERGE.kind, *kinds.values())}
+
+    def judge(one: StagedFile) -> Ruling:
+        concerned = dict.fromkeys((MERGE.kind, *(kinds[job] for job in one.jobs)))
+        return strictest([judges[kind](one.path) for kind in concerned])
+
+    return judge
+
+
+def _judge_of_kind(instance: Instance, policy: Policy, kind: str) -> PathPolicy:
+    worker = instance.admission.workers.get(kind)
+    return policy.for_kind(kind if worker is None else worker.named, has_effects=True, writes=True)
 
 
 @contextmanager

@@ -203,7 +203,7 @@ class Policy:
     def judge(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
         """The ruling on a job when it is requested; of several paths the strictest counts."""
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
-        return _strictest([policy(self._relative(path)) for path in paths] or [policy("")])
+        return strictest([policy(self._relative(path)) for path in paths] or [policy("")])
 
     def mildest(self, kind: Named, *, has_effects: bool) -> Ruling:
         """The mildest ruling that a job has on any path, denials of the default aside."""
@@ -372,14 +372,15 @@ def _walk(rules: _Rules, path: str, default: Ruling, denial: Ruling | None, firs
     if lifting is None or not lifting.may_lift(path):
         return denial
     own = first(rules.mission, path)
-    return _strictest([lifting.ruling, *([] if own is None else [own.ruling])])
+    return strictest([lifting.ruling, *([] if own is None else [own.ruling])])
 
 
 def _first(rules: Iterable[_NamedRule], path: str) -> _NamedRule | None:
     return next((rule for rule in rules if rule.matches(path)), None)
 
 
-def _strictest(rulings: Sequence[Ruling]) -> Ruling:
+def strictest(rulings: Sequence[Ruling]) -> Ruling:
+    """The ruling that refuses most."""
     return max(rulings, key=lambda ruling: _STRICTNESS[ruling.verdict])
 
 

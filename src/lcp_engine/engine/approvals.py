@@ -176,7 +176,8 @@ def consent_to(
 ) -> Consent:
     """Whose approvals the job needs with these params."""
     mission = ledger.mission(job.mission_id)
-    return consent_by(admission.policy(spec_of(mission.spec), mission.root), worker, params)
+    policy = admission.policy(spec_of(mission.spec), mission.root)
+    return consent_by(ledger.tx, mission.id, policy, worker, params)
 
 
 def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:

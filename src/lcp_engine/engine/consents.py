@@ -6,16 +6,20 @@ from os.path import normpath
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.policy import Approvals, Consent, Policy
+from lcp_engine.core.kinds import MERGE
+from lcp_engine.core.policy import Approvals, Consent, KindNames, Policy
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, is_led_to, requester_of
 from lcp_engine.store.row_types import JobRow
+from lcp_engine.store.stages import kinds_in_stage
 from lcp_engine.workers.base import Worker
 
 BY_LINK = "a signed link"
 """Who decided by a link that names no person."""
+_WRITERS = ("write_file", "edit_file", "delete_file", "move_file", "make_directory")
+"""Other kinds may be judged as these."""
 
 
 def check_person(
@@ -44,10 +48,15 @@ def check_person(
         raise LcpError(ErrorCode.WRONG_STATE, message, advice="Reject it, with what should be different.")
 
 
-def consent_by(policy: Policy, worker: Worker[BaseModel], params: BaseModel) -> Consent:
-    """Whose approvals policy asks for, for a job with these params."""
+def consent_by(
+    tx: Tx, mission_id: int, policy: Policy, worker: Worker[BaseModel], params: BaseModel
+) -> Consent:
+    """Whose approvals policy asks for, for a job with these params; for a merge, as for all that was done."""
+    named = worker.named
+    if worker.kind == MERGE:
+        named = KindNames((*named.names, *_WRITERS, *kinds_in_stage(tx, mission_id).values()))
     return policy.consent(
-        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
+        named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
     )
 
 

@@ -42,6 +42,12 @@ _PURPOSES = Statement(
         "(SELECT job_id FROM changes WHERE mission_id = :mission AND staged IS NOT NULL)"
     )
 )
+_KINDS = Statement(
+    text(
+        "SELECT id, kind FROM jobs WHERE id IN "
+        "(SELECT job_id FROM changes WHERE mission_id = :mission AND staged IS NOT NULL) ORDER BY id"
+    )
+)
 _ENDED = Statement(text("SELECT status FROM missions WHERE id = :mission AND ended_at IS NOT NULL"))
 _STATUS = Statement(text("SELECT status FROM missions WHERE id = :mission"))
 _MISSIONS = Statement(text("SELECT mission_id FROM stages WHERE machine = :machine"))
@@ -75,6 +81,11 @@ def purposes(tx: Tx, mission_id: int) -> dict[int, str]:
         words = name or (from_json(said).get("commentary") if said else None)
         found[int(job_id)] = f"job {job_id}, {kind}{f': {words}' if words else ''}"
     return found
+
+
+def kinds_in_stage(tx: Tx, mission_id: int) -> dict[int, str]:
+    """The kind of each job that changed the stage of a mission."""
+    return {int(job_id): str(kind) for job_id, kind in tx.rows(_KINDS, mission=mission_id)}
 
 
 def ended_as(tx: Tx, mission_id: int) -> str | None:

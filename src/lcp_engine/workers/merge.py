@@ -127,6 +127,5 @@ MERGE = Worker(
     timeout=3600.0,
     max_attempts=3,
     executed_by=ExecutedBy.ENGINE,
-    judged_as=("write_file", "edit_file", "delete_file", "move_file", "make_directory"),
 ).for_any_params()
 """The kind whose jobs `changes/merge.py` carries out; no planner can request it."""
