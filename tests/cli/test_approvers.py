@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from lcp_engine.api.user import user_name
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -156,3 +158,30 @@ def test_a_run_that_approves_by_itself_leaves_what_needs_two_people(lcp: Lcp) ->
         3,
         True,
     )
+
+
+@pytest.mark.parametrize("name", ["anna", None])
+def test_a_user_of_the_name_of_an_approver_is_none_without_the_token(lcp: Lcp, name: str | None) -> None:
+    user = name or user_name()
+    lcp("approvers", "add", user)
+    mission = lcp.mission(
+        lcp.ask("write_file", path="b.md", content="x"), lcp.complete,
+        policy=[{"kinds": ["write_file"], "do": "hold", "approvals": 2}],
+    )  # fmt: skip
+    assert lcp("run", mission, "--root", "root", "-q").code == 3
+    done = lcp("approve", 2, LOGNAME=user, USER=user)
+    assert (done.code, f"is approved by people of the configuration ({user}), not by {user_name()}" in done.err) == (
+        1, True,
+    )  # fmt: skip
+
+
+def test_one_user_is_one_person_whatever_the_environment_says(lcp: Lcp) -> None:
+    mission = lcp.mission(
+        lcp.ask("write_file", path="b.md", content="x"), lcp.complete,
+        policy=[{"kinds": ["write_file"], "do": "hold", "approvals": 2}],
+    )  # fmt: skip
+    assert lcp("run", mission, "--root", "root", "-q").code == 3
+    for name in ("anna", "ben"):
+        lcp("approve", 2, LOGNAME=name, USER=name)
+    (held,) = json.loads(lcp("held", "--json").out)
+    assert held["approvals"]["given"] == [user_name()]

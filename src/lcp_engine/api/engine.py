@@ -365,7 +365,8 @@ class Engine(History):
     ) -> bool:
         """Let a held job run, with other `params` if given. False if it was approved before.
 
-        A job that needs the approvals of several people stays held until the last of them.
+        A job that needs the approvals of several people stays held until the last of them. Where there are approvers,
+        the user of this process is none of them; a program that states `by` has checked who it is.
 
         The approval is for what was `shown`, the sight of a `look`; else for what this person last saw (`diff`), else
         for what the file was when the job was held. Of a merge, `params` may take some files (`only`), of some files
@@ -376,8 +377,9 @@ class Engine(History):
         job, revised = known_id("job", job_id), None if params is None else dict(params)
         now = show.sight_now(self.instance, job, revised)
         return self.instance.write(
-            approve, self.instance.admission, job, by=by or user_name(), now=now, params=revised, shown=shown
-        )
+            approve, self.instance.admission, job, by=by or user_name(), now=now, params=revised, shown=shown,
+            is_known=by is not None,
+        )  # fmt: skip
 
     def approvals(self, jobs: Sequence[Job]) -> dict[int, Approvals]:
         """By job id, of those held jobs for which one person's yes is not enough: who has approved, who may not."""

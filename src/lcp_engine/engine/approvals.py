@@ -57,16 +57,16 @@ _NUMBER = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)
 
 def approve(
     ledger: Ledger, admission: Admission, job_id: int, *, by: str, now: Sight | None,
-    params: dict[str, JsonValue] | None = None, shown: Sight | None = None,
+    params: dict[str, JsonValue] | None = None, shown: Sight | None = None, is_known: bool = True,
 ) -> bool:  # fmt: skip
     """Let a held job run, with other params if given. False if it was approved before, which is harmless.
 
     A job that needs the approvals of several people stays held until the last of them.
 
     `now` is what the job, with those params, would change at this moment, `shown` what the person decides on (see
-    `bind`). Raises `CONFLICT` if someone decided otherwise, or the job is not what this person was shown; `WRONG_STATE`
-    for a job that is not held; `NO_WORKER`; `INVALID_PARAMS`; `PATH_DENIED` and `NOT_ALLOWED` for a job that policy, or
-    its kind's permission level, denies now.
+    `bind`); `is_known`: `by` was checked, and is not just the name of a user. Raises `CONFLICT` if someone decided
+    otherwise, or the job is not what this person was shown; `WRONG_STATE` for a job that is not held; `NO_WORKER`;
+    `INVALID_PARAMS`; `PATH_DENIED` and `NOT_ALLOWED` for a job that policy, or its kind's permission level, denies now.
     """
     job = locked_job(ledger, job_id)
     if job.state is not State.HELD:
@@ -84,7 +84,9 @@ def approve(
     # A past decision was everybody's that it needed.
     consent = USUAL if now is None else consent_to(ledger, admission, worker, job, read)
     _check_policy(ledger, admission, worker, job, read)
-    check_person(ledger, job, consent, by, admission.approvers, is_revised=revised is not None)
+    check_person(
+        ledger, job, consent, by, admission.approvers, is_known=is_known, is_revised=revised is not None
+    )
     if revised is not None:
         _check_path(ledger, job, read)
     sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)

@@ -23,11 +23,19 @@ _WRITERS = ("write_file", "edit_file", "delete_file", "move_file", "make_directo
 
 
 def check_person(
-    ledger: Ledger, job: JobRow, consent: Consent, by: str, approvers: frozenset[str], *, is_revised: bool
+    ledger: Ledger,
+    job: JobRow,
+    consent: Consent,
+    by: str,
+    approvers: frozenset[str],
+    *,
+    is_known: bool,
+    is_revised: bool,
 ) -> None:
     """Raise `NOT_ALLOWED` for a person who may not approve the job, `WRONG_STATE` for other params.
 
-    What several people approve stays as each was shown it.
+    What several people approve stays as each was shown it. The name of an approver counts if they are known to be that
+    person, not as the name of a user.
     """
     if consent.is_usual:
         return
@@ -35,9 +43,10 @@ def check_person(
         message = f"job {job.id} needs the approval of people who are known by name, and this link names none"
         advice = "Give each person a token: `lcp approvers add NAME`."
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
-    if approvers and by not in approvers:
+    if approvers and not (is_known and by in approvers):
         people = ", ".join(sorted(approvers))
-        message = f"job {job.id} is approved by people of the configuration ({people}), not by {by}"
+        who = f"{by}, whose token was not shown" if by in approvers else by
+        message = f"job {job.id} is approved by people of the configuration ({people}), not by {who}"
         advice = f"Decide as one of them: `lcp approve {job.id} --as NAME`, or a signed link."
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
     if consent.not_requester and by in requester_of(ledger.tx, job.mission_id):
