@@ -53,7 +53,7 @@ def endpoints() -> tuple[Endpoint, ...]:
     found = [("GET", path) for path in (*(path for path, _ in PAGES), *(one.path for one in STREAM_ROUTES))]
     found += [("POST", path) for path in ACTIONS]
     found += [("POST" if "POST" in (route.methods or ()) else "GET", route.path) for route in LINK_ROUTES]
-    forged = DecisionLink(HELD_JOB, "0" * 24, None, 0, 2**40, None).signed(
+    forged = DecisionLink(HELD_JOB, "0" * 24, None, 0, 2**40, None, "").signed(
         b"another secret than the page has"
     )
     numbers = {"{mission}": "1", "{job}": str(HELD_JOB), "{number}": "1", "{token}": forged}

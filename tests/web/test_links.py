@@ -149,7 +149,7 @@ def test_an_expired_link_decides_nothing(afar: Afar) -> None:
 def edited(link: str) -> Iterator[str]:
     payload, signature = link.removeprefix("/d/").split(".")
     said = json.loads(base64.urlsafe_b64decode(payload + "=="))
-    for place, other in ((0, said[0] + 1), (4, said[4] + 86_400), (5, "anna"), (2, None)):
+    for place, other in ((0, said[0] + 1), (4, said[4] + 86_400), (5, "anna"), (2, None), (6, "req-0")):
         changed = [*said[:place], other, *said[place + 1 :]]
         text = json.dumps(changed, separators=(",", ":"))
         yield f"{base64.urlsafe_b64encode(text.encode()).decode().rstrip('=')}.{signature}"
@@ -180,12 +180,32 @@ def test_a_link_of_another_secret_decides_nothing(afar: Afar, monkeypatch: pytes
     assert afar.get(link).status == 403
 
 
+def test_a_link_of_another_database_decides_nothing(afar: Afar, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Afar(tmp_path / "other")
+    job = afar.house.hold("a.md", CONTENT)
+    assert other.house.hold("a.md", CONTENT) == job
+    link = other.link(job)
+    page = other.get(link)
+    for refused in (
+        afar.get(link),
+        afar.approve(link, page),
+        afar.post(link, decision="reject", reason="no"),
+    ):
+        assert refused.status == 403
+        assert "it was made for a job of another database" in refused.words
+    assert afar.state(job) == "held"
+    assert other.approve(link, page).status == 200
+    other.engine.close()
+
+
 def test_a_link_is_bound_to_the_file_as_it_was(afar: Afar) -> None:
     job = afar.house.hold("a.md", CONTENT)
     link = afar.link(job)
     page = afar.get(link)
     (afar.house.root / "a.md").write_text("of another program\n")
-    for late in (afar.get(link), afar.approve(link, page)):
+    rejected = afar.post(link, decision="reject", reason="no")
+    for late in (afar.get(link), afar.approve(link, page), rejected):
         assert late.status == 409
         assert (
             f"Job {job} is not what it was when this link was made: 'a.md' has been changed since"

@@ -26,7 +26,7 @@ from lcp_engine.engine.link_decisions import (
 from lcp_engine.engine.secret_keys import read_key
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.history import find_job, known_id
+from lcp_engine.store.queries.history import find_job, find_mission, known_id
 from lcp_engine.store.queries.records import Job
 
 
@@ -68,7 +68,9 @@ class DecisionLinks:
             message = f"a link lasts {lasts.total_seconds():g} s; more than 0 is expected"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         until = self._instance.database.now() + micros(lasts)
-        return link_to(stated.url, read_key(stated), replace(sight, job_id=job.id), until, person)
+        uid = str(self._instance.read(find_mission, job.mission_id)["uid"])
+        sight = replace(sight, job_id=job.id)
+        return link_to(stated.url, read_key(stated), sight, until=until, person=person, mission=uid)
 
     def open(self, token: str) -> LinkedJob:
         """What the link decides; nothing is recorded. `token` is what follows `/d/` in its URL.
@@ -97,7 +99,8 @@ class DecisionLinks:
     def reject(self, token: str, reason: str, *, approver_token: str = "") -> int:
         """Reject the job of the link; its id. Raises like `open`; `approver_token` is that of `approve`."""
         opened = self._read(token, approver_token)
-        self._instance.write(reject_by_link, opened, reason)
+        now = show.sight_now(self._instance, opened.link.job_id, None)
+        self._instance.write(reject_by_link, opened, reason, now=now)
         return opened.link.job_id
 
     def _read(self, token: str, approver_token: str | None) -> OpenLink:

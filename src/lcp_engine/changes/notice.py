@@ -45,7 +45,12 @@ def compose_notice(instance: Instance, mission_id: int, seq: int) -> Notice:
         ),
         held=count,
         jobs=[
-            _held_job(one, looks[one.job.id], subjects.of(one.job.json), links.to(one.job, looks[one.job.id]))
+            _held_job(
+                one,
+                looks[one.job.id],
+                subjects.of(one.job.json),
+                links.to(one.job, looks[one.job.id], str(wait.mission["uid"])),
+            )
             for one in wait.held
         ],
         links_error=links.fault,
@@ -70,7 +75,7 @@ class _Links:
         except LcpError as error:
             return cls(instance, fault=str(error))
 
-    def to(self, job: Job, look: Look) -> list[JobLink]:
+    def to(self, job: Job, look: Look, mission: str) -> list[JobLink]:
         stated, worker = self.instance.links, self.instance.admission.workers.get(job.kind)
         if stated is None or self.key is None or worker is None or worker.executed_by in WAIT_FOR_WORDS:
             return []
@@ -79,7 +84,9 @@ class _Links:
         persons: list[str | None] = [*sorted(self.instance.approvers)]
         return [
             JobLink(
-                url=link_to(stated.url, self.key, sight, until, person), person=person, expires_at=iso(until)
+                url=link_to(stated.url, self.key, sight, until=until, person=person, mission=mission),
+                person=person,
+                expires_at=iso(until),
             )
             for person in persons or [None]
         ]

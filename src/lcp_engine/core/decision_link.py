@@ -1,6 +1,6 @@
 """Signed links that decide one job: what one says, and whether it is as it was signed. Pure.
 
-A link names the job, the params and the file as they were when it was made, a person perhaps, and when it expires. Only
+A link names the job and its mission, the params and the file as they were when it was made, a person perhaps, and when it expires. Only
 who has the key can make or change one.
 """
 
@@ -21,7 +21,7 @@ from lcp_engine.core.webhook import SecretSource, check_address
 
 PATH = "/d/"
 """Where the page has them."""
-_PURPOSE = b"lcp-engine decision link 1\n"
+_PURPOSE = b"lcp-engine decision link 2\n"
 """The same secret may sign other things, which are not links."""
 _MOST_CHARACTERS = 2000
 
@@ -38,7 +38,10 @@ class SignedLinks(SecretSource):
 
 
 class DecisionLink(NamedTuple):
-    """What a link says: `fingerprint`, `found` and `at` are those of a `Sight`; `expires_at` in seconds since 1970."""
+    """What a link says: `fingerprint`, `found` and `at` are those of a `Sight`; `expires_at` in seconds since 1970.
+
+    `mission` is the uid of the mission, since other databases have jobs of the same number.
+    """
 
     job_id: int
     fingerprint: str
@@ -46,6 +49,7 @@ class DecisionLink(NamedTuple):
     at: int
     expires_at: int
     person: str | None
+    mission: str
 
     def signed(self, key: bytes) -> str:
         """The link as a part of a URL."""

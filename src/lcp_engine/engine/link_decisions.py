@@ -17,6 +17,7 @@ from lcp_engine.store import used_links
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight, is_led_to
+from lcp_engine.store.queries.history import find_mission
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.workers.base import ExecutedBy, Workers
@@ -25,10 +26,12 @@ WAIT_FOR_WORDS = (ExecutedBy.PERSON, ExecutedBy.PLANNER)
 """Jobs that are executed so are answered, if they wait for a person."""
 
 
-def link_to(url: str, key: bytes, sight: Sight, until: Micros, person: str | None) -> str:
-    """The URL that decides a job, which has the sight, once and until then."""
+def link_to(url: str, key: bytes, sight: Sight, *, until: Micros, person: str | None, mission: str) -> str:
+    """The URL that decides a job, which has the sight, once and until then; `mission` is the uid of its mission."""
     assert sight.job_id is not None
-    link = DecisionLink(sight.job_id, sight.fingerprint, sight.found, sight.at, until // SECOND, person)
+    link = DecisionLink(
+        sight.job_id, sight.fingerprint, sight.found, sight.at, until // SECOND, person, mission
+    )
     return f"{url.rstrip('/')}{PATH}{link.signed(key)}"
 
 
@@ -70,8 +73,11 @@ def person_of(link: DecisionLink, approvers: Approvers, token: str | None) -> st
 
 
 def check_open(tx: Tx, opened: OpenLink) -> None:
-    """Raise `LINK_REFUSED` for a link that has expired or was used."""
+    """Raise `LINK_REFUSED` for a link that has expired or was used, or was made for a job of another database."""
     link = opened.link
+    for job in find_jobs(tx, [link.job_id]):
+        if find_mission(tx, job.mission_id)["uid"] != link.mission:
+            raise refused("it was made for a job of another database", "elsewhere")
     used = used_links.find_use(tx, opened.name)
     if used is not None:
         did = "approved" if used.decision == "approve" else "rejected"
@@ -117,10 +123,12 @@ def approve_by_link(
     used_links.keep_use(ledger.tx, opened.name, link.job_id, "approve", opened.by)
 
 
-def reject_by_link(ledger: Ledger, opened: OpenLink, reason: str) -> None:
-    """Reject the job. Raises like `check_open` and `reject`."""
+def reject_by_link(ledger: Ledger, opened: OpenLink, reason: str, *, now: Sight) -> None:
+    """Reject the job as it was when the link was made. Raises like `check_open`, `check_unchanged` and `reject`."""
     job = locked_job(ledger, opened.link.job_id)
     check_open(ledger.tx, opened)
+    if job.state is State.HELD:
+        check_unchanged(ledger.tx, opened.link, now)
     if not reject(ledger, opened.link.job_id, reason, by=opened.by):
         ledger.write_events()
         raise decided_before(ledger.tx, job, "rejected")
