@@ -7,9 +7,12 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
@@ -17,9 +20,15 @@ from tests.conftest import sqlite_url
 from lcp_engine import Engine, LcpError
 from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
 from lcp_engine.api.run_job import JobResult, run_job
+from lcp_engine.core.policy import Policy
+from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.sandbox.programs import cannot_confine
-from lcp_engine.workers.base import Worker
+from lcp_engine.store.queries.records import Job
+from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.mcp import McpTool, ServerTools, read_tools, servers_in, tool_kinds, tools_file
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
 
@@ -28,7 +37,8 @@ WORDS = """
     import os, sys
     from pathlib import Path
     from mcp.server import MCPServer
-    from mcp_types import ToolAnnotations
+    from mcp.server.mcpserver import Context
+    from mcp_types import ImageContent, TextContent, ToolAnnotations
     from pydantic import BaseModel
 
     server = MCPServer("words", version="1.0")
@@ -40,6 +50,48 @@ WORDS = """
     def look_up(word: str) -> Meaning:
         '''Say what a word means.'''
         return Meaning(meaning="It bakes." if word == "oven" else "unknown")
+"""
+MANY = """
+    @server.tool()
+    def one() -> int:
+        return os.getpid()
+
+    @server.tool()
+    def two() -> int:
+        return os.getpid()
+
+    @server.tool()
+    def meta(ctx: Context) -> dict[str, object]:
+        return {key: value for key, value in dict(ctx.request_context.meta or {}).items() if "lcp" in key}
+
+    @server.tool(structured_output=False)
+    def picture() -> list[TextContent | ImageContent]:
+        image = ImageContent(type="image", data="AAAA", mime_type="image/png")
+        return [TextContent(type="text", text="Look:"), image]
+
+    @server.tool()
+    def raises() -> str:
+        raise ValueError("no")
+
+    @server.tool()
+    async def asks_a_person(ctx: Context) -> str:
+        return (await ctx.elicit("Sure?", Meaning)).action
+
+    @server.tool()
+    def reads_outside() -> str:
+        return Path("/etc/shadow").read_text()
+
+    @server.tool()
+    def is_rather_large() -> str:
+        return "x" * 5_000_000
+
+    @server.tool()
+    def is_too_large() -> str:
+        return "x" * 100_000_000
+
+    @server.tool()
+    def dies() -> str:
+        os._exit(3)
 """
 ENDING = """
     if __name__ == "__main__":
@@ -54,33 +106,61 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def known_tools() -> dict[str, ServerTools]:
-    """The tools of each server that was asked for them: the same text has the same ones."""
-    return {}
-
-
 @pytest.fixture
-def kinds(tmp_path: Path, known_tools: dict[str, ServerTools]) -> Kinds:
-    """Writes a server, asks it for its tools, and returns their workers; `then` is the server that runs later."""
+def kinds(tmp_path: Path) -> Kinds:
+    """Writes a server, and returns the workers of its tools; `then` is the server that runs later."""
 
     def make(more: str = "", *, then: str | None = None, **stated: JsonValue) -> dict[str, Worker[BaseModel]]:
-        write_server(tmp_path, more)
+        write_server(tmp_path, more if then is None else then)
         server = servers_in({"words": {"command": [sys.executable, "./server.py"], **stated}})["words"]
-        if more not in known_tools:
-            patient = servers_in({"words": {"command": [sys.executable, "./server.py"]}})["words"]
-            known_tools[more] = ask_for_tools("words", patient, tmp_path)
-        known = {"words": known_tools[more]}
-        if then is not None:
-            write_server(tmp_path, then)
+        known = {"words": tools_of(source_of(more))}
         return {worker.kind: worker for worker in tool_kinds("words", server, known, tmp_path)}
 
     return make
 
 
+def source_of(more: str = "") -> str:
+    return textwrap.dedent(WORDS) + textwrap.dedent(more)
+
+
 def write_server(directory: Path, more: str = "") -> None:
-    source = textwrap.dedent(WORDS) + textwrap.dedent(more) + textwrap.dedent(ENDING)
-    (directory / "server.py").write_text(source)
+    (directory / "server.py").write_text(source_of(more) + textwrap.dedent(ENDING))
+
+
+def tools_of(source: str) -> ServerTools:
+    """What `ask_for_tools` is told by such a server, without the start of two processes."""
+    from mcp import Client
+
+    from lcp_engine.runner.confined import mcp_bridge
+
+    module: dict[str, MCPServer] = {}
+    exec(source, module)  # our own words
+
+    async def asked() -> ServerTools:
+        async with Client(module["server"]) as client:
+            return await mcp_bridge._tools(client)
+
+    return anyio.run(asked)
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Job]]:
+    """The jobs that one server was given one after the other, by the names of their tools."""
+    place = tmp_path_factory.mktemp("many")
+    write_server(place, MANY)
+    server = servers_in({"words": {"command": [sys.executable, "./server.py"]}})["words"]
+    known = {"words": tools_of(source_of(MANY))}
+    workers = list(tool_kinds("words", server, known, place))
+    asked = ["look_up", *("one", "two") * 3, "meta", "picture", *WRONG]
+    found: dict[str, list[Job]] = {}
+    with Engine(sqlite_url(place), workers=workers) as engine:
+        ids = [
+            engine.enqueue(f"words.{tool}", {"word": "oven"} if tool == "look_up" else {}) for tool in asked
+        ]
+        engine.work(until_idle=True)
+        for tool, job_id in zip(asked, ids, strict=True):
+            found.setdefault(tool, []).append(engine.job(job_id))
+    return found
 
 
 def ask(kinds: dict[str, Worker[BaseModel]], kind: str, root: Path, **params: JsonValue) -> JobResult:
@@ -93,8 +173,12 @@ def failure(kinds: dict[str, Worker[BaseModel]], kind: str, root: Path) -> tuple
     return error.error_code, error.user_message
 
 
-def test_a_tool_is_a_kind_that_is_held_and_described(kinds: Kinds) -> None:
-    (worker,) = kinds().values()
+def test_a_tool_is_a_kind_that_is_held_and_described(tmp_path: Path) -> None:
+    write_server(tmp_path)
+    server = servers_in({"words": {"command": [sys.executable, "./server.py"]}})["words"]
+    known = ask_for_tools("words", server, tmp_path)
+    assert known == tools_of(source_of())
+    (worker,) = tool_kinds("words", server, {"words": known}, tmp_path)
     assert (worker.kind, worker.description, worker.has_effects) == (
         "words.look_up",
         "Say what a word means.",
@@ -106,65 +190,47 @@ def test_a_tool_is_a_kind_that_is_held_and_described(kinds: Kinds) -> None:
     assert worker.max_attempts == 1
 
 
-def test_a_job_gets_text_and_value_of_the_tool(kinds: Kinds, root: Path) -> None:
-    done = ask(kinds(), "words.look_up", root, word="oven")
+def test_a_job_gets_text_and_value_of_the_tool(settled: dict[str, list[Job]]) -> None:
+    (done,) = settled["look_up"]
     assert done.result is not None
     assert done.result["structured"] == {"meaning": "It bakes."}
     assert json.loads(str(done.result["text"])) == {"meaning": "It bakes."}
 
 
-def test_one_server_answers_the_jobs_of_all_its_kinds(kinds: Kinds, tmp_path: Path) -> None:
-    more = """
-        @server.tool()
-        def one() -> int:
-            return os.getpid()
-
-        @server.tool()
-        def two() -> int:
-            return os.getpid()
-    """
-    found = kinds(more, without_effects=["one", "two"])
-    with Engine(sqlite_url(tmp_path), workers=list(found.values())) as engine:
-        ids = [engine.enqueue(kind, {}) for kind in ("words.one", "words.two") * 3]
-        engine.work(until_idle=True)
-        results = [engine.job(one).result or {} for one in ids]
+def test_one_server_answers_the_jobs_of_all_its_kinds(settled: dict[str, list[Job]]) -> None:
+    results = [job.result or {} for tool in ("one", "two") for job in settled[tool]]
+    assert len(results) == 6
     assert len({json.dumps(result["structured"]) for result in results}) == 1
 
 
 WRONG = {
-    "raises": ("raise ValueError('no')", "WORKER_FAILED", "Error executing tool bad"),
-    "dies": ("os._exit(3)", "WORKER_FAILED", "its program ended with exit code 1"),
-    "is too large": ("return 'x' * 100_000_000", "WORKER_FAILED", "sent a message of more than 16"),
-    "is rather large": ("return 'x' * 5_000_000", "TOO_LARGE", "at most 8"),
-    "asks a person": ("return (await ctx.elicit('Sure?', Meaning)).action", "WORKER_FAILED", "elicitation"),
-    "reads outside": ("return Path('/etc/shadow').read_text()", "WORKER_FAILED", "Error executing tool bad"),
-}  # fmt: skip
+    "raises": ("WORKER_FAILED", "Error executing tool raises"),
+    "asks_a_person": ("WORKER_FAILED", "elicitation"),
+    "reads_outside": ("WORKER_FAILED", "Error executing tool reads_outside"),
+    "is_rather_large": ("TOO_LARGE", "at most 8"),
+    "is_too_large": ("WORKER_FAILED", "sent a message of more than 16"),
+    "dies": ("WORKER_FAILED", "its program ended with exit code 1"),
+}
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_a_tool_does_wrong_fails_its_job(kinds: Kinds, root: Path, case: str) -> None:
-    line, code, message = WRONG[case]
-    more = """
-        from mcp.server.mcpserver import Context
-
-        @server.tool()
-        async def bad(ctx: Context) -> str:
-            {}
-    """
-    found = failure(kinds(more.format("return ''"), then=more.format(line)), "words.bad", root)
-    assert (found[0], message in found[1]) == (code, True), found
+@pytest.mark.parametrize("tool", WRONG)
+def test_what_a_tool_does_wrong_fails_its_job(settled: dict[str, list[Job]], tool: str) -> None:
+    code, message = WRONG[tool]
+    (job,) = settled[tool]
+    assert job.error is not None
+    assert (job.error["error_code"], message in str(job.error["user_message"])) == (code, True), job.error
 
 
 def test_a_server_that_hangs_is_ended(kinds: Kinds, root: Path) -> None:
-    more = "@server.tool()\ndef bad() -> str:\n    import time; time.sleep({})\n"
-    found = kinds(more.format(0), then=more.format(600), timeout=5)
+    more = "@server.tool()\ndef bad() -> str:\n    import time; time.sleep(600)\n"
+    found = kinds(more, timeout=5)
     assert failure(found, "words.bad", root) == (
         "TIMEOUT",
         "words.bad: it did not answer within 5 s, and was ended",
     )
 
 
-def test_a_server_that_has_ended_is_started_again(kinds: Kinds, tmp_path: Path) -> None:
+def test_a_server_that_has_ended_is_started_again(kinds: Kinds) -> None:
     more = """
         @server.tool()
         def leave() -> str:
@@ -172,40 +238,37 @@ def test_a_server_that_has_ended_is_started_again(kinds: Kinds, tmp_path: Path) 
             threading.Timer(0.05, os._exit, (0,)).start()
             return "bye"
     """
-    found = kinds(more, max_attempts=3, backoff=0)
+    worker = kinds(more)["words.leave"]
+    context = Context(None, (), Policy().for_kind(worker.named, has_effects=False, writes=False), Caps())
+    programs = ExternalPrograms()
+    try:
+        for _ in range(2):
+            answer = programs.execute(worker, worker.params(), context, None).outcome
+            assert isinstance(answer, BaseModel)
+            assert answer.model_dump() == {"text": "bye", "structured": {"result": "bye"}}
+            (waiting,) = programs._idle.values()
+            while waiting[0].is_quiet:
+                time.sleep(0.01)
+    finally:
+        programs.close()
+
+
+def test_a_tool_that_was_changed_or_removed_is_not_called(kinds: Kinds, tmp_path: Path) -> None:
+    tool = "@server.tool()\ndef {}(word: str) -> str:\n    '''{}'''\n    return word\n"
+    before = tool.format("changed", "Say it.") + tool.format("removed", "Say it.")
+    found = kinds(before, then=tool.format("changed", "Say it to all."))
     with Engine(sqlite_url(tmp_path), workers=list(found.values())) as engine:
-        for _ in range(3):
-            job = engine.enqueue("words.leave", {})
-            engine.work(until_idle=True)
-            assert engine.job(job).result == {"text": "bye", "structured": {"result": "bye"}}
-
-
-CHANGED = {"Say it to all.": "CONFLICT", "": "NOT_FOUND"}
-
-
-@pytest.mark.parametrize("words", CHANGED)
-def test_a_tool_that_was_changed_or_removed_is_not_called(kinds: Kinds, root: Path, words: str) -> None:
-    more = "@server.tool()\ndef tool(word: str) -> str:\n    '''Say it.'''\n    return word\n"
-    later = more.replace("Say it.", words) if words else ""
-    found = ask(kinds(more, then=later), "words.tool", root, word="x").error
-    assert found is not None
-    assert (found.error_code, "lcp kinds --update" in found.user_message) == (CHANGED[words], True)
-
-
-def test_the_job_and_its_attempt_are_handed_in(kinds: Kinds, tmp_path: Path) -> None:
-    more = """
-        from mcp.server.mcpserver import Context
-
-        @server.tool()
-        def meta(ctx: Context) -> dict[str, object]:
-            return {key: value for key, value in dict(ctx.request_context.meta or {}).items() if "lcp" in key}
-    """
-    found = kinds(more, without_effects=["meta"])
-    with Engine(sqlite_url(tmp_path), workers=list(found.values())) as engine:
-        job = engine.enqueue("words.meta", {})
+        ids = [engine.enqueue(f"words.{name}", {"word": "x"}) for name in ("changed", "removed")]
         engine.work(until_idle=True)
-        result = engine.job(job).result or {}
-    assert json.loads(str(result["text"])) == {"lcp-engine/job": job, "lcp-engine/attempt": 1}
+        errors = [engine.job(job).error or {} for job in ids]
+    assert [error["error_code"] for error in errors] == ["CONFLICT", "NOT_FOUND"]
+    assert all("lcp kinds --update" in str(error["user_message"]) for error in errors)
+
+
+def test_the_job_and_its_attempt_are_handed_in(settled: dict[str, list[Job]]) -> None:
+    (done,) = settled["meta"]
+    assert done.result is not None
+    assert json.loads(str(done.result["text"])) == {"lcp-engine/job": done.id, "lcp-engine/attempt": 1}
 
 
 def test_a_server_sees_the_root_only_if_it_needs_it(kinds: Kinds, root: Path) -> None:
@@ -217,16 +280,8 @@ def test_a_server_sees_the_root_only_if_it_needs_it(kinds: Kinds, root: Path) ->
         assert done.result["structured"] == {"result": names}
 
 
-def test_content_that_is_no_text_is_named(kinds: Kinds, root: Path) -> None:
-    more = """
-        from mcp_types import ImageContent, TextContent
-
-        @server.tool(structured_output=False)
-        def picture() -> list[TextContent | ImageContent]:
-            image = ImageContent(type="image", data="AAAA", mime_type="image/png")
-            return [TextContent(type="text", text="Look:"), image]
-    """
-    done = ask(kinds(more), "words.picture", root)
+def test_content_that_is_no_text_is_named(settled: dict[str, list[Job]]) -> None:
+    (done,) = settled["picture"]
     assert done.result == {"text": "Look:", "left_out": ["image/png, 3 B"]}
 
 
