@@ -1,7 +1,7 @@
 """Signed links that decide one job: what one says, and whether it is as it was signed. Pure.
 
-A link names the job and its mission, the params and the file as they were when it was made, a person perhaps, and when it expires. Only
-who has the key can make or change one.
+A link names the job and its mission, the params and the file as they were when it was made, a person perhaps, and when
+it expires. Only who has the key can make or change one.
 """
 
 from __future__ import annotations
