@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -84,8 +84,9 @@ def context_of(request: Request) -> PageContext:
     return context
 
 
+@cache
 def make_templates() -> Environment:
-    """The templates with their filters. Values are escaped, and an undefined name is an error."""
+    """The templates with their filters, compiled once a process. Values are escaped, an undefined name is an error."""
     templates = Environment(
         loader=FileSystemLoader(PACKAGE / "templates"),
         autoescape=True,
