@@ -229,7 +229,7 @@ def _tree(
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
     tree.add(Text(_used(mission), style="dim"))
     if stage is not None:
-        tree.add(Text(one_line(_stage_line(stage)), style="dim"))
+        tree.add(Text(one_line(_stage_line(stage, has_ended=mission.status.has_ended)), style="dim"))
     if mission.user or mission.session:
         tree.add(Text(asked_by(mission), style="dim"))
     for kind, stated in settings.items():
@@ -268,10 +268,10 @@ def _at_most(limit: JsonValue) -> str:
     return f" of {limit:,}" if isinstance(limit, int) else f" of {limit}"
 
 
-def _stage_line(stage: JsonObject) -> str:
+def _stage_line(stage: JsonObject, *, has_ended: bool) -> str:
     """Where the stage of a mission is."""
     if stage["path"] is None:
-        return "stage: none now; the next job makes one"
+        return "stage: none left" if has_ended else "stage: none now; the next job makes one"
     return f"stage {stage['path']}"
 
 
