@@ -497,3 +497,23 @@ def test_what_a_rule_denies_by_now_is_not_merged(database_url: str, tmp_path: Pa
         notes = {diff.path: diff.note or "" for diff in engine.look(merge).files}
         assert "CONFLICT: it is denied: user rule 1 (change a.txt)" in notes["a.txt"]
         assert "CONFLICT: it is denied: user rule 2 (delete_file)" in notes["b.txt"]
+
+
+def test_jobs_that_are_held_in_a_stage_are_approved_one_after_the_other(theatre: Theatre) -> None:
+    appends: list[JsonValue] = [
+        {
+            "kind": "write_file",
+            "params": {"rel_path": "a.txt", "content": f"{number}\n", "mode": "append"},
+            "auto_dispatch": False,
+        }
+        for number in range(3)
+    ]
+    theatre.play(ask(*appends), DONE)
+    held = sorted(job.id for job in theatre.engine.jobs(mission_id=theatre.mission, states=[State.HELD]))
+    for job in held:
+        theatre.engine.diff(job, by="ada")
+    for job in held:
+        theatre.engine.approve(job, by="ada")
+        theatre.work()
+        assert theatre.engine.job(job).state == State.SUCCEEDED
+    assert (theatre.staged()[0] / "a.txt").read_text() == "one\n0\n1\n2\n"

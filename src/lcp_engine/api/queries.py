@@ -56,7 +56,7 @@ def rules_of(instance: Instance, mission_id: int) -> tuple[Rule, ...]:
 
 def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approvals]:
     """Of those held jobs for which one person's yes is not enough: whose approvals each has and needs."""
-    policies: dict[int, tuple[Policy, str | None]] = {}
+    policies: dict[int, Policy] = {}
     found: dict[int, Approvals] = {}
     for job in jobs:
         worker = MERGE if job.kind == MERGE.kind else instance.admission.workers.get(job.kind)
@@ -65,14 +65,11 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
             continue
         if job.mission_id not in policies:
             spec, root = instance.read(spec_and_root, job.mission_id)
-            policies[job.mission_id] = instance.admission.policy(spec_of(spec), root), root
-        policy, root = policies[job.mission_id]
-        consent = instance.read(consent_by, job.mission_id, policy, worker, params)
+            policies[job.mission_id] = instance.admission.policy(spec_of(spec), root)
+        consent = instance.read(consent_by, job.mission_id, policies[job.mission_id], worker, params)
         if not consent.is_usual:
             sight = look_over(instance, [job.json])[job.id].sight
-            found[job.id] = instance.read(
-                approvals_of, job.mission_id, job.id, root=root, consent=consent, sight=sight
-            )
+            found[job.id] = instance.read(approvals_of, job.mission_id, job.id, consent=consent, sight=sight)
     return found
 
 

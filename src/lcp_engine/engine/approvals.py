@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from os.path import normpath
 
 from pydantic import BaseModel, JsonValue
 
@@ -41,6 +40,7 @@ from lcp_engine.store.people import (
     see,
     seen,
     set_params,
+    still_leads_to,
 )
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.queue import find_jobs
@@ -415,8 +415,7 @@ def bind(
             return now
         would = f"it would change {now.path!r}" if now.path else "it is not known what it would change"
         raise _conflict(job, f"{would} now, and {shown.path!r} was shown")
-    file = normpath(f"{ledger.mission(job.mission_id).root}/{now.path}")
-    if now.path is not None and not is_led_to(ledger.tx, job.mission_id, file, shown, now.found):
+    if not still_leads_to(ledger.tx, job.mission_id, shown, now.found):
         was, is_now = state_of(shown.found), state_of(now.found)
         raise _conflict(job, f"{shown.path!r} was {was} when it was shown, and is {is_now}")
     if (

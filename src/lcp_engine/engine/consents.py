@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from os.path import normpath
-
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import MERGE
@@ -11,7 +9,7 @@ from lcp_engine.core.policy import Approvals, Consent, KindNames, Policy
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, is_led_to, requester_of
+from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, requester_of, still_leads_to
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.stages import kinds_in_stage
 from lcp_engine.workers.base import Worker
@@ -77,7 +75,7 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
     if consent.approvals == 1:
         return 0
     ledger.write_events()
-    people = _still_for(ledger.tx, job.mission_id, job.id, ledger.mission(job.mission_id).root, sight)
+    people = _still_for(ledger.tx, job.mission_id, job.id, sight)
     if by in people:
         return None
     missing = consent.approvals - len(people) - 1
@@ -90,20 +88,18 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
     return missing
 
 
-def approvals_of(
-    tx: Tx, mission_id: int, job_id: int, *, root: str | None, consent: Consent, sight: Sight
-) -> Approvals:
+def approvals_of(tx: Tx, mission_id: int, job_id: int, *, consent: Consent, sight: Sight) -> Approvals:
     """Whose approvals a held job has and needs; `sight` is what it would change now."""
-    given = _still_for(tx, mission_id, job_id, root, sight)
+    given = _still_for(tx, mission_id, job_id, sight)
     barred = requester_of(tx, mission_id) if consent.not_requester else ()
     return Approvals(consent.approvals, tuple(sorted(given)), tuple(sorted(barred)))
 
 
-def _still_for(tx: Tx, mission_id: int, job_id: int, root: str | None, now: Sight) -> set[str]:
+def _still_for(tx: Tx, mission_id: int, job_id: int, now: Sight) -> set[str]:
     """The people whose approval is for what the job would change now."""
     return {
         person
         for person, seen in consents_since_hold(tx, mission_id, job_id)
         if (seen.fingerprint, seen.path) == (now.fingerprint, now.path)
-        and (seen.path is None or is_led_to(tx, mission_id, normpath(f"{root}/{seen.path}"), seen, now.found))
+        and still_leads_to(tx, mission_id, seen, now.found)
     }

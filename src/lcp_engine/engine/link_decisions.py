@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os.path import normpath
 
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.approvers import Approvers, person_with
@@ -16,9 +15,8 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store import used_links
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.people import Sight, is_led_to
+from lcp_engine.store.people import Sight, still_leads_to
 from lcp_engine.store.queries.history import find_mission
-from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.workers.base import ExecutedBy, Workers
 
@@ -100,8 +98,7 @@ def check_unchanged(tx: Tx, link: DecisionLink, now: Sight) -> None:
         raise _changed(link, "its params have been changed")
     (job,) = find_jobs(tx, [link.job_id])
     made = Sight(link.fingerprint, now.path, link.found, link.at)
-    file = normpath(f"{spec_and_root(tx, job.mission_id)[1]}/{now.path}")
-    if now.path is not None and not is_led_to(tx, job.mission_id, file, made, now.found):
+    if not still_leads_to(tx, job.mission_id, made, now.found):
         raise _changed(link, f"{now.path!r} has been changed")
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from os.path import normpath
 
 from sqlalchemy import bindparam, literal_column, select, text, update
 
@@ -91,6 +92,13 @@ _SINCE = Statement(
     )
 )
 
+_WORKS_IN = Statement(
+    text(
+        "SELECT coalesce((SELECT path FROM stages WHERE mission_id = :mission), root) FROM missions "
+        "WHERE id = :mission"
+    )
+)
+
 
 def seen(tx: Tx, job_id: int, person: str) -> Sight | None:
     """What the person last saw of the job; None if they never saw it."""
@@ -117,6 +125,13 @@ def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:
     """What was approved before attempt `first`; None for a job that runs by policy."""
     row = tx.row(_APPROVED, job=job_id, first=first)
     return None if row is None else Sight(*row)
+
+
+def still_leads_to(tx: Tx, mission_id: int, sight: Sight, found: str | None) -> bool:
+    """Like `is_led_to`, of the file that was seen where the mission works: in its stage, or else in its root."""
+    row = tx.row(_WORKS_IN, mission=mission_id)
+    file = normpath(f"{None if row is None else row[0]}/{sight.path}")
+    return sight.path is None or is_led_to(tx, mission_id, file, sight, found)
 
 
 def is_led_to(tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None) -> bool:
