@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import psycopg
@@ -15,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
+from tests.loaded_python import Python
 
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.schema import metadata
@@ -70,6 +74,20 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("home")))
         yield
+
+
+@pytest.fixture
+def forked_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of an evaluation that this process runs are forks of a loaded interpreter."""
+    started = SimpleNamespace(DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE, Popen=_fork)
+    monkeypatch.setattr("lcp_engine.api.processor_time.subprocess", started)
+
+
+def _fork(command: list[str], *, stdin: int, stdout: int, stderr: int, start_new_session: bool) -> Python:
+    assert command[0] == sys.executable
+    return Python(
+        *command[1:], stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=start_new_session
+    )
 
 
 @pytest.fixture(params=["sqlite_copy_url", "postgres_url"], ids=["sqlite", "postgres"])

@@ -39,6 +39,8 @@ _OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
 """Prefixes of variables that only the start of a process reads, but for PYTHONPATH, which adds to sys.path."""
 _MESSAGE = 128 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
+_ONE_AT_A_TIME = threading.Lock()
+"""Held from the start of the interpreter on: it and what is forked of it are adopted by this process as a whole."""
 
 
 class _Request(TypedDict):
@@ -89,7 +91,8 @@ class Python(subprocess.Popen[str]):
         pipes = [descriptor for descriptor in given[10:16] if isinstance(descriptor, int)]
         theirs = [nth if pipes[at] == -1 else pipes[at] for nth, at in enumerate((0, 3, 5))]
         try:
-            self.pid = _loaded().fork(self._request, theirs)
+            with _ONE_AT_A_TIME:
+                self.pid = _loaded().fork(self._request, theirs)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # as above
@@ -116,7 +119,6 @@ class _Loaded:
     """The interpreter that is forked. It ends with this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -126,7 +128,7 @@ class _Loaded:
 
     def fork(self, request: _Request, streams: list[int]) -> int:
         """Start a program with these standard streams; its process, which is a child of this one."""
-        with self._lock, _adopting():
+        with _adopting():
             socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
             answer = self._socket.recv(_MESSAGE)
             assert answer, "the loaded interpreter has ended"
@@ -161,6 +163,10 @@ def _load() -> None:
             import_module(found.name)
     for name in _MORE:
         import_module(name)
+    from lcp_engine.web.context import make_templates
+
+    for name in make_templates().list_templates():
+        make_templates().get_template(name)
     gc.freeze()
 
 

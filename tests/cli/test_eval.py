@@ -17,6 +17,8 @@ from lcp_engine.core.evaluation.suite import parse_suite
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
 
+pytestmark = pytest.mark.usefixtures("forked_trials")
+
 Object: TypeAlias = dict[str, JsonValue]
 
 FOUND: JsonValue = {

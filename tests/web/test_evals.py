@@ -16,6 +16,8 @@ from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
 
+pytestmark = pytest.mark.usefixtures("forked_trials")
+
 SAYS = {"ok": True, "action": "mission_complete", "summary": "It is 1."}
 SUITE = {
     "name": "s",

@@ -14,6 +14,8 @@ from lcp_engine import Engine, Evaluation, summarize_scores
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer
 
+pytestmark = pytest.mark.usefixtures("forked_trials")
+
 FOUND = json.dumps({"ok": True, "action": "analysis_result", "summary": "It is version 1.3.0."})
 REFUSED = 400
 
