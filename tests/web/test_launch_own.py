@@ -97,6 +97,20 @@ def test_every_error_is_said_with_its_line_which_is_marked_in_the_text(house: Ho
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ("goal: a\nplan:\n  steps:\n    - {id: step-001, tool: no_such_kind}\n", 4),
+        ("goal: a\nplanner:\n  type: script\n  replies:\n    - {action: mission_complete}\n    - {}\n", 5),
+    ],
+    ids=["a step of a plan", "a reply"],
+)
+def test_what_only_the_kinds_tell_is_marked_too(house: House, text: str, line: int) -> None:
+    page = house.post("/launch/own", _fields(house, text=text, variables="", way="check"))
+    assert (page.status, f"line {line}: " in page.words) == (422, True), page.words[:900]
+    assert f"{line} ▸ - {{" in page.words
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
         ("goal: a\nplanner: {type: human\n", 3),
         ("goal: a\n\ngoal: b\n", 3),
         ('{"goal": "x",\n "planner": "human",\n "limits": {"max_turns": -1}}', 3),

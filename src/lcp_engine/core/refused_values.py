@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import Json
 
 _EXPECTATIONS: Mapping[str, str] = {
     "string_type": "should be text",
@@ -42,6 +44,22 @@ _MAY_BE_SECRET = re.compile(
 _NOT_IN_SCHEMA = get_args(SkipJsonSchema[bool])[-1]
 _NOT_BLANK = r"\S"
 _LONGEST = 60
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, in a line, and where: the keys and indexes that lead to it."""
+
+    line: str
+    place: tuple[str | int, ...]
+
+
+def details_of(faults: Sequence[Fault]) -> dict[str, Json]:
+    """The details of an error about faults: `problems`, their lines, and `places`, their keys and indexes."""
+    return {
+        "problems": [fault.line for fault in faults],
+        "places": [[*fault.place] for fault in faults],
+    }
 
 
 def explain_first(refused: ValidationError, model: type[BaseModel], *above: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lcp_engine.core.job_states import Need
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.plan import StatedPlan, StatedStep, awaited_by
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Verdict
@@ -39,7 +40,7 @@ class StepOutlook:
 
 def outlook(spec: MissionSpec, admission: Admission) -> dict[str, list[StepOutlook]]:
     """The steps of each plan of a mission in an order in which they may run, by the plan's place in the file."""
-    return {place: _steps(plan, spec, admission) for place, plan in plans_of(spec)}
+    return {dotted(place): _steps(plan, spec, admission) for place, plan in plans_of(spec)}
 
 
 def _steps(plan: StatedPlan, spec: MissionSpec, admission: Admission) -> list[StepOutlook]:

@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.kinds import TURN
+from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.plan import OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.references import Missing, TooLong, references_in, resolve
 from lcp_engine.core.reasons import Reason
+from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
@@ -65,15 +67,15 @@ class PlannedPlan(BaseModel):
 def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission") -> None:
     """Raise `INVALID_MISSION` for steps whose kind or params are not valid here; `source` names the mission."""
     faults = [
-        f"{place}.steps[{nth}].{fault}"
+        Fault(f"{dotted((*place, 'steps', nth))}.{said}", (*place, "steps", nth, key))
         for place, plan in plans_of(spec)
         for nth, step in enumerate(plan.steps)
-        for fault in _faults_of(step, spec, workers)
+        for key, said in _faults_of(step, spec, workers)
     ]
     if faults:
         more = f"; and {len(faults) - _MOST_SAID} more" if len(faults) > _MOST_SAID else ""
-        message = f"{source}: {'; '.join(faults[:_MOST_SAID])}{more}"
-        raise LcpError(ErrorCode.INVALID_MISSION, message, {"problems": [*faults]})
+        message = f"{source}: {'; '.join(fault.line for fault in faults[:_MOST_SAID])}{more}"
+        raise LcpError(ErrorCode.INVALID_MISSION, message, details_of(faults))
 
 
 def asks_planner(spec: MissionSpec, workers: Workers) -> bool:
@@ -278,27 +280,28 @@ def show_as_held(ledger: Ledger, job: JobRow, sight: Sight) -> None:
         )
 
 
-def plans_of(spec: MissionSpec) -> Iterator[tuple[str, StatedPlan]]:
+def plans_of(spec: MissionSpec) -> Iterator[tuple[tuple[str | int, ...], StatedPlan]]:
     """The plans of a mission, each with its place."""
     if spec.plan is not None:
-        yield "plan", spec.plan
-        yield from ((f"fallback_plans[{nth}]", plan) for nth, plan in enumerate(spec.fallback_plans))
+        yield ("plan",), spec.plan
+        yield from ((("fallback_plans", nth), plan) for nth, plan in enumerate(spec.fallback_plans))
 
 
-def _faults_of(step: StatedStep, spec: MissionSpec, workers: Workers) -> Iterator[str]:
+def _faults_of(step: StatedStep, spec: MissionSpec, workers: Workers) -> Iterator[tuple[str, str]]:
+    """The keys of a step that are not valid, each with what is wrong, which begins with the key."""
     worker = workers.get(step.tool)
     if worker is None or worker.executed_by is ExecutedBy.ENGINE:
         known = [name for name, one in workers.items() if one.executed_by is not ExecutedBy.ENGINE]
-        yield f"tool: no worker executes the kind {step.tool!r}; {nearest(step.tool, known)}"
+        yield "tool", f"tool: no worker executes the kind {step.tool!r}; {nearest(step.tool, known)}"
         return
     if worker.executed_by is ExecutedBy.PLANNER and spec.planner.type == NO_PLANNER:
-        yield f"tool: {step.tool} asks the mission's planner, and it names none (`planner:`)"
+        yield "tool", f"tool: {step.tool} asks the mission's planner, and it names none (`planner:`)"
     if any(references_in(step.parameters)):
         return
     try:
         worker.read(_params(step, worker))
     except LcpError as refused:
-        yield f"parameters{str(refused).removeprefix('params')}"
+        yield "parameters", f"parameters{str(refused).removeprefix('params')}"
 
 
 def _params(step: StatedStep, worker: Worker[BaseModel]) -> dict[str, JsonValue]:

@@ -14,6 +14,7 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.protocol.read_reply import Dialect, reader_of
 from lcp_engine.core.protocol.result_schema import ResultSchema
+from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Planner, Question, Relayed, Reply
@@ -105,12 +106,18 @@ def check_script(
     invalid = (
         planner.invalid_replies(spec.dialect, kinds, result) if isinstance(planner, ScriptPlanner) else []
     )
-    lines = [f"planner.replies: {reply}" for reply in invalid if not reply.is_text]
-    if lines:
-        left_out = len(lines) - _MOST_REPLIES
+    faults = [
+        Fault(f"planner.replies: {reply}", ("planner", "replies", reply.number - 1))
+        for reply in invalid
+        if not reply.is_text
+    ]
+    if faults:
+        left_out = len(faults) - _MOST_REPLIES
         more = [f"and {left_out} more replies"] if left_out > 0 else []
-        message = one_line(f"{source}: {'; '.join([*lines[:_MOST_REPLIES], *more])}")
-        raise LcpError(ErrorCode.INVALID_MISSION, message, {"problems": list(lines)})
+        message = one_line(
+            f"{source}: {'; '.join([*(fault.line for fault in faults[:_MOST_REPLIES]), *more])}"
+        )
+        raise LcpError(ErrorCode.INVALID_MISSION, message, details_of(faults))
     return [f"{reply}; the next reply is its correction" for reply in invalid]
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import yaml
 
-from lcp_engine.errors import LcpError
+from lcp_engine.errors import Json, LcpError
 
-_LINE = re.compile(r"\bline (\d+)\b")
-_PATH = re.compile(r"([\w-]+(?:\.[\w-]+)*): ")
 AROUND = 2
 """Lines that are shown above and below a marked one."""
 
 
 @dataclass(frozen=True)
-class Fault:
+class FaultLine:
     """An error, and the number of the line that it is about; None if it is about none."""
 
     message: str
@@ -34,18 +32,21 @@ class Line:
     gap: bool
 
 
-def faults_in(text: str, refused: LcpError) -> list[Fault]:
+def faults_in(text: str, refused: LcpError) -> list[FaultLine]:
     """Every error of a mission that was refused, with its line."""
-    stated = refused.failed.details.get("problems")
-    problems = [str(problem) for problem in stated] if isinstance(stated, list) else []
-    if not problems:
-        line = _LINE.search(str(refused))
-        return [Fault(str(refused), int(line[1]) if line else None)]
-    lines = _lines_by_path(text)
-    return [Fault(problem, _line_of(problem, lines)) for problem in problems]
+    details = refused.failed.details
+    problems, places = details.get("problems"), details.get("places")
+    if not isinstance(problems, list) or not isinstance(places, list):
+        line = details.get("line")
+        return [FaultLine(str(refused), line if isinstance(line, int) else None)]
+    lines = _lines_by_place(text)
+    return [
+        FaultLine(str(problem), _line_of(place, lines))
+        for problem, place in zip(problems, places, strict=True)
+    ]
 
 
-def marked_lines(text: str, faults: Sequence[Fault]) -> list[Line]:
+def marked_lines(text: str, faults: Sequence[FaultLine]) -> list[Line]:
     """The lines that are marked, with some around each; those without a line mark nothing."""
     lines = text.split("\n")
     marked = {fault.line for fault in faults if fault.line is not None}
@@ -57,33 +58,34 @@ def marked_lines(text: str, faults: Sequence[Fault]) -> list[Line]:
     ]
 
 
-def _line_of(problem: str, lines: dict[str, int]) -> int | None:
-    """The line of the path that the problem begins with, or of what it would lie in."""
-    named = _PATH.match(problem)
-    path = named[1] if named else ""
-    while path and path not in lines:
-        path = path.rpartition(".")[0]
-    return lines.get(path)
+_Place: TypeAlias = tuple[str, ...]
+"""Keys and indexes, as texts."""
 
 
-def _lines_by_path(text: str) -> dict[str, int]:
-    """The line of each key and item, by its path; empty if the text is not YAML, or nested too deeply."""
+def _line_of(place: Json, lines: Mapping[_Place, int]) -> int | None:
+    """The line of a place, or of what it would lie in."""
+    parts = tuple(map(str, place)) if isinstance(place, list) else ()
+    return next((lines[parts[:end]] for end in range(len(parts), 0, -1) if parts[:end] in lines), None)
+
+
+def _lines_by_place(text: str) -> dict[_Place, int]:
+    """The line of each key and item; empty if the text is not YAML, or nested too deeply."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        return dict(_walk(root, "")) if root is not None else {}
+        return dict(_walk(root, ())) if root is not None else {}
     except (yaml.YAMLError, RecursionError):
         return {}
 
 
-def _walk(node: yaml.Node, path: str) -> Iterator[tuple[str, int]]:
+def _walk(node: yaml.Node, place: _Place) -> Iterator[tuple[_Place, int]]:
     inner: list[tuple[str, yaml.Node, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         inner = [
             (str(key.value), key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)
         ]
     elif isinstance(node, yaml.SequenceNode):
-        inner = [(str(place), item, item) for place, item in enumerate(node.value)]
+        inner = [(str(nth), item, item) for nth, item in enumerate(node.value)]
     for name, at, value in inner:
-        below = f"{path}.{name}" if path else name
+        below = (*place, name)
         yield below, at.start_mark.line + 1
         yield from _walk(value, below)

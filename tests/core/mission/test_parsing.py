@@ -161,7 +161,8 @@ def test_every_problem_is_in_the_details() -> None:
         "problems": [
             "goals: is not a known key; did you mean 'goal'?",
             "planner: is required and missing",
-        ]
+        ],
+        "places": [["goals"], ["planner"]],
     }
 
 

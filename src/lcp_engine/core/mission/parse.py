@@ -25,9 +25,9 @@ from lcp_engine.core.mission.spec import (
     MissionSpec,
 )
 from lcp_engine.core.protocol.request import AgentRequest, is_request
-from lcp_engine.core.refused_values import explain, fact, is_missing, keys_at
+from lcp_engine.core.refused_values import Fault, details_of, explain, fact, is_missing, keys_at
 from lcp_engine.core.summaries import nearest, nearest_name
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, Json, LcpError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}|\$\{")
@@ -192,8 +192,7 @@ def parse_request(text: str, *, source: str) -> AgentRequest | None:
     try:
         return AgentRequest.model_validate(stated)
     except ValidationError as refused:
-        lines = _lines(refused, AgentRequest)
-        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+        _refuse_all(_faults(refused, AgentRequest), source)
 
 
 def parse_plan(text: str, *, source: str) -> MissionSpec | None:
@@ -216,7 +215,7 @@ def _read(text: str, source: str) -> dict[str, JsonValue]:
     try:
         value = read_document(text)
     except NotReadable as refused:
-        _refuse(f"{source}: {refused}")
+        _refuse(f"{source}: {refused}", {} if refused.line is None else {"line": refused.line})
     if value is None:
         _refuse(f"{source}: a mapping with a goal and a planner is expected; there is nothing in it")
     if not isinstance(value, dict):
@@ -241,8 +240,7 @@ def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variabl
     try:
         return VARIABLES.validate_python(stated.get("variables") or {})
     except ValidationError as refused:
-        lines = _lines(refused, Variable, "variables")
-        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+        _refuse_all(_faults(refused, Variable, "variables"), source)
 
 
 def build_mission(
@@ -261,8 +259,7 @@ def build_mission(
     try:
         return MissionSpec.model_validate(stated)
     except ValidationError as refused:
-        lines = _lines(refused, MissionFile)
-        _refuse(f"{source}: {'; '.join(lines[:3])}", lines)
+        _refuse_all(_faults(refused, MissionFile), source)
 
 
 def _read_schema(stated: dict[str, JsonValue], source: str, read_file: Callable[[str], str] | None) -> None:
@@ -291,8 +288,7 @@ def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
     try:
         return Limits.model_validate({**old.model_dump(), **changed})
     except ValidationError as refused:
-        lines = _lines(refused, Limits, "limits")
-        _refuse("; ".join(lines[:3]), lines)
+        _refuse_all(_faults(refused, Limits, "limits"))
 
 
 def _apply(stated: dict[str, JsonValue], setting: str) -> None:
@@ -334,20 +330,22 @@ _FORMS: Mapping[str, str] = {
 }
 
 
-def _lines(refused: ValidationError, model: type[BaseModel], *above: str) -> list[str]:
-    """A line for each problem: unknown keys first, since a misspelt key is why another one is missing."""
+def _faults(refused: ValidationError, model: type[BaseModel], *above: str) -> list[Fault]:
+    """Every fault once: unknown keys first, since a misspelt key is why another one is missing."""
     errors = sorted(refused.errors(include_url=False), key=is_missing)
-    return list(dict.fromkeys(_explain(error, model, above) for error in errors))
+    return list({fault.line: fault for fault in (_fault(error, model, above) for error in errors)}.values())
 
 
-def _explain(error: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
+def _fault(error: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> Fault:
     path = (*above, *error["loc"])
-    where, said = _dotted(path), explain(error, model)
+    said = explain(error, model)
     if is_missing(error) and (near := _near_miss(error, keys_at(model, error["loc"][:-1]))) is not None:
-        return f"{_dotted((*path[:-1], near))}: is not a known key; did you mean {path[-1]!r}?"
-    if error["type"] == "string_pattern_mismatch" and (form := _form(path)) is not None:
-        return f"{where}: should be {form}, not {fact(error['input'])}"
-    return f"{where}: {said}" if where else said
+        meant, path = path[-1], (*path[:-1], near)
+        said = f"is not a known key; did you mean {meant!r}?"
+    elif error["type"] == "string_pattern_mismatch" and (form := _form(path)) is not None:
+        said = f"should be {form}, not {fact(error['input'])}"
+    where = dotted(path)
+    return Fault(f"{where}: {said}" if where else said, path)
 
 
 def _form(path: Sequence[str | int]) -> str | None:
@@ -357,7 +355,8 @@ def _form(path: Sequence[str | int]) -> str | None:
     return "step- and three digits or more" if "steps" in path else "plan- and a UUID in lower case"
 
 
-def _dotted(parts: Sequence[str | int]) -> str:
+def dotted(parts: Sequence[str | int]) -> str:
+    """A place in a mission as errors name it: `limits.max_turns`, `plan.steps[0].tool`."""
     if not parts or parts[0] not in _PLANS:
         return ".".join(map(str, parts))
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
@@ -374,6 +373,12 @@ def _near_miss(missing: ErrorDetails, known: Sequence[str]) -> str | None:
     return next((key for key in unknown if nearest_name(key, known) == missing["loc"][-1]), None)
 
 
-def _refuse(message: str, details: Sequence[str] = ()) -> NoReturn:
+def _refuse_all(faults: Sequence[Fault], source: str = "") -> NoReturn:
+    """Refuse with the first faults in the message, and all in the details."""
+    said = "; ".join(fault.line for fault in faults[:3])
+    _refuse(f"{source}: {said}" if source else said, details_of(faults))
+
+
+def _refuse(message: str, details: Mapping[str, Json] = {}) -> NoReturn:
     line = "".join(char if char.isprintable() else " " for char in message)
-    raise LcpError(ErrorCode.INVALID_MISSION, line, {"problems": list(details)} if details else {})
+    raise LcpError(ErrorCode.INVALID_MISSION, line, details)

@@ -41,6 +41,14 @@ _TOO_MUCH = f"it has more than {MAX_VALUES:,} keys and values or {MAX_DEPTH} lev
 class NotReadable(ValueError):
     """The text is not one strict document; the message states where and why, in one line."""
 
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        """`line` and `column` say what the message is about, from 1, and come before it."""
+        where = (
+            "" if line is None else f"line {line}: " if column is None else f"line {line}, column {column}: "
+        )
+        super().__init__(f"{where}{message}")
+        self.line = line
+
 
 class _NotYaml(NotReadable):
     """A parser of YAML refuses the text."""
@@ -60,7 +68,7 @@ def read_document(text: str) -> JsonValue:
         raise NotReadable(f"at most {MAX_CHARACTERS:,} characters are read, it has {len(text):,}")
     if found := _NOT_TEXT.search(text):
         line = text.count("\n", 0, found.start()) + 1
-        raise NotReadable(f"line {line}: plain text is expected, not the character U+{ord(found[0]):04X}")
+        raise NotReadable(f"plain text is expected, not the character U+{ord(found[0]):04X}", line)
     value = _read_flow(text) if text.lstrip().startswith("{") else _read_yaml(text)
     _check(value, MAX_DEPTH)
     return value
@@ -141,16 +149,16 @@ def _composed(text: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader], most:
     try:
         return _Composer(yaml.parse(text, Loader=loader), most).read()
     except yaml.YAMLError as refused:
-        raise _NotYaml(_explain(refused)) from None
+        raise _not_yaml(refused) from None
 
 
-def _explain(refused: yaml.YAMLError) -> str:
+def _not_yaml(refused: yaml.YAMLError) -> _NotYaml:
     if not isinstance(refused, yaml.MarkedYAMLError):
-        return " ".join(str(refused).split())
+        return _NotYaml(" ".join(str(refused).split()))
     mark = refused.problem_mark or refused.context_mark
     parts = (refused.context, refused.problem)
     problem = ", ".join(" ".join(str(part).split()) for part in parts if part)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
+    return _NotYaml(problem, mark.line + 1, mark.column + 1) if mark else _NotYaml(problem)
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,7 @@ class _Composer:
         node = self._node(next(self._events), 1)
         next(self._events)
         if isinstance(found := next(self._events), DocumentStartEvent):
-            raise NotReadable(f"line {_line(found)}: but found another document; one is expected")
+            raise NotReadable("but found another document; one is expected", _line(found))
         return node.value
 
     def _node(self, event: Event, depth: int) -> _Node:
@@ -195,7 +203,7 @@ class _Composer:
         anchor = event.anchor
         if anchor is not None:
             if anchor in self._anchors:
-                raise NotReadable(f"line {_line(event)}: the anchor {anchor!r} is there twice")
+                raise NotReadable(f"the anchor {anchor!r} is there twice", _line(event))
             self._anchors[anchor] = None
         before = self._count
         value, inner = self._value(event, depth)
@@ -226,9 +234,9 @@ class _Composer:
         while not isinstance(event := next(self._events), CollectionEndEvent):
             key = self._node(event, depth).text
             if key is None:
-                raise NotReadable(f"line {_line(event)}: a key is text, not a collection")
+                raise NotReadable("a key is text, not a collection", _line(event))
             if key in found:
-                raise NotReadable(f"line {_line(event)}: the key {key!r} is there twice")
+                raise NotReadable(f"the key {key!r} is there twice", _line(event))
             node = self._node(next(self._events), depth)
             inner = max(inner, node.depth)
             found[key] = node.value
@@ -237,7 +245,7 @@ class _Composer:
     def _named(self, event: AliasEvent, depth: int) -> _Node:
         """What an alias stands for, counted again: that ends alias bombs, and aliases to what they are in."""
         if event.anchor not in self._anchors:
-            raise NotReadable(f"line {_line(event)}: found undefined alias {event.anchor!r}")
+            raise NotReadable(f"found undefined alias {event.anchor!r}", _line(event))
         node = self._anchors[event.anchor]
         if node is None or depth + node.depth - 1 > MAX_DEPTH:
             raise _TooMuch
