@@ -14,7 +14,7 @@ from platformdirs import user_config_path, user_data_path
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
-from lcp_engine.sandbox.own_places import APP
+from lcp_engine.sandbox.own_places import APP, CONFIGURATION
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
 
 def config_path() -> Path:
     """The path of the configuration file, which may not exist."""
-    return user_config_path(APP) / "config.yaml"
+    return user_config_path(APP) / CONFIGURATION
 
 
 def default_url() -> str:

@@ -6,10 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
+from lcp_engine import Engine
 from lcp_engine.api.run_job import run_job
+from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
 from lcp_engine.core.policy import Rule, Verdict
+from lcp_engine.core.webhook import Webhook
 from lcp_engine.engine.instance import admission_for
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import beneath
@@ -62,6 +66,62 @@ def test_a_single_job_does_not_reach_them_either(home: Path, root: str) -> None:
         assert done.error is not None
         assert done.error.error_code == "PATH_DENIED"
     assert (home / CONFIG).read_text() == "policy: []\n"
+
+
+def test_a_configuration_that_a_link_leads_to_is_not_reached(home: Path) -> None:
+    (home / "dotfiles").mkdir()
+    (home / CONFIG).rename(home / "dotfiles/lcp.yaml")
+    (home / CONFIG).symlink_to(home / "dotfiles/lcp.yaml")
+    done = run_job(
+        "write_file", {"rel_path": "lcp.yaml", "content": "on_wait: [touch, x]\n"}, home / "dotfiles"
+    )
+    assert done.error is not None
+    assert done.error.error_code == "PATH_DENIED"
+
+
+@pytest.mark.parametrize("isolation", ["off", "auto"])
+@pytest.mark.parametrize("what", ["links", "webhook"])
+def test_no_job_reads_a_secret_that_lies_in_its_root(home: Path, what: str, isolation: str) -> None:
+    secret = home / "root" / "notes.txt"
+    secret.parent.mkdir()
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+    (home / "root" / "link").symlink_to("notes.txt")
+    links = SignedLinks(url="http://localhost:1", secret_file=str(secret)) if what == "links" else None
+    webhook = Webhook(url="http://localhost:1", secret_file=str(secret)) if what == "webhook" else None
+    with Engine(f"sqlite:///{home / 'x.db'}", links=links, webhook=webhook, isolation=isolation) as engine:
+        ask: JsonValue = {
+            "ok": True, "action": "create_followup_jobs",
+            "new_jobs": [
+                {"kind": "read_file", "params": {"rel_path": "notes.txt"}},
+                {"kind": "read_file", "params": {"rel_path": "link"}},
+                {"kind": "search_files", "params": {"text": "89ab"}},
+                {"kind": "run_command", "params": {"command": ["/usr/bin/grep", "-r", "89ab", "."]}},
+            ],
+        }  # fmt: skip
+        done: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
+        planner: JsonValue = {"type": "script", "replies": [ask, done]}
+        for stage in (False, True):
+            spec: dict[str, JsonValue] = {
+                "goal": "Look.", "planner": planner, "stage": stage, "policy": [{"do": "auto"}],
+                "commands": {"allow": [["/usr/bin/grep", "-r", "89ab", "."]]},
+            }  # fmt: skip
+            mission = engine.launch(spec, root=secret.parent).id
+            engine.work(until_idle=True, mission_id=mission)
+            jobs = engine.jobs(mission_id=mission, kinds=["read_file", "search_files", "run_command"])
+            assert len(jobs) == 4
+            assert "0123456789abcdef" not in str([job.result for job in jobs])
+
+
+def test_no_job_of_another_mission_touches_a_stage(home: Path) -> None:
+    spec = MissionSpec(goal="a", planner=PlannerSpec(type="human"), policy=(Rule(do=Verdict.AUTO),))
+    with Engine(f"sqlite:///{home / 'x.db'}") as engine:
+        policy = engine.instance.admission.policy(spec, str(home))
+        path = f"{engine.instance.stages}/1/a.txt"
+        for writes in (False, True):
+            judged = (str(Path(path).relative_to(home)),)
+            ruling = policy.judge("write_file", has_effects=writes, writes=writes, paths=judged)
+            assert ruling.verdict is Verdict.DENY
 
 
 def test_a_root_may_lie_in_a_place_or_around_it() -> None:

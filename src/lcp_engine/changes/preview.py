@@ -79,7 +79,7 @@ class Previews:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._missions: dict[int, tuple[str, Root | None, FileAccess, tuple[str, ...]]] = {}
+        self._missions: dict[int, tuple[str, Root | None, FileAccess, str | None]] = {}
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -124,23 +124,23 @@ class Previews:
     def _context(self, mission_id: int, worker: Worker[BaseModel]) -> tuple[Context, FileAccess]:
         if mission_id not in self._missions:
             self._missions[mission_id] = self._open(mission_id)
-        spec_text, root, files, aliases = self._missions[mission_id]
+        spec_text, root, files, place = self._missions[mission_id]
         spec = spec_of(spec_text)
-        policy = self._instance.admission.policy(spec, None if root is None else root.path)
+        policy = self._instance.admission.policy(spec, place)
         judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
+        # In a stage, the root's own path is a name of it.
+        aliases = () if root is None or place in (None, root.path) else (str(place),)
         return Context(root, (*spec.root_aliases, *aliases), judge, self._instance.caps, approved=True), files
 
-    def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess, tuple[str, ...]]:
+    def _open(self, mission_id: int) -> tuple[str, Root | None, FileAccess, str | None]:
         spec_text, stated, known = self._instance.database.read(
             lambda tx: (*spec_and_root(tx, mission_id), working_root(tx, mission_id))
         )
         if known is None:
-            return spec_text, None, HERE, ()
+            return spec_text, None, HERE, None
         root = self._opened.enter_context(open_known(known))
         files = self._opened.enter_context(confined_threads(self._instance.isolation).access(root))
-        # In a stage, the root's own path is a name of it.
-        aliases = () if stated in (None, known.path) else (str(stated),)
-        return spec_text, root, files, aliases
+        return spec_text, root, files, stated
 
 
 def preview_of(

@@ -17,7 +17,7 @@ from lcp_engine.engine.admission import Admission
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.sandbox.own_places import own_places
+from lcp_engine.sandbox.own_places import own_places, protect
 from lcp_engine.store import deliveries
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
@@ -113,6 +113,9 @@ def open_instance(url: str, options: Options) -> Instance:
     and for a place that commands must not read.
     """
     workers = find_workers(options.workers)
+    for source in (options.webhook, options.links):
+        if source is not None and source.secret_file is not None:
+            protect(Path(source.secret_file))  # who reads it can decide, or speak for the engine
     commands_read = tuple(readable_place(Path(place), "commands_read") for place in options.commands_read)
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
     runtime = runtime_directory(url, os.environ)
@@ -132,6 +135,7 @@ def open_instance(url: str, options: Options) -> Instance:
             (
                 *_engine_files(database.backend),
                 str(runtime.resolve()),
+                str(stages_directory(url).parent.resolve()),
                 str(backup_directory(database.backend, options.upkeep.backup).resolve()),
             ),
             frozenset(options.approvers),

@@ -63,7 +63,6 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.programs import ProgramsUnderWay
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
@@ -174,7 +173,7 @@ class Executor:
             with suppress(LcpError):  # each job meets the error alone
                 mission = self._missions.of_jobs(jobs)
                 if mission.root is not None:
-                    given = [self._assignment(job, worker, mission, mission.root) for job in jobs]
+                    given = [self._assignment(job, worker, mission) for job in jobs]
                     found = self._confinement.work_ahead(
                         mission.root, given, lambda nth: tracker.start(jobs[nth])
                     )
@@ -230,7 +229,7 @@ class Executor:
     def _admit(self, job: JobRow, worker: Worker[BaseModel]) -> JobRow | Failed | Hold:
         """The step of a plan with its references resolved, if it may run; one that is held is stored as it is now."""
         mission, admission = self._missions.of_jobs([job]), self._instance.admission
-        root = None if mission.root is None else mission.root.path
+        root = mission.root_path
         found = self._database.read(lambda tx: admit(tx, admission, root, mission.spec, job))
         if isinstance(found, Failed):
             return found
@@ -254,7 +253,7 @@ class Executor:
         mission, confinement = self._missions.of_jobs([job]), self._confinement
         is_confined = confinement is not None and worker.reads_files and confinement.executes(worker.kind)
         if confinement is not None and mission.root is not None and is_confined:
-            return confinement.work(mission.root, self._assignment(job, worker, mission, mission.root))
+            return confinement.work(mission.root, self._assignment(job, worker, mission))
         params = worker.read(from_json(job.params), label(job))
         context = self._missions.context(mission, job, worker)
         if worker.program is not None:
@@ -267,10 +266,8 @@ class Executor:
             return outcome_of(worker, label(job), lambda: run_allowed(command, around))
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
-    def _assignment(
-        self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission, root: Root
-    ) -> Assignment:
-        setup = self._missions.setup(mission, root.path)
+    def _assignment(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Assignment:
+        setup = self._missions.setup(mission)
         return Assignment(worker, label(job), job.params, mission.key, setup, bool(job.approved))
 
     def _apply(
@@ -345,7 +342,7 @@ class Turns:
             return FinishedTurn(job, reply, self._instance.admission, echo=echo)
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and not isinstance(reply, Malformed) and _says_done(reply):
-            setup = self._missions.setup(mission, mission.root.path)
+            setup = self._missions.setup(mission)
             run = partial(self._fault_of_command, job, mission, spec)
             with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
                 failed = (*checks.failed(spec.accept), *self._failed_claims(reply, asked, spec, checks))

@@ -42,6 +42,7 @@ MAX_OPEN = 64
 class OpenMission:
     """A mission with its open root and planner; `key` names it to confined processes.
 
+    `root_path` is where its root is on this machine, also if `root` is its stage: policy is about the root.
     `turn` is the last turn whose jobs are known to have been requested under this spec.
     """
 
@@ -49,6 +50,7 @@ class OpenMission:
     spec: MissionSpec
     root: Root | None
     planner_environment: PlannerEnvironment
+    root_path: str | None = None
     aliases: tuple[str, ...] = ()
     planner: Planner | None = None
     judges: dict[str, PathPolicy] = field(default_factory=dict)
@@ -151,8 +153,7 @@ class OpenMissions:
         """The context of jobs of one kind that no person approved."""
         judge = mission.judges.get(worker.kind)
         if judge is None:
-            root = None if mission.root is None else mission.root.path
-            policy = self._instance.admission.policy(mission.spec, root)
+            policy = self._instance.admission.policy(mission.spec, mission.root_path)
             judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
             mission.judges[worker.kind] = judge
         return Context(
@@ -175,7 +176,7 @@ class OpenMissions:
 
         Those that a job could read now: where reading is held, only for a program that a person approved.
         """
-        policy = self._instance.admission.policy(mission.spec, context.root.path)
+        policy = self._instance.admission.policy(mission.spec, mission.root_path)
         judge = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)
         refused = (Verdict.DENY,) if context.approved else (Verdict.DENY, Verdict.HOLD)
 
@@ -184,10 +185,10 @@ class OpenMissions:
 
         return may_read
 
-    def setup(self, mission: OpenMission, root: str) -> Setup:
+    def setup(self, mission: OpenMission) -> Setup:
         """What a confined process needs of the mission, to make the same context as `context`."""
         admission, spec = self._instance.admission, mission.spec
-        inner = beneath(admission.engine_files, root)
+        inner = () if mission.root_path is None else beneath(admission.engine_files, mission.root_path)
         return Setup(
             self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner, spec.stage
         )
@@ -198,7 +199,8 @@ class OpenMissions:
         )
         spec = spec_of(spec_text)
         if root is None or known is None:
-            return OpenMission(spec_text, spec, None, self._instance.planner_environment, spec.root_aliases)
+            environment = self._instance.planner_environment
+            return OpenMission(spec_text, spec, None, environment, aliases=spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
         opened = self._open_stage(mission_id) if spec.stage else None
         is_staged, opened = opened is not None, opened or self._open_root(known, here)
@@ -206,7 +208,8 @@ class OpenMissions:
         names = dict.fromkeys(name for name in (root, here) if name != opened.path)
         aliases = (*spec.root_aliases, *names)
         environment = self._instance.planner_environment
-        return OpenMission(spec_text, spec, opened, environment, aliases, is_staged=is_staged)
+        place = here if is_staged else opened.path
+        return OpenMission(spec_text, spec, opened, environment, place, aliases, is_staged=is_staged)
 
     def _open_stage(self, mission_id: int) -> Root | None:
         directory = self._instance.stages

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 APP = "lcp-engine"
+CONFIGURATION = "config.yaml"
 _MORE: dict[str, None] = {}
 
 
@@ -16,8 +17,11 @@ def protect(place: Path) -> None:
 
 
 def own_places() -> tuple[str, ...]:
-    """The engine's directories, and what is protected. Some may not exist."""
-    return tuple(dict.fromkeys((*own_directories(), *_MORE)))
+    """The engine's directories, the configuration that a link leads to, and what is protected. Some may not exist."""
+    from platformdirs import user_config_path
+
+    configuration = os.path.realpath(user_config_path(APP) / CONFIGURATION)
+    return tuple(dict.fromkeys((*own_directories(), configuration, *_MORE)))
 
 
 def own_directories() -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
 
 
 def stages_directory(url: str) -> Path:
-    """Where the stages of a database are on this machine; no job may use the engine's own places, so it is none."""
+    """Where the stages of a database are on this machine: no root lies in the engine's own places."""
     from platformdirs import user_state_path
 
     return user_state_path(f"{APP}-stages") / digest_of(url)
