@@ -197,7 +197,7 @@ def test_a_hunk_of_a_file_that_changed_meanwhile_is_refused(theatre: Theatre) ->
         theatre.engine.approve(merge, params=params, shown=shown, by="ada")
     theatre.engine.approve(merge, params=params, shown=theatre.engine.look(merge).sight, by="ada")
     theatre.work()
-    assert theatre.reason(merge) == "not merged: changed in the root since the stage was made: long.txt"
+    assert theatre.reason(merge) == "not merged, as the diff says at each: long.txt"
     assert theatre.files()["long.txt"] == LONG + "mine\n"
     theatre.write("long.txt", LONG)
     take(theatre, merge, **params)

@@ -170,7 +170,7 @@ def test_a_file_that_changed_in_the_root_holds_the_merge_and_nothing_is_written(
     assert "CONFLICT: it has changed in the root since the stage was made" in shown["a.txt"]
     theatre.approve(merge)
     assert theatre.engine.job(merge).state == "held"
-    assert theatre.reason(merge) == "not merged: changed in the root since the stage was made: a.txt"
+    assert theatre.reason(merge) == "not merged, as the diff says at each: a.txt"
     assert theatre.files() == {**BEFORE, "a.txt": "mine\n"}
     theatre.write("a.txt", BEFORE["a.txt"])
     theatre.approve(merge)
@@ -517,3 +517,30 @@ def test_jobs_that_are_held_in_a_stage_are_approved_one_after_the_other(theatre:
         theatre.work()
         assert theatre.engine.job(job).state == State.SUCCEEDED
     assert (theatre.staged()[0] / "a.txt").read_text() == "one\n0\n1\n2\n"
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o444, 0o555, 0o640, 0o755])
+def test_a_file_that_was_moved_in_a_stage_keeps_its_mode(theatre: Theatre, mode: int) -> None:
+    (theatre.root / "a.txt").chmod(mode)
+    move: JsonValue = {"kind": "move_file", "params": {"rel_path": "a.txt", "new_path": "moved/a.txt"}}
+    theatre.play(ask(move, edit("b.txt", "two", "TWO")), DONE)
+    theatre.approve(theatre.merge())
+    assert (theatre.root / "moved" / "a.txt").stat().st_mode & 0o7777 == mode
+    theatre.engine.undo(theatre.mission)
+    assert (theatre.root / "a.txt").stat().st_mode & 0o7777 == mode
+
+
+def test_a_directory_in_place_of_a_file_is_said_and_merges_nothing(theatre: Theatre) -> None:
+    theatre.play(ask(delete("a.txt")), ask(write("a.txt/b.txt", "b\n"), write("c.txt", "c\n")), DONE)
+    merge = theatre.merge()
+    notes = {diff.path: diff.note or "" for diff in theatre.engine.look(merge).files}
+    assert (
+        "CONFLICT: a directory has its place in the stage, and no merge makes one of a file" in notes["a.txt"]
+    )
+    theatre.approve(merge)
+    assert theatre.files() == BEFORE
+    theatre.engine.approve(
+        merge, params={"only": ["c.txt"]}, shown=theatre.engine.look(merge).sight, by="ada"
+    )
+    theatre.work()
+    assert theatre.files() == {**BEFORE, "c.txt": "c\n"}

@@ -109,7 +109,9 @@ def absent(root: Root, path: str) -> str | None:
 def judged(one: StagedFile, now: str | None, there: str | None, judge: Judge) -> Compared:
     fault = None
     ruling = judge(one)
-    if there != one.staged:
+    if one.staged is None and there == ErrorCode.NOT_A_FILE:
+        fault = "a directory has its place in the stage, and no merge makes one of a file"
+    elif there != one.staged:
         fault = "something else than the mission's jobs has changed it in the stage"
     elif now not in (one.base, one.staged):
         fault = _difference(one, now)

@@ -108,7 +108,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MAX_JOBS: "the mission may have max_jobs = {most} jobs, and has them",
     ReasonCode.MAX_RUNNING: "as many jobs run as {of} may have (max_running: {most})",
     ReasonCode.MERGE: "what the mission did in its stage ({files}) waits to be merged into the root",
-    ReasonCode.MERGE_CONFLICT: "not merged: changed in the root since the stage was made: {files}",
+    ReasonCode.MERGE_CONFLICT: "not merged, as the diff says at each: {files}",
     ReasonCode.MERGE_REFUSED: "not merged: {fact}",
     ReasonCode.MISSION_ENDED: "the mission has ended",
     ReasonCode.NETWORK_ROOT: "another machine writes to the root, and locks may not exclude it",

@@ -120,7 +120,7 @@ class _Copy:
                 self._copied.left_out.append(path)
             return
         try:
-            mode = stat.S_IMODE(os.fstat(opened.descriptor).st_mode) & 0o777 | 0o600
+            mode = stat.S_IMODE(os.fstat(opened.descriptor).st_mode) & 0o777 | 0o400
             new = os.open(name, _NEW, mode, dir_fd=target)
             try:
                 self._fill(opened.descriptor, new, opened.size)
