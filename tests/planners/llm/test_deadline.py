@@ -202,11 +202,18 @@ def test_a_name_that_is_not_resolved_is_left_at_the_deadline(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "play", [headers_by_the_byte, a_gzip_header_without_end], ids=lambda play: play.__name__
+    "play",
+    [headers_by_the_byte, pytest.param(a_gzip_header_without_end, marks=pytest.mark.proof)],
+    ids=lambda play: play.__name__,
 )
 def test_the_time_of_the_mission_is_up_before_that_of_the_call(
-    serve: Callable[[Play], Dripping], play: Play, database_url: str, tmp_path: Path
+    serve: Callable[[Play], Dripping],
+    play: Play,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("lcp_engine.engine.settle.MAX_BACKOFF", 0.05)
     server = serve(play)
     planner: JsonValue = {
         "type": "openai", "base_url": f"http://127.0.0.1:{server.port}", "model": "tiny", "context_tokens": 4096,
@@ -225,6 +232,7 @@ def test_the_time_of_the_mission_is_up_before_that_of_the_call(
     assert "within 1.2 s is expected" in said[1]
 
 
+@pytest.mark.proof
 def test_the_time_of_the_last_turn_is_granted_once_and_the_mission_ends_on_its_limit(
     serve: Callable[[Play], Dripping], database_url: str, tmp_path: Path
 ) -> None:
