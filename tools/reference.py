@@ -12,6 +12,7 @@ from lcp_engine.config_file import CapSettings, ConfigFile
 from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.evaluation.suite import Expectation, SuiteFile
 from lcp_engine.core.json_values import list_in
+from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
 from lcp_engine.core.mission.parse import MissionFile, Variable
 from lcp_engine.core.mission.plan import (
     StatedCondition,
@@ -21,9 +22,6 @@ from lcp_engine.core.mission.plan import (
     StatedStep,
 )
 from lcp_engine.core.mission.spec import (
-    AcceptCheck,
-    FileMatch,
-    FileQuotes,
     KindSettings,
     Limits,
     MemoryUse,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.memory import Entry
+    from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
     from lcp_engine.core.mission.plan import (
         StatedCondition,
         StatedErrorHandling,
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
         StatedStep,
     )
     from lcp_engine.core.mission.spec import (
-        AcceptCheck,
         Commands,
-        FileMatch,
-        FileQuotes,
         KindSettings,
         Limits,
         MemoryUse,
@@ -329,6 +327,7 @@ _MODULES = {
     "core.evaluation.summary": ("PlannerSummary", "Share", "summarize_scores"),
     "core.job_states": ("Need", "State"),
     "core.kinds": ("KindRole",),
+    "core.mission.accept": ("AcceptCheck", "FileMatch", "FileQuotes"),
     "core.mission.plan": (
         "StatedCondition",
         "StatedErrorHandling",
@@ -338,10 +337,7 @@ _MODULES = {
     ),
     "core.memory": ("Entry",),
     "core.mission.spec": (
-        "AcceptCheck",
         "Commands",
-        "FileMatch",
-        "FileQuotes",
         "KindSettings",
         "Limits",
         "MemoryUse",

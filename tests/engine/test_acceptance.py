@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.core.mission.accept import AcceptCheck
 from lcp_engine.engine.acceptance import fault_of
 from lcp_engine.engine.reports.markdown import as_markdown
 from lcp_engine.sandbox.root import Root

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine.core.mission.spec import FileQuotes
+from lcp_engine.core.mission.accept import FileQuotes
 from lcp_engine.engine.acceptance import misquoted
 from lcp_engine.sandbox.root import Root
 

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
-from lcp_engine.core.mission.spec import AcceptCheck, FileQuotes
+from lcp_engine.core.mission.accept import AcceptCheck, FileQuotes
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.list_tree import list_files

@@ -13,7 +13,6 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.memory import Entry
-from lcp_engine.core.mission.spec import KindSettings
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
 from lcp_engine.core.protocol.actions import Findings, param_names
@@ -24,6 +23,8 @@ from lcp_engine.sandbox.paths import Names, Place, names_of
 from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:
+    # Of the mission file, which is more than what executes jobs has to load.
+    from lcp_engine.core.mission.spec import KindSettings
     from lcp_engine.workers.external import ExternalProgram
 
 P = TypeVar("P", bound=BaseModel)

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from tests.conftest import sqlite_url
 
 from lcp_engine import Engine
-from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.core.mission.accept import AcceptCheck
 from lcp_engine.engine import settle
 from lcp_engine.engine.settle import MAX_DEATHS
 from lcp_engine.runner.confined import checks, pool, process

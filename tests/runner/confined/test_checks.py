@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from tests.runner.confined.conftest import CAPS, HERE
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.core.mission.accept import AcceptCheck
 from lcp_engine.runner.confined.checks import CheckLimits, Checks
 from lcp_engine.runner.confined.process import FILE_KINDS, Spawner
 from lcp_engine.runner.confined.server import Setup

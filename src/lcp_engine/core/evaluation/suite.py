@@ -8,8 +8,9 @@ from typing import Annotated, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
+from lcp_engine.core.mission.accept import CommandParts, ConfinedPath, Pattern
 from lcp_engine.core.mission.parse import build_mission
-from lcp_engine.core.mission.spec import CommandParts, ConfinedPath, MissionSpec, Pattern
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import ErrorCode, LcpError

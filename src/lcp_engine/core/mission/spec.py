@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -23,9 +21,9 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen
 from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.money import told_amount
-from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Amount, Price
@@ -33,14 +31,9 @@ from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
-from lcp_engine.errors import LcpError
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-
-class _Figures(_Frozen):
+class _Figures(Frozen):
     """A mapping of numbers."""
 
     @field_validator("*", mode="before")
@@ -142,62 +135,7 @@ class PlannerSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
-def _is_confined(path: str) -> str:
-    if not path.strip() or "\0" in path or path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path):
-        raise ValueError("should be a path beneath the root, relative to it")
-    return path
-
-
-def _is_pattern(pattern: str) -> str:
-    import re2  # type: ignore[import-untyped]  # ships no types
-
-    quiet = re2.Options()
-    quiet.log_errors = False
-    try:
-        re2.compile(pattern, quiet)
-    except re2.error as refused:
-        reason = refused.args[0].decode(errors="replace") if refused.args else ""
-        raise ValueError(f"should be a regular expression (RE2): {reason}") from None
-    return pattern
-
-
-ConfinedPath = Annotated[str, AfterValidator(_is_confined)]
-Pattern = Annotated[str, AfterValidator(_is_pattern)]
-
-
-class FileMatch(_Frozen):
-    """A file, and a regular expression (RE2) that matches somewhere in it."""
-
-    path: ConfinedPath = Field(description="The file.")
-    pattern: Pattern = Field(description="A regular expression (RE2).")
-
-
-def _is_file_pattern(pattern: str) -> str:
-    try:
-        compile_patterns([pattern])
-    except LcpError as refused:
-        raise ValueError(f"should be a gitignore-style pattern: {refused}") from None
-    return pattern
-
-
-class FileQuotes(_Frozen):
-    """A file that quotes every line of `files` in which `pattern` (RE2) is found, and makes none up."""
-
-    path: ConfinedPath = Field(description="The file that quotes.")
-    pattern: Annotated[str, AfterValidator(_is_pattern)] = Field(
-        description="What a line to be quoted contains (RE2)."
-    )
-    files: Annotated[str, AfterValidator(_is_file_pattern)] = Field(
-        default="*", description="The files whose lines are quoted, as a gitignore-style pattern."
-    )
-
-
-CommandParts = Annotated[
-    tuple[Annotated[str, Field(max_length=10_000)], ...], Field(min_length=1, max_length=1000)
-]
-
-
-class Commands(_Frozen):
+class Commands(Frozen):
     """Which commands jobs may run, and how (commands.md)."""
 
     allow: tuple[CommandParts, ...] = Field(
@@ -243,78 +181,12 @@ class KindSettings(_Figures):
     )
 
 
-class AcceptCheck(_Frozen):
-    """One condition for `mission_complete` to count; exactly one of the fields is set.
-
-    `verify` is a question that the planner answers in a separate turn once all other checks pass.
-    """
-
-    file_exists: ConfinedPath | None = Field(default=None, description="This file exists.")
-    file_matches: FileMatch | None = Field(default=None, description="An expression is found in a file.")
-    file_parses: ConfinedPath | None = Field(
-        default=None, description="This file (`.json`, `.toml`, `.yaml`, `.py`) has no syntax error."
-    )
-    file_quotes: FileQuotes | None = Field(
-        default=None,
-        description="A file quotes every line of others in which an expression is found, and no other.",
-    )
-    command: CommandParts | None = Field(
-        default=None,
-        description="This program, with its arguments, ends with exit code 0 on a copy of the root (commands.md).",
-    )
-    claims: Literal["issues", "deliverables"] | None = Field(
-        default=None,
-        description="What the reply claims is so: each of its `issues` names a file that was read, or each of its "
-        "`deliverables` is a file (missions.md).",
-    )
-    verify: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")] | None = Field(
-        default=None, description="A question that the planner answers with yes, in a turn of its own."
-    )
-
-    @model_validator(mode="after")
-    def _states_one_check(self) -> AcceptCheck:
-        stated = (
-            self.file_exists,
-            self.file_matches,
-            self.file_parses,
-            self.file_quotes,
-            self.command,
-            self.claims,
-            self.verify,
-        )
-        if stated.count(None) != len(stated) - 1:
-            names = "file_exists, file_matches, file_parses, file_quotes, command, claims, verify"
-            raise ValueError(f"should state exactly one of {names}")
-        return self
-
-    @property
-    def path(self) -> str | None:
-        """The file that is checked; None if a command is run, the reply itself is checked, or the planner verifies."""
-        within = self.file_matches or self.file_quotes
-        return within.path if within else self.file_exists or self.file_parses
-
-    @property
-    def description(self) -> str:
-        """The condition as a sentence."""
-        if self.verify:
-            return f"the planner verifies: {self.verify}"
-        if self.claims:
-            return f"the {self.claims} of the reply are right"
-        if self.command:
-            return f"{shlex.join(self.command)} ends with exit code 0"
-        if self.file_quotes:
-            return f"the file {self.path} quotes each line of {self.file_quotes.files} with {self.file_quotes.pattern}"
-        if self.file_matches:
-            return f"the file {self.path} matches {self.file_matches.pattern}"
-        return f"the file {self.path} {'exists' if self.file_exists else 'parses'}"
-
-
 def _is_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     check_schema(schema)
     return schema
 
 
-class ResultSpec(_Frozen):
+class ResultSpec(Frozen):
     """What the reply that completes the mission has to carry as its `result`."""
 
     schema_: Annotated[
@@ -328,7 +200,7 @@ class ResultSpec(_Frozen):
     )
 
 
-class MemoryUse(_Frozen):
+class MemoryUse(Frozen):
     """What a mission does with the memory of its root (memory.md)."""
 
     read: bool = Field(default=True, description="Each turn is shown what may concern it.")
@@ -355,7 +227,7 @@ NO_PLANNER = "none"
 LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
-class MissionSpec(_Frozen):
+class MissionSpec(Frozen):
     """A mission as its file states it.
 
     A held job without a decision is rejected after `hold_timeout` seconds.

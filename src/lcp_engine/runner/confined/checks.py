@@ -15,7 +15,7 @@ from typing import Self
 from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.decide import FailedCheck
-from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.core.mission.accept import AcceptCheck
 from lcp_engine.runner.confined.channel import Answer, Disconnected, Duty, Head, Request, TimedOut, text_of
 from lcp_engine.runner.confined.process import ConfinedProcess, Spawner, spawner
 from lcp_engine.runner.confined.server import SETUPS, Setup

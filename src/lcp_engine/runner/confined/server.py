@@ -25,7 +25,7 @@ from typing import assert_never
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from lcp_engine.core.mission.spec import AcceptCheck
+from lcp_engine.core.mission.accept import AcceptCheck
 from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
