@@ -40,7 +40,7 @@ def test_a_mission_says_where_its_stage_is_and_what_of_its_limits_is_used(staged
     assert staged("approve", _held(staged)).code == 0
     assert staged("work", "--until-idle", "-q").code == 0
     assert staged("show", 1, "--json").object["stage"] == {"path": None, "machine": None}
-    assert "stage: none left" in staged("show", 1).out
+    assert "stage: removed" in staged("show", 1).out
 
 
 def _written(lcp: Lcp) -> int:

@@ -271,7 +271,7 @@ def _at_most(limit: JsonValue) -> str:
 def _stage_line(stage: JsonObject, *, has_ended: bool) -> str:
     """Where the stage of a mission is."""
     if stage["path"] is None:
-        return "stage: none left" if has_ended else "stage: none now; the next job makes one"
+        return "stage: removed" if has_ended else "stage: none now; the next job makes one"
     return f"stage {stage['path']}"
 
 
