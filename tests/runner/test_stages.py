@@ -544,3 +544,18 @@ def test_a_directory_in_place_of_a_file_is_said_and_merges_nothing(theatre: Thea
     )
     theatre.work()
     assert theatre.files() == {**BEFORE, "c.txt": "c\n"}
+
+
+def test_holes_of_a_file_are_holes_in_a_stage(theatre: Theatre) -> None:
+    with (theatre.root / "disk.img").open("wb") as image:
+        for place in (1 << 20, 1 << 33):
+            image.seek(place)
+            image.write(b"x" * 5000)
+    theatre.play(ask(edit("a.txt", "one", "ONE")), DONE)
+    (stage,) = theatre.staged()
+    with (stage / "disk.img").open("rb") as copy:
+        for place in (1 << 20, 1 << 33):
+            copy.seek(place - 10)
+            assert copy.read(5010) == b"\0" * 10 + b"x" * 5000
+    assert (stage / "disk.img").stat().st_size == (1 << 33) + 5000
+    assert (stage / "disk.img").stat().st_blocks * 512 < 1 << 20

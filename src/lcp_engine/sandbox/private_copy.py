@@ -12,6 +12,7 @@ import fcntl
 import os
 import posixpath
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,10 +121,11 @@ class _Copy:
                 self._copied.left_out.append(path)
             return
         try:
-            mode = stat.S_IMODE(os.fstat(opened.descriptor).st_mode) & 0o777 | 0o400
+            status = os.fstat(opened.descriptor)
+            mode = stat.S_IMODE(status.st_mode) & 0o777 | 0o400
             new = os.open(name, _NEW, mode, dir_fd=target)
             try:
-                self._fill(opened.descriptor, new, opened.size)
+                self._fill(opened.descriptor, new, status)
                 if mode & self._umask:
                     os.fchmod(new, mode)
             finally:
@@ -132,7 +134,8 @@ class _Copy:
             os.close(opened.descriptor)
         self._copied.files += 1
 
-    def _fill(self, source: int, target: int, size: int) -> None:
+    def _fill(self, source: int, target: int, status: os.stat_result) -> None:
+        size = status.st_size
         if not size:
             return
         if self._can_clone:
@@ -144,8 +147,32 @@ class _Copy:
                 self._can_clone = False
             else:
                 return
-        while size > 0 and (copied := os.sendfile(target, source, None, min(size, _MOST_AT_ONCE))):
-            size -= copied
+        if status.st_blocks * 512 < size:
+            os.truncate(target, size)
+            for start, end in _parts_with_data(source, size):
+                os.lseek(target, start, os.SEEK_SET)
+                _copy_bytes(source, target, start, end)
+        else:
+            _copy_bytes(source, target, 0, size)
+
+
+def _parts_with_data(source: int, size: int) -> Iterator[tuple[int, int]]:
+    """What of a file is no hole; holes stay holes, so that the copy needs no more room than the file."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(source, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return
+        end = min(os.lseek(source, start, os.SEEK_HOLE), size)
+        yield start, end
+
+
+def _copy_bytes(source: int, target: int, start: int, end: int) -> None:
+    while start < end and (copied := os.sendfile(target, source, start, min(end - start, _MOST_AT_ONCE))):
+        start += copied
 
 
 def _umask() -> int:
