@@ -18,6 +18,7 @@ from lcp_engine.core.policy import Verdict
 from lcp_engine.sandbox.atomic_write import LocalFile
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.workers.base import Caps
 
 
 def test_a_staged_mission_leaves_its_root_alone_until_its_merge_is_approved(theatre: Theatre) -> None:
@@ -559,3 +560,25 @@ def test_holes_of_a_file_are_holes_in_a_stage(theatre: Theatre) -> None:
             assert copy.read(5010) == b"\0" * 10 + b"x" * 5000
     assert (stage / "disk.img").stat().st_size == (1 << 33) + 5000
     assert (stage / "disk.img").stat().st_blocks * 512 < 1 << 20
+
+
+def test_what_is_too_large_to_be_kept_is_merged_and_said_to_be_gone_for_good(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    with Engine(database_url, caps=Caps(preimage_bytes=1000)) as engine:
+        theatre = Theatre(engine, tmp_path / "root")
+        theatre.write("large.txt", "x" * 1001)
+        theatre.play(ask(delete("large.txt"), delete("b.txt")), DONE)
+        (job,) = engine.jobs(mission_id=theatre.mission, states=[State.HELD], kinds=["delete_file"])
+        engine.approve(job.id, by="ada")
+        theatre.work()
+        merge = theatre.merge()
+        notes = {diff.path: diff.note or "" for diff in engine.look(merge).files}
+        said = "it is too large to be kept, so that this cannot be undone"
+        assert (said in notes["large.txt"], said in notes["b.txt"]) == (True, False)
+        theatre.approve(merge)
+        assert engine.job(merge).state == State.SUCCEEDED
+        assert {"large.txt", "b.txt"}.isdisjoint(theatre.files())
+        with pytest.raises(LcpError, match=r"large\.txt"):
+            engine.undo(theatre.mission)

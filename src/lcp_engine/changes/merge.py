@@ -47,12 +47,12 @@ from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
+from lcp_engine.sandbox.atomic_write import Current, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
-from lcp_engine.store.changes import changes_of, intend, keep, sha256
+from lcp_engine.store.changes import changes_of, intend, keep, name_unkept, sha256
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
@@ -159,13 +159,13 @@ class _Merge:
 
     def _wanted(self, one: Compared, held: Held, access: FileAccess, stage: Root) -> _Wanted:
         """A file that is to be merged. Raises `LcpError` for a part of it that cannot be taken."""
-        wanted, path = _Wanted(one, held), one.file.path
+        wanted, path = _Wanted(one, held, self._instance.caps.preimage_bytes), one.file.path
         if self._params.takes_whole(path):
             return wanted
         there = None if one.file.staged is None else access.read_unlocked(stage, path, None)
         staged = None if there is None else there.data
         cap = self._instance.caps.write_bytes
-        return replace(wanted, part=part_of(self._params, path, wanted.before(), staged, cap))
+        return replace(wanted, part=part_of(self._params, path, wanted.before()[0], staged, cap))
 
     def _drift(self, root: Root, digest: str) -> Hold | None:
         file = normpath(f"{root.path}/{PATH}")
@@ -200,9 +200,11 @@ class _Merge:
         """Keep the contents that are replaced, so that the merge can be undone, and the parts, some a transaction."""
         batch: list[tuple[str, bytes]] = []
         for one in wanted:
-            data = one.before()
+            data, size = one.before()
             if data is not None and one.compared.now is not None:
                 batch.append((one.compared.now, data))
+            elif one.compared.now is not None and not one.compared.file.path.endswith("/"):
+                self._database.write(partial(name_unkept, sha=one.compared.now, size=size))
             if one.part is not None:
                 batch.append((sha256(one.part.data), one.part.data))
             if sum(len(data) for _, data in batch) > MOST_HELD:
@@ -323,10 +325,14 @@ def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A file that is to be merged, locked, or the reason why its directory is not there; perhaps a `part` of it."""
+    """A file that is to be merged, locked, or the reason why its directory is not there; perhaps a `part` of it.
+
+    What it replaces is kept up to `keeps` bytes.
+    """
 
     compared: Compared
     held: Held
+    keeps: int
     part: Part | None = None
 
     @property
@@ -339,16 +345,20 @@ class _Wanted:
         digest = self.held.digest() if isinstance(self.held, LockedFile) else None
         return None if digest is None else digest.mode
 
-    def before(self) -> bytes | None:
-        """What is replaced. Raises `CONFLICT` if a program that takes no locks has changed it by now."""
+    def before(self) -> tuple[bytes | None, int]:
+        """What is replaced, None if it is too large to be kept, and its size.
+
+        Raises `CONFLICT` if a program that takes no locks has changed it by now.
+        """
         if not isinstance(self.held, LockedFile) or self.compared.now is None:
-            return None
+            return None, 0
         self.held.check_removable()
-        found = self.held.read(None)
-        if found is None or found.sha256 != self.compared.now:
+        found = self.held.read_within(self.keeps)
+        there = self.held.digest() if isinstance(found, int) else found
+        if there is None or there.sha256 != self.compared.now:
             message = f"{self.compared.file.path!r} has just been changed by another program"
             raise LcpError(ErrorCode.CONFLICT, message)
-        return found.data
+        return (found.data, len(found.data)) if isinstance(found, Current) else (None, found or 0)
 
 
 def _keep_all(tx: Tx, some: Sequence[tuple[str, bytes]]) -> None:

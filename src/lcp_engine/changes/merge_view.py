@@ -32,6 +32,7 @@ PATH = "what it merges"
 _HEAD = ("--- the root", "+++ the root with what the stage has")
 """A diff begins with two lines of names."""
 _MOST_WORDS = 160
+_FOR_GOOD = "it is too large to be kept, so that this cannot be undone"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
         with threads.access(root, stage) as access:
             judge = judge_of(instance, mission_id, root)
             compared = [compare(one, root, stage, access, judge) for one in files]
-            found = _Found(root, stage, access, instance.caps.write_bytes)
+            found = _Found(root, stage, access, instance.caps.write_bytes, instance.caps.preimage_bytes)
             said_of = database.read(lambda tx: purposes(tx, mission_id))
             shown = [_shown(found, one, params, said_of) for one in compared]
     unknown = params.unknown(one.path for one in files)
@@ -98,7 +99,7 @@ def merged_text(instance: Instance, mission_id: int, path: str, params: MergePar
             return params.edits[path]
         with threads.access(root, stage) as access:
             cap = instance.caps.write_bytes
-            before, staged = _Found(root, stage, access, cap).both(path)
+            before, staged = _Found(root, stage, access, cap, instance.caps.preimage_bytes).both(path)
     for side in (before, staged):
         if side is not None and side.data is None:
             message = f"{path!r} has {side.size:,} bytes; at most {cap:,} can be edited"
@@ -116,12 +117,13 @@ def unknown_file(path: str) -> LcpError:
 
 @dataclass(frozen=True)
 class _Found:
-    """Reads the files of a root and of its stage, up to `cap` bytes."""
+    """Reads the files of a root and of its stage, up to `cap` bytes; a merge `keeps` what it replaces up to as many."""
 
     root: Root
     stage: Root
     access: FileAccess
     cap: int
+    keeps: int
 
     def both(self, path: str) -> tuple[Snapshot | None, Snapshot | None]:
         """What the root and the stage have at a path; None where there is no file that can be read."""
@@ -182,6 +184,15 @@ def _difference_of(found: _Found, one: Compared) -> tuple[Diff, bytes | None, by
     if one.is_done:
         return Diff(path, note="the root has it already"), None, None
     before, after = found.both(path)
+    diff, old, new = _difference(path, before, after)
+    if before is not None and before.size > found.keeps:
+        diff = replace(diff, note="; ".join(filter(None, (diff.note, _FOR_GOOD))))
+    return diff, old, new
+
+
+def _difference(
+    path: str, before: Snapshot | None, after: Snapshot | None
+) -> tuple[Diff, bytes | None, bytes | None]:
     contents = _data(before), _data(after)
     if path.endswith("/"):
         sides = None if before is None else b"", None if after is None else b""
