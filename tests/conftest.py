@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -16,8 +18,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import create_engine, make_url, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import make_url
 from tests.loaded_python import Python
 
 from lcp_engine.store.db.open import open_database
@@ -97,6 +98,13 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(params=["sqlite_copy_url", "emptied_postgres_url"], ids=["sqlite", "postgres"])
+def emptied_database_url(request: pytest.FixtureRequest) -> str:
+    """Like `database_url`, for tests that leave no process behind: other tests use the PostgreSQL database, too."""
+    url: str = request.getfixturevalue(request.param)
+    return url
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def new_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database that nothing has opened yet, for tests of how it is created."""
@@ -150,7 +158,9 @@ def emptied_postgres_url(_shared_postgres_url: str, _emptying: psycopg.Connectio
 
 @pytest.fixture(scope="session")
 def _emptying(_shared_postgres_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(_shared_postgres_url, autocommit=True) as connection:
+    # What still uses it fails its own test, and does not keep this one waiting for good.
+    options = "-c lock_timeout=30s"
+    with psycopg.connect(_shared_postgres_url, autocommit=True, options=options) as connection:
         yield connection
 
 
@@ -187,7 +197,13 @@ def postgres_database(template: str = "template1") -> Iterator[str]:
 
 
 def _on_server(statement: str) -> None:
+    _server().execute(statement)
+
+
+@cache
+def _server() -> psycopg.Connection:
+    """One connection for all databases that are created and dropped: its process knows the catalogs by then."""
     assert SERVER is not None
-    engine = create_engine(SERVER, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(statement))
+    connection = psycopg.connect(SERVER, autocommit=True)
+    atexit.register(connection.close)
+    return connection

@@ -26,11 +26,11 @@ def ids(page: Page) -> list[object]:
 
 
 @pytest.fixture
-def queries(database_url: str, tmp_path: Path) -> Iterator[PageQueries]:
+def queries(emptied_database_url: str, tmp_path: Path) -> Iterator[PageQueries]:
     """One mission: turn 1 requested the jobs 2 to 4, of which 2 and 3 are held; job 5 is turn 2."""
     root = tmp_path / "root"
     root.mkdir()
-    with Engine(database_url) as engine:
+    with Engine(emptied_database_url) as engine:
         engine.launch({"goal": "Try.", "planner": {"type": "script", "replies": REPLIES}}, root=root)
         engine.work(until_idle=True)
         yield PageQueries(engine.instance)

@@ -95,8 +95,8 @@ Script: TypeAlias = Callable[[Person], Awaitable[None]]
 
 
 @pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    with Engine(database_url) as engine:
+def engine(emptied_database_url: str) -> Iterator[Engine]:
+    with Engine(emptied_database_url) as engine:
         yield engine
 
 

@@ -186,20 +186,13 @@ def _fail(params: Anything, context: Context) -> Outcome:
 OpenLab: TypeAlias = Callable[..., Lab]
 
 
-@pytest.fixture(params=["sqlite_copy_url", "emptied_postgres_url"], ids=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a database without rows."""
-    url: str = request.getfixturevalue(request.param)
-    return url
-
-
 @pytest.fixture
-def open_lab(database_url: str, tmp_path: Path, _scribe: None) -> Iterator[OpenLab]:
+def open_lab(emptied_database_url: str, tmp_path: Path, _scribe: None) -> Iterator[OpenLab]:
     """Opens laboratories over one database and one directory: `open_lab(user_rules=…, clock=…)`."""
     opened: list[Lab] = []
 
     def make(user_rules: Sequence[Rule] = (), clock: Clock | None = None) -> Lab:
-        opened.append(Lab(database_url, tmp_path, user_rules, clock))
+        opened.append(Lab(emptied_database_url, tmp_path, user_rules, clock))
         return opened[-1]
 
     yield make

@@ -119,8 +119,8 @@ def test_a_rule_of_the_user_asks_for_several_people_too(open_lab: OpenLab) -> No
     assert lab.states() == ["held"]
 
 
-def test_where_there_are_approvers_only_they_count(database_url: str, tmp_path: Path) -> None:
-    with approving(database_url, tmp_path) as engine:
+def test_where_there_are_approvers_only_they_count(emptied_database_url: str, tmp_path: Path) -> None:
+    with approving(emptied_database_url, tmp_path) as engine:
         (job,) = engine.jobs(states=["held"])
         with pytest.raises(
             LcpError, match=r"approved by people of the configuration \(anna, ben\), not by carl"

@@ -63,7 +63,7 @@ def door() -> Iterator[threading.Event]:
     door.set()
 
 
-def test_an_attempt_ends_at_the_missions_timeout(database_url: str, door: threading.Event) -> None:
+def test_an_attempt_ends_at_the_missions_timeout(emptied_database_url: str, door: threading.Event) -> None:
     class Nothing(BaseModel):
         """No params."""
 
@@ -78,7 +78,7 @@ def test_an_attempt_ends_at_the_missions_timeout(database_url: str, door: thread
         "planner": {"type": "script", "replies": []},
         "kinds": settings,
     }
-    with Engine(database_url, workers=[waits.for_any_params()]) as engine:
+    with Engine(emptied_database_url, workers=[waits.for_any_params()]) as engine:
         mission = engine.launch(spec, root=".").id
         job = engine.enqueue("wait", mission_id=mission)
         engine.work(until_idle=True, kinds=["wait"])

@@ -13,7 +13,7 @@ from lcp_engine.store.maintenance.check import check_database
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO], ids=["open", "confined"])
-def theatre(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Theatre]:
-    with open_theatre(database_url, request.param) as engine:
+def theatre(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Theatre]:
+    with open_theatre(emptied_database_url, request.param) as engine:
         yield Theatre(engine, tmp_path / "root")
-    assert check_database(database_url) == []
+    assert check_database(emptied_database_url) == []

@@ -57,10 +57,10 @@ class Scene:
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def scene(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    with Engine(database_url, isolation=request.param) as engine:
+def scene(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with Engine(emptied_database_url, isolation=request.param) as engine:
         yield Scene(engine, tmp_path / "root")
-    assert check_database(database_url) == []
+    assert check_database(emptied_database_url) == []
 
 
 def test_a_deletion_is_held_shown_applied_and_undone_with_its_mode(scene: Scene) -> None:
@@ -139,8 +139,10 @@ def test_what_is_denied_is_not_deleted(scene: Scene, path: str) -> None:
     assert [(root / name).read_text() for name in (".env", ".git/config", "../outside")] == ["kept\n"] * 3
 
 
-def test_a_file_whose_content_is_not_kept_waits_for_a_person(database_url: str, tmp_path: Path) -> None:
-    with Engine(database_url, caps=Caps(preimage_bytes=10)) as engine:
+def test_a_file_whose_content_is_not_kept_waits_for_a_person(
+    emptied_database_url: str, tmp_path: Path
+) -> None:
+    with Engine(emptied_database_url, caps=Caps(preimage_bytes=10)) as engine:
         scene = Scene(engine, tmp_path / "root")
         job = scene.hold(policy=[{"kinds": ["delete_file"], "do": "auto"}])
         assert scene.state(job)[0] == "held"
@@ -149,8 +151,8 @@ def test_a_file_whose_content_is_not_kept_waits_for_a_person(database_url: str, 
         assert not scene.file.exists()
 
 
-def test_deletions_of_one_directory_are_applied_together(database_url: str, tmp_path: Path) -> None:
-    with Engine(database_url) as engine:
+def test_deletions_of_one_directory_are_applied_together(emptied_database_url: str, tmp_path: Path) -> None:
+    with Engine(emptied_database_url) as engine:
         scene = Scene(engine, tmp_path / "root")
         names = [f"bin/{number}.txt" for number in range(20)]
         for name in names:

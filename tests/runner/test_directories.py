@@ -62,10 +62,10 @@ class Scene:
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def scene(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    with Engine(database_url, isolation=request.param) as engine:
+def scene(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with Engine(emptied_database_url, isolation=request.param) as engine:
         yield Scene(engine, tmp_path / "root")
-    assert check_database(database_url) == []
+    assert check_database(emptied_database_url) == []
 
 
 def test_a_directory_is_held_shown_made_and_undone(scene: Scene) -> None:

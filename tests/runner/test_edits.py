@@ -63,9 +63,9 @@ class Scene:
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def scene(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+def scene(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
     (tmp_path / "root").mkdir()
-    with Engine(database_url, isolation=request.param) as engine:
+    with Engine(emptied_database_url, isolation=request.param) as engine:
         yield Scene(engine, tmp_path / "root")
 
 
@@ -126,8 +126,8 @@ def test_an_edit_needs_a_file(scene: Scene) -> None:
     assert not scene.file.exists()
 
 
-def test_an_edit_of_a_file_above_the_cap_is_refused(database_url: str, tmp_path: Path) -> None:
-    with Engine(database_url, caps=Caps(write_bytes=20)) as engine:
+def test_an_edit_of_a_file_above_the_cap_is_refused(emptied_database_url: str, tmp_path: Path) -> None:
+    with Engine(emptied_database_url, caps=Caps(write_bytes=20)) as engine:
         scene = Scene(engine, tmp_path)
         (job,) = scene.hold(("line 1", "x"))
         scene.work(job)

@@ -67,10 +67,10 @@ class Scene:
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def scene(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    with Engine(database_url, isolation=request.param) as engine:
+def scene(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with Engine(emptied_database_url, isolation=request.param) as engine:
         yield Scene(engine, tmp_path / "root")
-    assert check_database(database_url) == []
+    assert check_database(emptied_database_url) == []
 
 
 def test_a_move_is_held_shown_applied_and_undone_as_one(scene: Scene) -> None:
@@ -202,8 +202,10 @@ def test_a_change_of_case_alone_renames_the_file(scene: Scene) -> None:
     assert scene.files() == {"bin/OLD.sh": TEXT}
 
 
-def test_a_file_whose_content_is_not_kept_waits_for_a_person(database_url: str, tmp_path: Path) -> None:
-    with Engine(database_url, caps=Caps(preimage_bytes=10)) as engine:
+def test_a_file_whose_content_is_not_kept_waits_for_a_person(
+    emptied_database_url: str, tmp_path: Path
+) -> None:
+    with Engine(emptied_database_url, caps=Caps(preimage_bytes=10)) as engine:
         scene = Scene(engine, tmp_path / "root")
         job = scene.request("run.sh", policy=AUTO)
         assert "could not be undone" in str(scene.engine.job(job).reason)
@@ -211,15 +213,15 @@ def test_a_file_whose_content_is_not_kept_waits_for_a_person(database_url: str, 
         assert scene.files() == {"run.sh": TEXT}
 
 
-def test_a_file_above_the_cap_is_not_moved(database_url: str, tmp_path: Path) -> None:
-    with Engine(database_url, caps=Caps(write_bytes=10)) as engine:
+def test_a_file_above_the_cap_is_not_moved(emptied_database_url: str, tmp_path: Path) -> None:
+    with Engine(emptied_database_url, caps=Caps(write_bytes=10)) as engine:
         scene = Scene(engine, tmp_path / "root")
         assert scene.state(scene.request("run.sh", policy=AUTO)) == ("failed", "TOO_LARGE")
         assert scene.files() == {"bin/old.sh": TEXT}
 
 
-def test_moves_in_opposite_directions_all_happen(database_url: str, tmp_path: Path) -> None:
-    with Engine(database_url) as engine:
+def test_moves_in_opposite_directions_all_happen(emptied_database_url: str, tmp_path: Path) -> None:
+    with Engine(emptied_database_url) as engine:
         scene = Scene(engine, tmp_path / "root")
         spec: dict[str, JsonValue] = {
             "goal": "Move.",

@@ -136,9 +136,11 @@ def _error(error: object) -> tuple[JsonValue, str, dict[str, JsonValue]]:
 
 
 @pytest.mark.parametrize("case", POISON)
-def test_a_poisoned_outcome_fails_its_attempt_alone(database_url: str, tmp_path: Path, case: str) -> None:
+def test_a_poisoned_outcome_fails_its_attempt_alone(
+    emptied_database_url: str, tmp_path: Path, case: str
+) -> None:
     call, code, said = POISON[case]
-    with _one_job(database_url, _worker(call), tmp_path) as (engine, job):
+    with _one_job(emptied_database_url, _worker(call), tmp_path) as (engine, job):
         Runner(engine.instance, kinds=["poison"], until_idle=True).run()
         stored = engine.job(job)
         found, message, _ = _error(stored.json["error"])
@@ -165,15 +167,17 @@ def test_not_a_number_fails_where_the_model_has_a_float_too(tmp_path: Path) -> N
     assert "is not a JSON number" in done.error.user_message
 
 
-def test_details_keep_the_whole_of_a_message_of_several_lines(database_url: str, tmp_path: Path) -> None:
+def test_details_keep_the_whole_of_a_message_of_several_lines(
+    emptied_database_url: str, tmp_path: Path
+) -> None:
     worker = _worker(lambda: Failed(ErrorCode.BINARY, "one\ntwo"))
-    with _one_job(database_url, worker, tmp_path) as (engine, job):
+    with _one_job(emptied_database_url, worker, tmp_path) as (engine, job):
         Runner(engine.instance, kinds=["poison"], until_idle=True).run()
         assert _error(engine.job(job).json["error"]) == ("BINARY", "one two", {"message": "one\ntwo"})
 
 
-def test_a_deep_result_can_be_stored_and_shown(database_url: str, tmp_path: Path) -> None:
-    with _one_job(database_url, _worker(lambda: Found(it=_nested(200))), tmp_path) as (engine, job):
+def test_a_deep_result_can_be_stored_and_shown(emptied_database_url: str, tmp_path: Path) -> None:
+    with _one_job(emptied_database_url, _worker(lambda: Found(it=_nested(200))), tmp_path) as (engine, job):
         Runner(engine.instance, kinds=["poison"], until_idle=True).run()
         assert engine.job(job).json["result"] == {"it": _nested(200)}
 
@@ -219,14 +223,14 @@ def test_ctrl_c_ends_a_job_that_is_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_a_runner_has_a_thread_at_least(database_url: str, threads: int) -> None:
-    with Engine(database_url) as engine, pytest.raises(LcpError, match="at least 1") as refused:
+def test_a_runner_has_a_thread_at_least(emptied_database_url: str, threads: int) -> None:
+    with Engine(emptied_database_url) as engine, pytest.raises(LcpError, match="at least 1") as refused:
         Runner(engine.instance, threads=threads)
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
-def test_a_runner_of_a_mission_that_is_not_there_is_refused(database_url: str) -> None:
-    with Engine(database_url) as engine, pytest.raises(LcpError, match="mission 7") as refused:
+def test_a_runner_of_a_mission_that_is_not_there_is_refused(emptied_database_url: str) -> None:
+    with Engine(emptied_database_url) as engine, pytest.raises(LcpError, match="mission 7") as refused:
         Runner(engine.instance, mission_id=7)
     assert refused.value.code is ErrorCode.NOT_FOUND
 
@@ -247,12 +251,12 @@ REPLIES: dict[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.parametrize("case", REPLIES)
 def test_what_a_planner_answers_is_not_trusted(
-    database_url: str, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+    emptied_database_url: str, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call, said = REPLIES[case]
     _install(monkeypatch, lambda question: call())
     spec: dict[str, JsonValue] = {"name": "m", "goal": "g", "planner": {"type": "odd"}}
-    with Engine(database_url) as engine:
+    with Engine(emptied_database_url) as engine:
         mission = engine.launch(spec, root=tmp_path).id
         (turn,) = engine.jobs(mission_id=mission)
         engine.instance.database.write(
@@ -266,7 +270,7 @@ def test_what_a_planner_answers_is_not_trusted(
 
 
 def test_a_question_has_the_limits_that_a_person_set_since(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emptied_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Question] = []
 
@@ -277,7 +281,7 @@ def test_a_question_has_the_limits_that_a_person_set_since(
     _install(monkeypatch, answer)
     limits: dict[str, JsonValue] = {"max_turns": 5, "max_followups": 3}
     spec: dict[str, JsonValue] = {"name": "m", "goal": "g", "planner": {"type": "odd"}, "limits": limits}
-    with Engine(database_url) as engine:
+    with Engine(emptied_database_url) as engine:
         runner = Runner(engine.instance, until_idle=True)
         mission = engine.launch(spec, root=tmp_path).id
         runner.run()

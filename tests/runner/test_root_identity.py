@@ -52,7 +52,7 @@ class Nothing(BaseModel):
 
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def engine(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, emptied_database_url: str, tmp_path: Path) -> Iterator[Engine]:
     """An engine with a kind that exchanges the root of its mission."""
 
     def exchange(_: BaseModel, context: Context) -> Nothing:
@@ -62,7 +62,7 @@ def engine(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) ->
     worker = Worker(
         kind="exchange", params=Nothing, result=Nothing, execute=exchange, has_effects=False
     ).for_any_params()
-    with Engine(database_url, workers=[worker], isolation=request.param) as engine:
+    with Engine(emptied_database_url, workers=[worker], isolation=request.param) as engine:
         yield engine
 
 

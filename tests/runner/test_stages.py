@@ -405,7 +405,7 @@ def test_a_merge_that_was_decided_goes_on_when_the_disk_has_room(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("database_url", ["sqlite_copy_url"], indirect=True)  # it is about the files
+@pytest.mark.parametrize("emptied_database_url", ["sqlite_copy_url"], indirect=True)  # it is about the files
 def test_a_root_of_100_000_files_is_staged_and_merged(theatre: Theatre) -> None:
     for directory in range(100):
         place = theatre.root / "many" / str(directory)

@@ -60,7 +60,7 @@ class Scene:
 
 @pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
 def scene(
-    request: pytest.FixtureRequest, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, emptied_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
     if not isolates(Isolation.AUTO) and request.param is Isolation.AUTO:
         pytest.skip("this kernel has no Landlock")
@@ -69,8 +69,8 @@ def scene(
     monkeypatch.setattr(runner, "SLOW_SECONDS", 7200)
     root = tmp_path / "root"
     root.mkdir()
-    with Engine(database_url, isolation=request.param) as engine:
-        yield Scene(engine, database_url, root)
+    with Engine(emptied_database_url, isolation=request.param) as engine:
+        yield Scene(engine, emptied_database_url, root)
 
 
 def test_writes_of_a_batch_are_intended_in_one_commit(scene: Scene) -> None:

@@ -20,10 +20,10 @@ DONE = json.dumps({"ok": True, "action": "mission_complete", "summary": "done"})
 
 
 @pytest.fixture
-def engine(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(emptied_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     for name in ("LCP_PLANNER_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    with Engine(database_url) as opened:
+    with Engine(emptied_database_url) as opened:
         yield opened
 
 

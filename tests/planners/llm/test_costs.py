@@ -29,14 +29,14 @@ OpenPriced: TypeAlias = Callable[..., Engine]
 
 
 @pytest.fixture
-def priced(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenPriced]:
+def priced(emptied_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenPriced]:
     for name in ("LCP_PLANNER_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with ExitStack() as opened:
 
         def open_priced(prices: JsonValue = PRICES) -> Engine:
             stated = None if prices is None else Prices.model_validate(prices)
-            return opened.enter_context(Engine(database_url, prices=stated))
+            return opened.enter_context(Engine(emptied_database_url, prices=stated))
 
         yield open_priced
 

@@ -22,10 +22,10 @@ LOOK = json.dumps(
 
 
 @pytest.fixture
-def engine(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(emptied_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     for name in ("LCP_PLANNER_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    with Engine(database_url) as opened:
+    with Engine(emptied_database_url) as opened:
         yield opened
 
 

@@ -57,7 +57,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
+def scene(emptied_database_url: str, tmp_path: Path) -> Iterator[Scene]:
     root = tmp_path / "root"
     root.mkdir()
     (root / "a").write_text("a\n")
@@ -65,5 +65,5 @@ def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
     (root / "b").write_bytes(b"\xff\xfeb\x00\n\x00")
     (root / "sub").mkdir()
     (root / "sub" / "c").write_text("c\r\n")
-    with Engine(database_url) as engine:
+    with Engine(emptied_database_url) as engine:
         yield Scene(engine, root)

@@ -40,8 +40,8 @@ class Interrupted:
 
 
 @pytest.fixture
-def interrupted(scene: Scene, database_url: str) -> Interrupted:
-    return Interrupted(scene, database_url)
+def interrupted(scene: Scene, emptied_database_url: str) -> Interrupted:
+    return Interrupted(scene, emptied_database_url)
 
 
 def test_the_next_undo_finishes_it_and_says_so(interrupted: Interrupted) -> None:

@@ -21,11 +21,11 @@ DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
 
 
 @pytest.fixture
-def small(database_url: str, tmp_path: Path) -> Iterator[Scene]:
+def small(emptied_database_url: str, tmp_path: Path) -> Iterator[Scene]:
     """Nothing above 100 bytes is kept, nothing above 200 is written."""
     root = tmp_path / "root"
     root.mkdir()
-    with Engine(database_url, caps=Caps(write_bytes=2 * KEPT, preimage_bytes=KEPT)) as engine:
+    with Engine(emptied_database_url, caps=Caps(write_bytes=2 * KEPT, preimage_bytes=KEPT)) as engine:
         yield Scene(engine, root)
 
 
@@ -91,11 +91,13 @@ def test_binary_contents_up_to_the_cap_come_back(small: Scene) -> None:
     assert (small.root / "a").read_bytes() == content
 
 
-def test_a_content_that_was_not_kept_once_is_kept_when_it_can_be(small: Scene, database_url: str) -> None:
+def test_a_content_that_was_not_kept_once_is_kept_when_it_can_be(
+    small: Scene, emptied_database_url: str
+) -> None:
     _, job = held_write(small, KEPT + 1)
     small.engine.approve(job)
     small.engine.work(until_idle=True)
-    with Engine(database_url) as roomy:
+    with Engine(emptied_database_url) as roomy:
         again = Scene(roomy, small.root)
         (small.root / "a").write_bytes(b"x" * (KEPT + 1))
         roomy.undo(again.launch([WRITE, DONE]))

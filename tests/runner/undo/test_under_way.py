@@ -137,11 +137,11 @@ def test_a_write_of_another_mission_to_the_same_file_is_waited_for(
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_what_a_killed_runner_left_open_on_the_file_is_found_out_first(
-    scene: Scene, database_url: str, moment: str
+    scene: Scene, emptied_database_url: str, moment: str
 ) -> None:
     mission = scene.write(("a", "overwrite", "mine\n"))
     other = launch(scene)
-    assert Python("-c", DIES, database_url, other, moment).wait() == -signal.SIGKILL
+    assert Python("-c", DIES, emptied_database_url, other, moment).wait() == -signal.SIGKILL
     if moment == "after":
         with pytest.raises(LcpError, match=f"by job {scene.jobs(other)[0]} of mission {other}"):
             scene.engine.undo(mission)
@@ -166,9 +166,9 @@ def undone_and_retried(scene: Scene, url: str) -> tuple[int, int]:
     return mission, job
 
 
-def test_a_retry_after_an_undo_writes_again(scene: Scene, database_url: str) -> None:
+def test_a_retry_after_an_undo_writes_again(scene: Scene, emptied_database_url: str) -> None:
     before = scene.tree()
-    mission, job = undone_and_retried(scene, database_url)
+    mission, job = undone_and_retried(scene, emptied_database_url)
     scene.engine.work(until_idle=True)
     assert (scene.engine.job(job).state, (scene.root / "a").read_text()) == ("succeeded", "A\n")
     assert len(scene.engine.undo(mission).files) == 1
@@ -176,8 +176,8 @@ def test_a_retry_after_an_undo_writes_again(scene: Scene, database_url: str) -> 
     assert scene.engine.undo(mission).job_id is None
 
 
-def test_a_retry_after_the_undo_was_undone_writes_nothing(scene: Scene, database_url: str) -> None:
-    mission, job = undone_and_retried(scene, database_url)
+def test_a_retry_after_the_undo_was_undone_writes_nothing(scene: Scene, emptied_database_url: str) -> None:
+    mission, job = undone_and_retried(scene, emptied_database_url)
     scene.engine.cancel(mission)
     (undo,) = scene.engine.jobs(mission_id=mission, kinds=["undo"])
     scene.engine.undo(job_id=undo.id)

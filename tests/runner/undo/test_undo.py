@@ -215,11 +215,11 @@ def test_a_planner_cannot_ask_for_an_undo(scene: Scene) -> None:
     assert (scene.root / "a").read_text() == "A\n"
 
 
-def test_no_worker_can_be_registered_for_the_kind(database_url: str) -> None:
+def test_no_worker_can_be_registered_for_the_kind(emptied_database_url: str) -> None:
     from lcp_engine.changes.recovery import UNDO
 
     with pytest.raises(LcpError, match="the engine's own"):
-        Engine(database_url, workers=[UNDO])
+        Engine(emptied_database_url, workers=[UNDO])
 
 
 def test_nothing_to_name_is_an_error(scene: Scene) -> None:
