@@ -344,6 +344,10 @@ def _reason(error: OSError) -> str:
 _C = ErrorCode
 
 
+class UnexpectedValue(ValueError):
+    """A validator's refusal of a value: its message says what the value should be, and the value is named behind it."""
+
+
 class LcpError(Exception):
     """A failure that the caller has to handle, with its `Failed`.
 

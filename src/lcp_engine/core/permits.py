@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.errors import UnexpectedValue
 
 MINUTE: Micros = 60 * SECOND
 MOST_PER_MINUTE = 60_000
@@ -35,7 +36,7 @@ class RateLimit(BaseModel):
     @classmethod
     def _refuse_booleans(cls, value: JsonValue) -> JsonValue:
         if isinstance(value, bool):
-            raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
+            raise UnexpectedValue("should be a number")
         return value
 
 

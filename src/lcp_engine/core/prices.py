@@ -10,13 +10,14 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from lcp_engine.core.money import EXACT, Cost, amount_text
+from lcp_engine.errors import UnexpectedValue
 
 _MILLION = Decimal(1_000_000)
 
 
 def _is_number(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
+        raise UnexpectedValue("should be a number")
     return value
 
 

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import Json
+from lcp_engine.errors import Json, UnexpectedValue
 
 _EXPECTATIONS: Mapping[str, str] = {
     "string_type": "should be text",
@@ -37,6 +37,18 @@ _EXPECTATIONS: Mapping[str, str] = {
     "bool_type": "should be true or false",
     "bool_parsing": "should be true or false",
 }
+_BOUNDS = frozenset(
+    {
+        "greater_than",
+        "greater_than_equal",
+        "less_than",
+        "less_than_equal",
+        "multiple_of",
+        "literal_error",
+        "enum",
+    }
+)
+"""The errors whose message by pydantic says what the input should be, and not what it is."""
 _MAY_BE_SECRET = re.compile(
     r"(^|_)(url|endpoint|server|host|headers|key|apikey|token|secret|password|authorization|approvers)$",
     re.IGNORECASE,
@@ -77,7 +89,7 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> str:
 
     The value of a key that may hold a secret, by its name, is not shown.
     """
-    place = error["loc"]
+    place, context = error["loc"], error.get("ctx", {})
     if error["type"] == RULE:
         return error["msg"]
     match error["type"]:
@@ -85,11 +97,12 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> str:
             return "is required and missing"
         case "extra_forbidden":
             return f"is not a known key; {nearest(str(place[-1]), keys_at(model, place[:-1]))}"
-        case "too_long" if "actual_length" in (context := error.get("ctx", {})):
+        case "too_long" if "actual_length" in context:
             return f"at most {context['max_length']:,} are read; there are {context['actual_length']:,}"
-    said = _expected(error)
-    shows = said.startswith("should ") and not any(_MAY_BE_SECRET.search(str(part)) for part in place)
-    return f"{said}, not {fact(error['input'])}" if shows else said
+    is_unexpected = isinstance(context.get("error"), UnexpectedValue)
+    says_expected = is_unexpected or error["type"] in _EXPECTATIONS or error["type"] in _BOUNDS
+    shows_value = says_expected and not any(_MAY_BE_SECRET.search(str(part)) for part in place)
+    return f"{_expected(error)}, not {fact(error['input'])}" if shows_value else _expected(error)
 
 
 def is_missing(error: ErrorDetails) -> bool:

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from lcp_engine.errors import UnexpectedValue
+
 _PREFIX = "whsec_"
 LEAST_BYTES = 16
 """A shorter secret could be guessed."""
@@ -46,13 +48,13 @@ def check_address(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as wrong:
-        raise ValueError(f"should be a URL; {wrong}") from None
+        raise UnexpectedValue(f"should be a URL; {wrong}") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ValueError("should begin with https:// and name a host")
+        raise UnexpectedValue("should begin with https:// and name a host")
     if parts.username is not None or parts.fragment:
-        raise ValueError("should have neither a user name nor a fragment")
+        raise UnexpectedValue("should have neither a user name nor a fragment")
     if parts.scheme == "http" and not is_this_machine(host):
-        raise ValueError("should begin with https://; http to another machine is not encrypted")
+        raise UnexpectedValue("should begin with https://; http to another machine is not encrypted")
     return url
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lcp_engine.core.patterns import compile_patterns
-from lcp_engine.errors import LcpError
+from lcp_engine.errors import LcpError, UnexpectedValue
 
 
 class Frozen(BaseModel):
@@ -21,7 +21,7 @@ class Frozen(BaseModel):
 
 def _is_confined(path: str) -> str:
     if not path.strip() or "\0" in path or path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path):
-        raise ValueError("should be a path beneath the root, relative to it")
+        raise UnexpectedValue("should be a path beneath the root, relative to it")
     return path
 
 
@@ -34,7 +34,7 @@ def _is_pattern(pattern: str) -> str:
         re2.compile(pattern, quiet)
     except re2.error as refused:
         reason = refused.args[0].decode(errors="replace") if refused.args else ""
-        raise ValueError(f"should be a regular expression (RE2): {reason}") from None
+        raise UnexpectedValue(f"should be a regular expression (RE2): {reason}") from None
     return pattern
 
 
@@ -53,7 +53,7 @@ def _is_file_pattern(pattern: str) -> str:
     try:
         compile_patterns([pattern])
     except LcpError as refused:
-        raise ValueError(f"should be a gitignore-style pattern: {refused}") from None
+        raise UnexpectedValue(f"should be a gitignore-style pattern: {refused}") from None
     return pattern
 
 
@@ -115,7 +115,7 @@ class AcceptCheck(Frozen):
         )
         if stated.count(None) != len(stated) - 1:
             names = "file_exists, file_matches, file_parses, file_quotes, command, claims, verify"
-            raise ValueError(f"should state exactly one of {names}")
+            raise UnexpectedValue(f"should state exactly one of {names}")
         return self
 
     @property

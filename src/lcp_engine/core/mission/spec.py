@@ -31,6 +31,7 @@ from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
+from lcp_engine.errors import UnexpectedValue
 
 
 class _Figures(Frozen):
@@ -40,7 +41,7 @@ class _Figures(Frozen):
     @classmethod
     def _refuse_booleans(cls, value: JsonValue) -> JsonValue:
         if isinstance(value, bool):
-            raise ValueError("should be a number")  # noqa: TRY004  # pydantic wants ValueError
+            raise UnexpectedValue("should be a number")
         return value
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
-from lcp_engine.errors import ErrorCode
+from lcp_engine.errors import ErrorCode, UnexpectedValue
 
 UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
@@ -19,7 +19,7 @@ def _is_time(text: str) -> str:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("should be a time in ISO 8601, such as 2026-01-31T12:00:00Z") from None
+        raise UnexpectedValue("should be a time in ISO 8601, such as 2026-01-31T12:00:00Z") from None
     return text
 
 

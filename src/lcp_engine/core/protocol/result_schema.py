@@ -19,6 +19,7 @@ from lcp_engine.core.protocol.schema_model import (
     fault_of_value,
     validator_of,
 )
+from lcp_engine.errors import UnexpectedValue
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
@@ -108,10 +109,12 @@ def check_schema(schema: Mapping[str, JsonValue]) -> None:
     try:
         length = len(json.dumps(schema, ensure_ascii=False))
     except RecursionError:
-        raise ValueError("should be a JSON Schema that is nested less deeply") from None
+        raise UnexpectedValue("should be a JSON Schema that is nested less deeply") from None
     if length > MOST_SCHEMA:
-        raise ValueError(f"should be a JSON Schema of at most {MOST_SCHEMA:,} characters; it has {length:,}")
+        raise UnexpectedValue(
+            f"should be a JSON Schema of at most {MOST_SCHEMA:,} characters; it has {length:,}"
+        )
     try:
         validator_of(schema)
     except ValueError as refused:
-        raise ValueError(f"should be a JSON Schema: {fault_of_schema(refused)}") from refused
+        raise UnexpectedValue(f"should be a JSON Schema: {fault_of_schema(refused)}") from refused

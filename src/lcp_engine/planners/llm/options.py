@@ -16,7 +16,7 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import MOST_RUNNING, Limit, RateLimit, limit_of
 from lcp_engine.core.refused_values import explain
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import ErrorCode, LcpError, UnexpectedValue
 from lcp_engine.planners.llm.chat import ModelSettings
 from lcp_engine.planners.llm.keys import KeyOwner, NoKey, read_variables, variable_for, why
 
@@ -49,9 +49,11 @@ SERVERS: Mapping[str, str] = {
 def _is_endpoint(url: str) -> str:
     parts = _split(url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("should be a URL such as http://127.0.0.1:1234/v1")
+        raise UnexpectedValue("should be a URL such as http://127.0.0.1:1234/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("should be a URL without credentials or query; a key belongs into the environment")
+        raise UnexpectedValue(
+            "should be a URL without credentials or query; a key belongs into the environment"
+        )
     return url.rstrip("/")
 
 
