@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isqrt
 
 from pydantic import JsonValue
@@ -28,13 +29,15 @@ _NO_END = "\\ No newline at end of file"
 
 @dataclass(frozen=True)
 class Hunk:
-    """A part of a change that can be taken without the others, as the diff prints it.
+    """A part of a change that can be taken without the others, as the diff prints it; the `number`-th of its file."""
 
-    Its `name` is its number in the file with a mark of its lines, so that no other change has a hunk of that name.
-    """
-
-    name: str
+    number: int
     lines: tuple[str, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """Its number with a mark of its lines, so that no other change has a hunk of that name."""
+        return f"{self.number}-{hashlib.sha256(chr(10).join(self.lines).encode()).hexdigest()[:8]}"
 
     @property
     def header(self) -> str:
@@ -113,7 +116,7 @@ def take_hunks(before: bytes, after: bytes, names: Collection[str]) -> bytes:
     made: list[str] = []
     at = 0
     for number, hunk in enumerate(_hunks(_edits(shown_old, shown_new)), 1):
-        if _hunk(number, _written(hunk, shown_old, shown_new)).name not in names:
+        if Hunk(number, tuple(_written(hunk, shown_old, shown_new))).name not in names:
             continue
         for tag, old_from, old_to, new_from, new_to in hunk:
             made += old[at:old_from]
@@ -170,7 +173,7 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
         added += sum(new_to - new_from for tag, _, _, new_from, new_to in hunk if tag != "=")
         removed += sum(old_to - old_from for tag, old_from, old_to, _, _ in hunk if tag != "=")
         if len(body) <= MAX_LINES:
-            hunks.append(_hunk(number, _written(hunk, old, new)))
+            hunks.append(Hunk(number, tuple(_written(hunk, old, new))))
             body += hunks[-1].lines
     is_whole = len(body) <= MAX_LINES
     if not is_whole:
@@ -193,11 +196,6 @@ def _is_kept(sides: Sequence[bytes | None], texts: Sequence[str], codec: str) ->
         side is not None and (codec != "utf-16" or text.encode(codec) == side)
         for side, text in zip(sides, texts, strict=True)
     )
-
-
-def _hunk(number: int, lines: Iterator[str]) -> Hunk:
-    written = tuple(lines)
-    return Hunk(f"{number}-{hashlib.sha256(chr(10).join(written).encode()).hexdigest()[:8]}", written)
 
 
 def _comparable(texts: list[str]) -> list[str]:
