@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, system_clock
@@ -42,11 +42,8 @@ AS 'SELECT pg_catalog.clock_timestamp() + make_interval(secs => (SELECT by_secon
 def test_a_process_whose_clock_is_off_has_the_time_of_all(database_url: str, shift: int) -> None:
     with (
         Engine(database_url) as engine,
-        subprocess.Popen(
-            [sys.executable, "-c", SHIFTED, database_url, str(shift)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        ) as other,
-    ):  # fmt: skip
+        Python("-c", SHIFTED, database_url, shift, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+    ):
         assert other.stdin is not None
         assert other.stdout is not None
         database = engine.instance.database
@@ -54,6 +51,7 @@ def test_a_process_whose_clock_is_off_has_the_time_of_all(database_url: str, shi
         error = 0 if database.backend.name == "sqlite" else SECOND
         before = database.now()
         other.stdin.write("\n")
+        other.stdin.flush()
         theirs = int(other.stdout.readline())
         assert before - error <= theirs <= database.now() + error
         other.stdin.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import Python
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
@@ -43,8 +42,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def test_no_line_of_four_processes_is_lost(place: Path) -> None:
-    command = [sys.executable, "-c", APPENDS, str(place)]
-    running = [subprocess.Popen([*command, str(nth), str(LINES)]) for nth in range(PROCESSES)]
+    running = [Python("-c", APPENDS, place, nth, LINES) for nth in range(PROCESSES)]
     assert [one.wait() for one in running] == [0] * PROCESSES
     lines = (place / "log" / "lines").read_text().split()
     assert sorted(lines) == sorted(f"{nth}-{number}" for nth in range(PROCESSES) for number in range(LINES))
