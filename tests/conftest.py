@@ -27,6 +27,9 @@ from lcp_engine.store.schema import metadata
 SERVER = os.environ.get("LCP_TEST_POSTGRES_URL")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
 
+SQLITE, POSTGRES = "sqlite_copy_url", "emptied_postgres_url"
+"""The fixtures behind `emptied_database_url`."""
+
 EMPTY = "; ".join(
     [f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)]
     + ["SELECT setval(format('%I', sequencename), 1, false) FROM pg_sequences"]
@@ -98,7 +101,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
-@pytest.fixture(params=["sqlite_copy_url", "emptied_postgres_url"], ids=["sqlite", "postgres"])
+@pytest.fixture(params=[SQLITE, POSTGRES], ids=["sqlite", "postgres"])
 def emptied_database_url(request: pytest.FixtureRequest) -> str:
     """Like `database_url`, for tests that leave no process behind: other tests use the PostgreSQL database, too."""
     url: str = request.getfixturevalue(request.param)

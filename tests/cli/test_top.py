@@ -15,6 +15,7 @@ import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import PATIENCE_SECONDS, Terminal
+from tests.conftest import POSTGRES, SQLITE
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
@@ -94,9 +95,9 @@ class Person:
 Script: TypeAlias = Callable[[Person], Awaitable[None]]
 
 
-@pytest.fixture
-def engine(emptied_database_url: str) -> Iterator[Engine]:
-    with Engine(emptied_database_url) as engine:
+@pytest.fixture(params=[SQLITE, pytest.param(POSTGRES, marks=pytest.mark.proof)], ids=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    with Engine(request.getfixturevalue(request.param)) as engine:
         yield engine
 
 

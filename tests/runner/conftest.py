@@ -1,19 +1,42 @@
-"""What tests of staged missions work with."""
+"""What tests of staged missions, and of kinds that change files, work with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from tests.conftest import POSTGRES, SQLITE
 from tests.runner.theatre import Theatre, open_theatre
 
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 
 
-@pytest.fixture(params=[Isolation.OFF, Isolation.AUTO], ids=["open", "confined"])
-def theatre(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Theatre]:
-    with open_theatre(emptied_database_url, request.param) as engine:
+class Ground(NamedTuple):
+    """What an engine is opened with."""
+
+    url: str
+    isolation: Isolation
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((SQLITE, Isolation.AUTO), id="confined-sqlite"),
+        pytest.param((POSTGRES, Isolation.OFF), id="open-postgres"),
+        pytest.param((SQLITE, Isolation.OFF), id="open-sqlite", marks=pytest.mark.proof),
+        pytest.param((POSTGRES, Isolation.AUTO), id="confined-postgres", marks=pytest.mark.proof),
+    ]
+)
+def ground(request: pytest.FixtureRequest) -> Ground:
+    """A database without rows, and how jobs are isolated: each of both, and together as a proof."""
+    url, isolation = request.param
+    return Ground(request.getfixturevalue(url), isolation)
+
+
+@pytest.fixture
+def theatre(ground: Ground, tmp_path: Path) -> Iterator[Theatre]:
+    with open_theatre(ground.url, ground.isolation) as engine:
         yield Theatre(engine, tmp_path / "root")
-    assert check_database(emptied_database_url) == []
+    assert check_database(ground.url) == []

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.runner.conftest import Ground
 
 from lcp_engine import Engine
 from lcp_engine.engine.reports.markdown import as_markdown
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
@@ -61,11 +61,11 @@ class Scene:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
 
 
-@pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def scene(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    with Engine(emptied_database_url, isolation=request.param) as engine:
+@pytest.fixture
+def scene(ground: Ground, tmp_path: Path) -> Iterator[Scene]:
+    with Engine(ground.url, isolation=ground.isolation) as engine:
         yield Scene(engine, tmp_path / "root")
-    assert check_database(emptied_database_url) == []
+    assert check_database(ground.url) == []
 
 
 def test_a_directory_is_held_shown_made_and_undone(scene: Scene) -> None:

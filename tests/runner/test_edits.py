@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.runner.conftest import Ground
 
 from lcp_engine import Engine
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.workers.base import Caps
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 6))
@@ -62,10 +62,10 @@ class Scene:
         return str(found.state), None if found.error is None else found.error["error_code"]
 
 
-@pytest.fixture(params=[Isolation.OFF, Isolation.AUTO])
-def scene(emptied_database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
+@pytest.fixture
+def scene(ground: Ground, tmp_path: Path) -> Iterator[Scene]:
     (tmp_path / "root").mkdir()
-    with Engine(emptied_database_url, isolation=request.param) as engine:
+    with Engine(ground.url, isolation=ground.isolation) as engine:
         yield Scene(engine, tmp_path / "root")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.conftest import SQLITE
 from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, delete, edit, open_theatre, write
 
 from lcp_engine import Engine, ErrorCode, LcpError, Rule
@@ -405,7 +406,12 @@ def test_a_merge_that_was_decided_goes_on_when_the_disk_has_room(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("emptied_database_url", ["sqlite_copy_url"], indirect=True)  # it is about the files
+@pytest.mark.parametrize(
+    "ground",
+    [(SQLITE, Isolation.OFF), (SQLITE, Isolation.AUTO)],
+    indirect=True,
+    ids=["open", "confined"],  # it is about the files
+)
 def test_a_root_of_100_000_files_is_staged_and_merged(theatre: Theatre) -> None:
     for directory in range(100):
         place = theatre.root / "many" / str(directory)

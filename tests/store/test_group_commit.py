@@ -213,9 +213,10 @@ def test_a_read_sees_one_state(notes: Database) -> None:
     assert _count(notes) == 1
 
 
-def test_a_read_cannot_write(notes: Database) -> None:
-    with pytest.raises(LcpError):
-        notes.read(lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
+def test_a_read_cannot_write(notes: Database, database_url: str) -> None:
+    # A server that refuses to write is no longer the primary, which is waited for.
+    with closing(open_database(database_url, away_seconds=0.1)) as reader, pytest.raises(LcpError):
+        reader.read(lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
     assert _count(notes) == 0
 
 
