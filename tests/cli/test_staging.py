@@ -228,3 +228,19 @@ def test_hunks_are_chosen_one_after_the_other_at_the_terminal(long: Lcp) -> None
     assert _tree(long) == {**before, "long.txt": _changed(1, 30), "new#1.txt": "mine\n"}
     assert long("undo", 1).code == 0
     assert _tree(long) == before
+
+
+def test_a_file_that_was_emptied_is_empty_at_the_next_edit(long: Lcp) -> None:
+    script = long.home / "emptying"
+    script.write_text('#!/bin/sh\n: > "$1"\n')
+    script.chmod(0o755)
+    run = ("run", "mission-0.yaml", "--root", "root", "--stage", "--threads", 1)
+    with Terminal(long, *run, environment={"EDITOR": str(script), "PAGER": "cat"}) as terminal:
+        terminal.expect(QUESTION)
+        for said in ("--- the root", "new#1.txt is unchanged"):
+            terminal.answer("e")
+            terminal.expect("which file?")
+            terminal.answer("new#1.txt")
+            terminal.expect(said)
+            terminal.expect(QUESTION)
+        terminal.answer("q")

@@ -37,10 +37,11 @@ _FILE = tuple(choice for choice in _HUNK if choice.word not in ("all", "drop"))
 
 
 def stated_choice(engine: Engine, job_id: int, only: Sequence[str], edited: Sequence[str]) -> Params:
-    """The params of a merge of which `only` names what is taken, `PATH` or `PATH#2,4`; files of `edited` are edited
-    first, in the editor of the person.
+    """The params of a merge that takes what `only` names (`PATH` or `PATH#2,4`; everything, if it names nothing).
 
-    Raises `INVALID_ARGUMENT` for what is not in it, and for an edit that did not work.
+    The person first edits the files of `edited` in their editor. Raises `INVALID_ARGUMENT` for a job that is not a
+    merge, for a file or hunk that it does not have, and if the editor did not work, and `INVALID_PARAMS` if no text
+    changed.
     """
     files = engine.look(job_id).files
     if not files:
@@ -64,11 +65,11 @@ def stated_choice(engine: Engine, job_id: int, only: Sequence[str], edited: Sequ
 
 
 def _read(by_path: Mapping[str, Diff], stated: str, job_id: int) -> tuple[str, list[str] | None]:
-    """The file that is named, and its hunks, None for all of it."""
-    path, mark, numbers = (stated, "", "") if stated in by_path else stated.rpartition("#")
-    if not mark or path not in by_path:
-        if stated in by_path:
-            return stated, None
+    """The file that is named, and the names of its hunks; None for the whole file. Raises `INVALID_ARGUMENT`."""
+    if stated in by_path:
+        return stated, None
+    path, _, numbers = stated.rpartition("#")
+    if path not in by_path:
         raise _unknown(f"--only: {stated!r}", by_path, stated, job_id)
     hunks = by_path[path].hunks
     words = [word.strip() for word in numbers.split(",")]
@@ -121,7 +122,9 @@ class MergeChoice:
         return self._edit_file(found[0])
 
     def _edit_file(self, path: str) -> bool:
-        before = self.edits.get(path) or self.engine.merged_text(self.job_id, path)
+        before = self.edits.get(path)
+        if before is None:
+            before = self.engine.merged_text(self.job_id, path)
         text = _edited(before, path)
         if text is None:
             print_line(f"  {one_line(path)} is unchanged")
@@ -138,16 +141,14 @@ class MergeChoice:
         """
         print_legend(_HUNK)
         taken: dict[str, list[str] | None] = {}
-        whole: bool | None = None  # what becomes of all that is not asked about
         for number, diff in enumerate(files, 1):
-            if whole is not None:
-                if whole:
-                    taken[diff.path] = None
-                continue
             answer = self._ask_about(diff, f"{number} of {len(files)}", taken)
             if answer == "quit":
                 return False
-            whole = {"rest": True, "finish": False}.get(answer)
+            if answer == "rest":
+                taken |= dict.fromkeys(rest.path for rest in files[number:])
+            if answer in ("rest", "finish"):
+                break
         if not taken:
             print_line("  nothing was chosen; n rejects the merge")
             return False
