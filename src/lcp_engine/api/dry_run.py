@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.mission.idle_rules import idle_rules, rules_by_path
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase, expected_result
 from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile, param_names
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.summaries import nearest, subject_of
@@ -164,11 +165,16 @@ def worst_case(spec: MissionSpec, planner_environment: PlannerEnvironment) -> Wo
     """The most that the mission can cost."""
     planner = make_planner(spec.planner, planner_environment)
     attempt = planner.most_tokens() if isinstance(planner, AsksModel) else 0
-    name = planner.model_name() if isinstance(planner, NamesModel) else ""
-    prices = planner_environment.prices
-    price = None if prices is None else prices.of_model(name)
-    stated = None if price is None or prices is None else (price, prices.currency)
-    return WorstCase(spec.limits, None if attempt is None else attempt * turn_attempts(spec), stated)
+    question_tokens = None if attempt is None else attempt * turn_attempts(spec)
+    return WorstCase(spec.limits, question_tokens, _price_of(planner, planner_environment.prices))
+
+
+def _price_of(planner: Planner, prices: Prices | None) -> tuple[Price, str] | None:
+    """The price of the planner's model, with its currency; None if no price is stated for it."""
+    if prices is None:
+        return None
+    price = prices.of_model(planner.model_name() if isinstance(planner, NamesModel) else "")
+    return None if price is None else (price, prices.currency)
 
 
 def _missions(url: str | None, root: str) -> tuple[int, ...]:

@@ -131,14 +131,12 @@ def approve_command(
     """
     revised = None if params is None else read_object(params, "--params")
     is_one = len(jobs) == 1 and not all_held
-    is_chosen = bool(only or edited)
-    if is_chosen and (not is_one or revised is not None or edit):
-        raise click.UsageError(
-            f"{'--only' if only else '--edit-file'} needs exactly one job and no other params",
-            click.get_current_context(),
-        )
-    _check_usage(is_one=is_one, is_revised=revised is not None, edit=edit, has_mark=mark is not None)
-    if (scope or paths) and (not is_one or revised is not None or edit or is_chosen or scope is None):
+    choosing = "--only" if only else "--edit-file" if edited else None
+    _check_usage(
+        is_one=is_one, is_revised=revised is not None, edit=edit, choosing=choosing, has_mark=mark is not None
+    )
+    has_other_params = revised is not None or edit or choosing is not None
+    if (scope or paths) and (not is_one or has_other_params or scope is None):
         raise click.UsageError(
             "--always needs exactly one job and no other params, --paths needs --always",
             click.get_current_context(),
@@ -147,8 +145,6 @@ def approve_command(
     with invocation.engine() as engine:
         if scope is not None:
             return approve_always(invocation, engine, jobs[0], scope, paths, mark=mark, by=by)
-        if is_chosen:
-            from lcp_engine.cli.merge_choice import stated_choice
         ids = _named(jobs, mission, all_held=all_held)
         candidates = _show_all(invocation, engine, mission) if all_held else {}
 
@@ -159,8 +155,8 @@ def approve_command(
                 return _approve_edited(engine, job, by)
             # What this terminal was shown is noted for its user.
             shown = engine.last_seen(job) if mark is None else seen_with(engine, job, mark)
-            chosen = stated_choice(engine, job, only, edited) if is_chosen else revised
-            return engine.approve(job, params=chosen, shown=shown, by=by)
+            params = revised if choosing is None else _params_of_choice(engine, job, only, edited)
+            return engine.approve(job, params=params, shown=shown, by=by)
 
         ids = ids or [*candidates]
         if not ids:
@@ -171,9 +167,11 @@ def approve_command(
     return code
 
 
-def _check_usage(*, is_one: bool, is_revised: bool, edit: bool, has_mark: bool) -> None:
-    """Raise a usage error for options of `lcp approve` that contradict each other."""
+def _check_usage(*, is_one: bool, is_revised: bool, edit: bool, choosing: str | None, has_mark: bool) -> None:
+    """Raise a usage error for options of `lcp approve` that contradict each other; `choosing` is one for merges."""
     context = click.get_current_context()
+    if choosing is not None and (is_revised or edit or not is_one):
+        raise click.UsageError(f"{choosing} needs exactly one job and no other params", context)
     if (is_revised or edit) and not is_one:
         raise click.UsageError("--params and --edit need exactly one job", context)
     if is_revised and edit:
@@ -307,6 +305,14 @@ def _approve_shown(engine: Engine, candidate: Candidate, by: str | None, *, is_s
     if left_out is not None:
         raise LcpError.of(left_out)
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None, by=by)
+
+
+def _params_of_choice(
+    engine: Engine, job_id: int, only: Sequence[str], edited: Sequence[str]
+) -> dict[str, JsonValue]:
+    from lcp_engine.cli.merge_choice import stated_choice
+
+    return stated_choice(engine, job_id, only, edited)
 
 
 def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:

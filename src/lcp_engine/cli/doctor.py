@@ -110,7 +110,6 @@ def _print(finding: Finding) -> None:
 def _examine(
     invocation: Invocation, planner: str | None, options: MissionOptions | None, root: Path | None
 ) -> Iterator[Finding]:
-    from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.sandbox.landlock import examine_isolation
     from lcp_engine.sandbox.programs import cannot_confine
     from lcp_engine.settings import config_path, make_room, shown_url
@@ -136,7 +135,7 @@ def _examine(
     spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
         try:
-            loaded, root, _ = load(options, PlannerEnvironment(settings.planners, prices=settings.prices))
+            loaded, root, _ = load(options, invocation.planner_environment)
         except LcpError as error:
             yield broken("mission", error.failed)
             return
@@ -144,9 +143,7 @@ def _examine(
         spec, result = loaded.planner, expected_result(loaded)
     yield from examine_root(root or Path.cwd())
     if spec is not None:
-        yield from _examine_planner(
-            spec, PlannerEnvironment(settings.planners, prices=settings.prices), result
-        )
+        yield from _examine_planner(spec, invocation.planner_environment, result)
 
 
 def _examine_planner(

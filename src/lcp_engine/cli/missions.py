@@ -251,15 +251,13 @@ def _tree(
 
 def _used(mission: Mission) -> str:
     """What a mission has used, and of which limits."""
-    tokens = sum(mission.tokens.values())
-    parts = [("", f"{mission.turns:,} turn{'s' * (mission.turns != 1)}", "max_turns")]
-    if tokens or mission.limits.get("max_tokens") is not None:
-        parts.append(("", f"{tokens:,} tokens", "max_tokens"))
+    tokens, limits = sum(mission.tokens.values()), mission.limits
+    parts = [f"{mission.turns:,} turn{'s' * (mission.turns != 1)}{_at_most(limits.get('max_turns'))}"]
+    if tokens or limits.get("max_tokens") is not None:
+        parts.append(f"{tokens:,} tokens{_at_most(limits.get('max_tokens'))}")
     if (spent := told_cost(mission.cost)) is not None:
-        parts.append(("cost ", spent, "max_cost"))
-    return "used " + ", ".join(
-        f"{before}{used}{_at_most(mission.limits.get(limit))}" for before, used, limit in parts
-    )
+        parts.append(f"cost {spent}{_at_most(limits.get('max_cost'))}")
+    return f"used {', '.join(parts)}"
 
 
 def _at_most(limit: JsonValue) -> str:
