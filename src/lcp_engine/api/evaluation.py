@@ -28,7 +28,13 @@ from lcp_engine.api.trial_checks import TrialChecks, found_check
 from lcp_engine.core.decide import Outcome
 from lcp_engine.core.echo import Told, is_echo
 from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
-from lcp_engine.core.evaluation.suite import MOST_REPETITIONS, Suite, SuiteMission, parse_suite
+from lcp_engine.core.evaluation.suite import (
+    MOST_REPETITIONS,
+    StatedPlanner,
+    Suite,
+    SuiteMission,
+    parse_suite,
+)
 from lcp_engine.core.evaluation.summary import summarize_scores
 from lcp_engine.core.json_values import JsonObject, list_in, object_in
 from lcp_engine.core.kinds import KindRole
@@ -130,10 +136,10 @@ class Evaluation:
             )
         text = str(begun["suite"])
         stated = parse_suite(text, source=str(place / _SUITE))
-        chosen = _chosen(stated, (), place, begun["planners"])
+        planners = _stored_planners(begun["planners"])
         times = int(str(begun["repeat"]))
         return cls(
-            place, Suite(stated.name, chosen, times, stated.missions), Path(str(begun["beside"])), text
+            place, Suite(stated.name, planners, times, stated.missions), Path(str(begun["beside"])), text
         )
 
     @property
@@ -378,16 +384,9 @@ def _text_of(path: Path) -> str:
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Save the file as UTF-8.") from refused
 
 
-def _chosen(
-    suite: Suite, names: Sequence[str], source: Path, stored: JsonValue = None
-) -> dict[str, str | dict[str, JsonValue]]:
-    """The planners that are tried, by their names."""
-    if isinstance(stored, dict):
-        return {
-            name: planner if isinstance(planner, dict) else str(planner) for name, planner in stored.items()
-        }
-    known = {name: one if isinstance(one, str) else dict(one) for name, one in suite.planners.items()}
-    chosen = {name: known.get(name, name) for name in names} or known
+def _chosen(suite: Suite, names: Sequence[str], source: Path) -> Mapping[str, StatedPlanner]:
+    """The planners that are tried, by their names: those of the suite, or others by their type."""
+    chosen = {name: suite.planners.get(name, name) for name in names} or suite.planners
     if not chosen:
         raise LcpError(
             ErrorCode.INVALID_ARGUMENT,
@@ -415,9 +414,16 @@ def _source(beside: Path, mission: SuiteMission) -> Path:
     return path
 
 
-def _begun(text: str, beside: Path, planners: Mapping[str, str | Mapping[str, JsonValue]]) -> JsonObject:
-    chosen = {name: one if isinstance(one, str) else dict(one) for name, one in planners.items()}
-    return {"suite": text, "beside": str(beside), "planners": {**chosen}}
+def _begun(text: str, beside: Path, planners: Mapping[str, StatedPlanner]) -> JsonObject:
+    """What is stored of an evaluation, and never changes."""
+    return {"suite": text, "beside": str(beside), "planners": {**planners}}
+
+
+def _stored_planners(stored: JsonValue) -> dict[str, StatedPlanner]:
+    return {
+        name: planner if isinstance(planner, dict) else str(planner)
+        for name, planner in object_in(stored).items()
+    }
 
 
 def _read_begun(place: Path) -> JsonObject | None:

@@ -29,7 +29,7 @@ from lcp_engine.core.summaries import duration, nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine.api.evaluation import Evaluation, FinishedTrial
+    from lcp_engine.api.evaluation import FinishedTrial
     from lcp_engine.core.evaluation.comparison import FigureDifference
     from lcp_engine.core.evaluation.scores import Score
     from lcp_engine.core.evaluation.summary import PlannerSummary, Share
@@ -143,7 +143,7 @@ def _line(finished: FinishedTrial) -> str:
 @pass_invocation
 def show_command(invocation: Invocation, *, place: Path) -> int:
     """Show the evaluation in DIR: a table of its planners, and one of its missions."""
-    scores, _ = _scores(invocation, place)
+    scores = _scores(invocation, place)
     if invocation.json:
         from lcp_engine.core.evaluation.summary import summarize_scores
 
@@ -164,15 +164,14 @@ def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
     """Compare two evaluations mission by mission: what is better or worse in NEW, and how likely by chance."""
     from lcp_engine.core.evaluation.comparison import compare_scores
 
-    (before, first), (after, second) = _scores(invocation, old), _scores(invocation, new)
-    differences = compare_scores(before, after)
+    differences = compare_scores(_scores(invocation, old), _scores(invocation, new))
     if invocation.json:
         print_json([difference.json for difference in differences])
         return Exit.DONE
     if not any(difference.old is not None for difference in differences):
         raise LcpError(
             ErrorCode.INVALID_ARGUMENT,
-            f"{str(first.place)!r} and {str(second.place)!r} have no mission with one planner in common",
+            f"{str(old)!r} and {str(new)!r} have no mission with one planner in common",
         )
     table = Table([
         name_column("figure"), number_column("old"), number_column("new"), number_column("better"),
@@ -188,13 +187,14 @@ def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
     return Exit.DONE
 
 
-def _scores(invocation: Invocation, place: Path) -> tuple[Sequence[Score], Evaluation]:
+def _scores(invocation: Invocation, place: Path) -> Sequence[Score]:
+    """What came of the trials of the evaluation in a directory, whose database the invocation then uses."""
     from lcp_engine.api.evaluation import Evaluation
 
     evaluation = Evaluation.open(place)
     invocation.db = evaluation.url
     with invocation.engine() as engine:
-        return evaluation.scores(engine), evaluation
+        return evaluation.scores(engine)
 
 
 def _print(scores: Sequence[Score]) -> None:
@@ -262,10 +262,11 @@ def _print_missions(scores: Sequence[Score]) -> None:
         name_column("mission"), fact_column("planner"), number_column("right"), number_column("facts"),
         number_column("files"), text_column("not right"),
     ])  # fmt: skip
-    ordered = sorted(scores, key=lambda score: (score.record.mission, score.record.planner))
-    for (mission, planner), group in groupby(
-        ordered, key=lambda score: (score.record.mission, score.record.planner)
-    ):
+
+    def tried(score: Score) -> tuple[str, str]:
+        return score.record.mission, score.record.planner
+
+    for (mission, planner), group in groupby(sorted(scores, key=tried), key=tried):
         runs = list(group)
         causes = sorted({score.cause for score in runs if score.cause is not None})
         facts = f"{sum(one.facts for one in runs)}/{sum(one.facts_asked for one in runs)}"

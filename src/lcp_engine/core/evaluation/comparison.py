@@ -66,9 +66,7 @@ _MORE: Mapping[str, Figure] = {
     "facts": lambda score: _share(score.facts, score.facts_asked),
     "files": lambda score: _share(score.files, score.files_named),
     "kinds": lambda score: _share(score.kinds, score.kinds_needed),
-    "checks": lambda score: (
-        float(score.record.check is not None and score.record.check.passes) if score.has_check else None
-    ),
+    "checks": lambda score: float(score.passes_check) if score.has_check else None,
 }
 """What a trial is for: more is better."""
 

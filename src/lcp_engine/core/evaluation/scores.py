@@ -87,6 +87,11 @@ class Score:
         return self.cause is None
 
     @property
+    def passes_check(self) -> bool:
+        """Whether its check program judged it, and it passed."""
+        return self.record.check is not None and self.record.check.passes
+
+    @property
     def json(self) -> JsonObject:
         record, check = self.record, self.record.check
         return {
@@ -150,4 +155,4 @@ def _cause_of_content(score: Score) -> str | None:
         return None
     if record.check is None:
         return "unchecked"
-    return None if record.check.passes else "check"
+    return None if score.passes_check else "check"

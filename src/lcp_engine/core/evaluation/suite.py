@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.mission.accept import CommandParts, ConfinedPath, Pattern
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec
@@ -15,6 +16,8 @@ from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import ErrorCode, LcpError
 
+StatedPlanner: TypeAlias = str | JsonObject
+"""A planner as a mission file states it: its type, or an object with its options."""
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 KindName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 MOST_MISSIONS = 1_000
@@ -85,10 +88,9 @@ class SuiteMission:
     place: str
     """Where it stands, for messages."""
 
-    def with_planner(self, planner: str | Mapping[str, JsonValue]) -> MissionSpec:
+    def with_planner(self, planner: StatedPlanner) -> MissionSpec:
         """What is launched: the mission with a planner. Raises `INVALID_MISSION`."""
-        stated = {**self.stated, "planner": planner if isinstance(planner, str) else dict(planner)}
-        return build_mission(stated, source=self.place)
+        return build_mission({**self.stated, "planner": planner}, source=self.place)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Suite:
     """Missions with what is expected of them, and the planners that are tried."""
 
     name: str
-    planners: Mapping[str, str | Mapping[str, JsonValue]]
+    planners: Mapping[str, StatedPlanner]
     repeat: int
     missions: tuple[SuiteMission, ...]
 

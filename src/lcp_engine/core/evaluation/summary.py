@@ -75,8 +75,8 @@ class PlannerSummary:
     @cached_property
     def checks(self) -> Share:
         """Of the trials that a check program judges, those that pass it."""
-        checked = [score.record.check for score in self.scores if score.has_check]
-        return Share(sum(check is not None and check.passes for check in checked), len(checked))
+        checked = [score for score in self.scores if score.has_check]
+        return Share(sum(score.passes_check for score in checked), len(checked))
 
     @cached_property
     def over_context(self) -> Share:
