@@ -208,7 +208,7 @@ def _ends_of_parts(question: Question, known: Known) -> dict[str, int]:
 
 
 _OWN = (KindRole.SEARCHES, KindRole.RUNS, KindRole.OTHER)
-"""What kinds are for that somebody made for an end of their own."""
+"""The roles of kinds that an operator adds for a purpose of their own."""
 
 
 def _use(question: Question, known: Known) -> Guide | None:
@@ -259,8 +259,10 @@ MOST_VALUES = 40
 
 
 def values_in(text: str, kinds: Sequence[Kind]) -> tuple[str, ...]:
-    """What a text may have the kinds work on: its quoted parts, its words but usual ones and those of the kinds, and up
-    to three such words in a row. None if the text is long, or in a script that has no blanks between words.
+    """What the kinds may be meant to work on: the quoted parts of a text, and up to three of its words in a row.
+
+    Common words and words of the kinds themselves are left out. Empty if the text is long, or in a script that has no
+    blanks between words.
     """
     if WITHOUT_BLANKS.search(text):
         return ()

@@ -53,16 +53,13 @@ class LocalPlanner(LocalOptions):
     def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
         # Its port differs in each process, so stored probes would never be found again.
         user = planner_environment.options.get("local", {})
-        context = read_stated(self, os.environ, user).values().get("context_tokens", CONTEXT_TOKENS)
+        values = read_stated(self, os.environ, user).values()
+        context = values.get("context_tokens", CONTEXT_TOKENS)
         assert isinstance(context, int)
-        return Placed(lambda: local_planner(self, os.environ, user), context, model=self._model(user))
-
-    def _model(self, user: Mapping[str, JsonValue]) -> str:
-        """The name of the model, as its file says it; empty if there is none."""
-        model_path = read_stated(self, os.environ, user).values().get("model_path")
-        with suppress(LcpError):
-            return (Path(str(model_path)) if model_path else shipped_weights()).stem
-        return ""
+        model = ""
+        with suppress(LcpError):  # without weights the model has no name; who asks it is told why
+            model = _weights_file(values.get("model_path")).stem
+        return Placed(lambda: local_planner(self, os.environ, user), context, model=model)
 
     @cached_property
     def _alone(self) -> Planner:
@@ -81,10 +78,9 @@ def local_planner(
     values = stated.values()
     threads = values.get("threads", 1)
     context = values.get("context_tokens", CONTEXT_TOKENS)
-    model_path = values.get("model_path")
     assert isinstance(threads, int)
     assert isinstance(context, int)
-    weights = Weights(Path(str(model_path)) if model_path else shipped_weights(), context, threads)
+    weights = Weights(_weights_file(values.get("model_path")), context, threads)
     settings = settings_of(
         stated,
         endpoint=RUNNING.endpoint(weights),
@@ -95,6 +91,11 @@ def local_planner(
         first_byte_seconds=values.get("total_seconds", ModelSettings.total_seconds),
     )
     return over_openai_chat(settings, narrow=stated.is_narrow, guidance=stated.guidance)
+
+
+def _weights_file(model_path: object) -> Path:
+    """The file that the option names, else the shipped one. Raises `NO_PLANNER`."""
+    return Path(str(model_path)) if model_path else shipped_weights()
 
 
 def shipped_weights() -> Path:
@@ -175,7 +176,7 @@ def _start(weights: Weights) -> _Server:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no GGUF file, in words. Raises `PATH_NOT_FOUND`, `PLANNER_REFUSED`."""
+    """Refuse a file that is not GGUF, and say why. Raises `PATH_NOT_FOUND`, `PLANNER_REFUSED`."""
     expected = f"planner.model_path: a GGUF file is expected, {str(path)!r}"
     advice = "Name a GGUF file with planner.model_path."
     if not path.is_file():  # a FIFO or a device would never end

@@ -132,12 +132,10 @@ def _validity(answers: Sequence[_Answer], asked: int) -> Finding:
     valid = sum(each.is_valid for each in answers)
     late = "" if len(answers) == asked else f" ({asked - len(answers)} of {asked} got no reply in time)"
     fact = f"{valid} of {len(answers)} replies are valid actions{late}"
+    if valid == len(answers) and late:
+        return doubtful("validity", fact, "Use a faster model or server.")
     if valid == len(answers):
-        return (
-            well("validity", fact)
-            if not late
-            else doubtful("validity", fact, "Use a faster model or server.")
-        )
+        return well("validity", fact)
     advice = (
         "Invalid replies are corrected, which costs turns; use a larger model or a server with json_schema."
     )

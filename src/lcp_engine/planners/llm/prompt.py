@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from itertools import groupby, islice
 from string import Template
@@ -235,31 +235,33 @@ class Turn:
         """How the jobs of the question's mission are read."""
         return view_of(self.question)
 
+    @cached_property
+    def _old(self) -> Sequence[SeenJob]:
+        """The jobs of the plan that earlier turns were told of."""
+        new = {job.job_id for job in self.question.results}
+        return [job for job in self.known.jobs if job.job_id not in new]
+
     def write(self) -> str:
         sections = self._fixed()
-        last = {job.job_id for job in self.question.results}
-        old = [job for job in self.known.jobs if job.job_id not in last]
         left = self.room - self.count(_join(sections))
         listings = self._listings(left // 3)
-        sections["memory"] = self._memory(old, left // 5)
+        sections["memory"] = self._memory(left // 5)
         sections["files"] = self._files(left // 5)
         left -= self.count(f"{sections['memory']}\n{sections['files']}")
         # What was found earlier is shown or said to be left out, however much is new.
-        needed = sum(self.count(told.text) + 2 * _FENCE for told in self._found(old))
+        needed = sum(self.count(told.text) + 2 * _FENCE for told in self._found())
         sections["results"] = self._results(listings, left - min(needed, left // 8))
         left = self.room - self.count(_join(sections))
         sections["remembered"] = self._remembered(left // 3)
         left -= self.count(sections["remembered"])
-        sections["earlier"] = self._earlier(old, left)
+        sections["earlier"] = self._earlier(left)
         return _join(sections)
 
     def record(self, tokens: int) -> PromptRecord:
         """What the message shows and leaves out of all that was found and is still true."""
         view, shown, left = self.view, dict[int, None](), dict[int, LeftOut]()
-        new = {job.job_id for job in self.question.results}
-        old = [job for job in self.known.jobs if job.job_id not in new]
         told_now = filter(None, (body(job, view) for job in self.question.results))
-        for told in (*told_now, *self._found(old)):
+        for told in (*told_now, *self._found()):
             number = self._number(told.job)
             if number is None:
                 continue
@@ -306,10 +308,8 @@ class Turn:
 
     def everything_found(self) -> list[Body]:
         """What the jobs of the plan found and is still true, but for lists, the oldest first."""
-        new = [told for job in self.question.results if (told := body(job, self.view)) is not None]
-        ids = {told.job.job_id for told in new}
-        old = self._found([job for job in self.known.jobs if job.job_id not in ids])
-        found = (told for told in (*old, *new) if told.items != "files")
+        new = filter(None, (body(job, self.view) for job in self.question.results))
+        found = (told for told in (*self._found(), *new) if told.items != "files")
         return sorted(found, key=lambda told: told.job.job_id)
 
     def _name(self, job: SeenJob) -> str:
@@ -387,9 +387,7 @@ class Turn:
     def _people(self, tokens: int) -> str:
         """Answers and messages of people, new ones last; without room for all, the newest."""
         question, view = self.question, self.view
-        new = {job.job_id for job in question.results}
-        old = [job for job in self.known.jobs if job.job_id not in new]
-        earlier = (*_answers(old, view), *map(self._said, question.said_before()))
+        earlier = (*_answers(self._old, view), *map(self._said, question.said_before()))
         now = (*_answers(question.results, view), *map(self._said, question.said))
         lines = [*(f"- earlier, {line}" for line in earlier), *(f"- {line}" for line in now)]
         kept: list[str] = []
@@ -406,10 +404,10 @@ class Turn:
         about = "" if said.job is None else f" about {headline(said.job, self.view)}"
         return f"{plain(said.by)} says{about}: {said.text.strip()}"
 
-    def _memory(self, old: Sequence[SeenJob], tokens: int) -> str:
+    def _memory(self, tokens: int) -> str:
         """A line for each earlier turn; without room for all, the newest."""
         lines: list[str] = []
-        for turn, group in groupby(old, key=lambda job: job.turn):
+        for turn, group in groupby(self._old, key=lambda job: job.turn):
             lines_of_turn = [headline(job, self.view) for job in group]
             lines += (
                 [f"- turn {turn}: {'; '.join(lines_of_turn)}"]
@@ -466,9 +464,9 @@ class Turn:
             more = f"{more}; list a part of the tree to see its files"
         return "\n".join(part for part in (names, more) if part)
 
-    def _earlier(self, old: Sequence[SeenJob], tokens: int) -> str:
+    def _earlier(self, tokens: int) -> str:
         """What earlier turns found and is still true; without room for all, notes of the rest."""
-        found = self._found(old)
+        found = self._found()
         kept, dropped = self._fit(found, tokens)
         notes = ""
         if dropped:
@@ -476,29 +474,31 @@ class Turn:
             kept, dropped = self._fit(found, tokens - for_notes)
             notes = self._notes(dropped, for_notes)
         view = self.view
-        kept.sort(key=lambda told: old.index(told.job))
+        kept.sort(key=lambda told: self._old.index(told.job))
         shown = [f"- {headline(told.job, view)}\n{self._show(told, 2**31)}" for told in kept]
         return "\n".join([*shown, *([notes] if notes else [])])
 
-    def _found(self, old: Sequence[SeenJob]) -> Sequence[Body]:
+    def _found(self) -> Sequence[Body]:
         """Results of earlier turns: of the same request the newest, of a file what was read since it changed last.
 
         What concerns the files of this turn comes first, then the newest, one that was recalled as new as that.
         """
-        view, current = self.view, {told.job.job_id: told for told in self._current(old)}
+        view, current = self.view, {told.job.job_id: told for told in self._current()}
         now = {self._number(job) for job in self.question.results if view.role(job) is KindRole.RECALLS}
         found = dict[int, Body]()
-        for job in reversed(old):
-            told = self._shown_by(job, old, current)
+        for job in reversed(self._old):
+            told = self._shown_by(job, current)
             if told is not None and (not now or self._number(told.job) not in now):
                 found.setdefault(told.job.job_id, told)
         wanted = {view.target(job) for job in (*self.question.results, *self.question.waiting)}
         return sorted(found.values(), key=lambda told: told.path is None or told.path not in wanted)
 
-    def _current(self, old: Sequence[SeenJob]) -> Iterable[Body]:
+    def _current(self) -> Iterable[Body]:
         """What earlier turns found first-hand, and what was not found again or changed since."""
         view, newest = self.view, dict[str, Body]()
-        firsthand = (job for job in (*old, *self.question.results) if view.role(job) is not KindRole.RECALLS)
+        firsthand = (
+            job for job in (*self._old, *self.question.results) if view.role(job) is not KindRole.RECALLS
+        )
         for told in filter(None, (body(job, view) for job in firsthand)):
             if told.path is not None and told.job.job_id in self.known.current:
                 newest = {key: other for key, other in newest.items() if not _has_lines_of(told, other)}
@@ -508,12 +508,12 @@ class Turn:
         new = {job.job_id for job in self.question.results}
         return [told for told in newest.values() if told.job.job_id not in new]
 
-    def _shown_by(self, job: SeenJob, old: Sequence[SeenJob], current: Mapping[int, Body]) -> Body | None:
+    def _shown_by(self, job: SeenJob, current: Mapping[int, Body]) -> Body | None:
         """What a job showed that is still true: its own result, or all of the one that it recalled."""
         if self.view.role(job) is not KindRole.RECALLS:
             return current.get(job.job_id)
         told, number = body(job, self.view), recalled_number(job)
-        recalled = next((other for other in old if self.numbers().get(other.job_id) == number), None)
+        recalled = next((other for other in self._old if self.numbers().get(other.job_id) == number), None)
         if told is None or recalled is None:
             return told
         whole = current.get(recalled.job_id)

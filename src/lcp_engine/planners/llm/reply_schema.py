@@ -96,27 +96,25 @@ def reply_schema(
         kind.name: kind.params if narrow else kind.brief_params or kind.params for kind in question.kinds
     }
     kinds, definitions = strict_params(models)
+    one_thing = None if isinstance(guide, Open) or not narrow else guide
     if not narrow:
         actions = _everything(kinds, _carried(question))
-    elif guide is None or isinstance(guide, Open):
+    elif one_thing is None:
         actions = _narrowed(question, kinds, narrowing, cut, left_out, is_guided=guide is not None)
     else:
-        actions = _guided(question, kinds, narrowing, guide)
+        actions = _guided(question, kinds, narrowing, one_thing)
     whole = any_of([*actions.values()])
-    if definitions and '"$ref"' in json.dumps(whole):
-        definitions_used: Schema = {"$defs": dict(definitions)}
-    else:
-        definitions_used = {}
+    is_referring = bool(definitions) and '"$ref"' in json.dumps(whole)
+    definitions_used: Schema = {"$defs": dict(definitions)} if is_referring else {}
     match dialect:
         case "lcp":
             schema = whole | definitions_used
+        case "universal" if one_thing is not None:
+            schema = _guided_universal(actions, definitions_used)
         case "universal":
-            if narrow and not (guide is None or isinstance(guide, Open)):
-                schema = _guided_universal(actions, definitions_used)
-            else:
-                narrowed = narrowing if narrow else None
-                may_plan = guide is None or not known_of(question).read
-                schema = _universal(question, actions, definitions_used, narrowed, may_plan=may_plan)
+            narrowed = narrowing if narrow else None
+            may_plan = guide is None or not known_of(question).read
+            schema = _universal(question, actions, definitions_used, narrowed, may_plan=may_plan)
         case _:
             assert_never(dialect)
     return schema if question.result is None else _with_result(schema, question.result)
@@ -234,7 +232,7 @@ def _guided(
 ) -> dict[str, Schema]:
     """The schema of the one action that is to be done now, without keys that it can do without."""
     known = known_of(question)
-    roles = {kind.name: kind for kind in question.kinds}
+    by_name = {kind.name: kind for kind in question.kinds}
     match guide:
         case Lists(kind):
             given = properties_of(kinds[kind])
@@ -250,7 +248,7 @@ def _guided(
         case Uses(names, values):
             offered = {
                 name: _about(
-                    values, _others(kinds[name], roles[name], question, known, narrowing), roles[name]
+                    values, _others(kinds[name], by_name[name], question, known, narrowing), by_name[name]
                 )
                 for name in names
             }
@@ -599,8 +597,7 @@ _MOST_CONTINUED = 5
 
 
 def _continued(params: Schema, path: str, line: int) -> Schema:
-    offset: Schema = {"type": "integer", "enum": [line]}
-    return _read(params, one_of_texts([path]), {"offset": offset, "limit": at_least(1)})
+    return _read(params, one_of_texts([path]), {"offset": _number(line), "limit": at_least(1)})
 
 
 def _recalls(params: Schema, left_out: Mapping[int, int]) -> Schema | None:
