@@ -386,6 +386,7 @@ NO_PLANNER planners/llm/factories:require
 NO_PLANNER planners/llm/local:shipped_weights
 NO_PLANNER planners/registry:_load
 NO_PLANNER planners/registry:make_planner
+NO_PLANNER web/launch:_default_planner
 NO_SINGLE_MATCH sandbox/new_content:_check_matches
 NO_WORKER api/arguments:known_worker
 NO_WORKER api/run_job:_worker

@@ -271,8 +271,8 @@ def resolve_root(stated: str | None, base: Path, override: Path | None = None) -
     except (OSError, ValueError, RuntimeError) as refused:
         reason = refused.strerror if isinstance(refused, OSError) and refused.strerror else refused
         message = f"root: {str(directory)!r} cannot be read: {reason}; a directory is expected"
-        raise LcpError(ErrorCode.INVALID_MISSION, one_line(message)) from refused
+        raise LcpError(ErrorCode.INVALID_MISSION, one_line(message), {"field": "root"}) from refused
     if exists:
         message = f"root: {str(root)!r} is a file; a directory is expected"
-        raise LcpError(ErrorCode.INVALID_MISSION, message)
+        raise LcpError(ErrorCode.INVALID_MISSION, message, {"field": "root"})
     raise LcpError(ErrorCode.PATH_NOT_FOUND, f"root: {str(root)!r} does not exist; a directory is expected")

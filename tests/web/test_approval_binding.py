@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -258,6 +260,15 @@ def test_looking_writes_nothing(house: House) -> None:
     for path in ("/inbox", "/inbox/all", f"/jobs/{job_id}", f"/jobs/{job_id}/diff", f"/jobs/{job_id}/edit"):
         house.get(path)
     assert house.engine.instance.read(lambda tx: tx.query_plain("SELECT * FROM reviews")) == before
+
+
+def test_looking_waits_for_no_writer(house: House) -> None:
+    job_id = house.hold()
+    with closing(sqlite3.connect(house.root.parent / "lcp.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for path in ("/", "/missions/1", "/inbox", "/inbox/all", "/jobs", "/overview", f"/jobs/{job_id}"):
+            assert house.get(path).status == 200, path
+        other.execute("ROLLBACK")
 
 
 def test_a_job_tells_which_rule_decides(house: House) -> None:

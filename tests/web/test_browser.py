@@ -17,16 +17,22 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from pydantic import JsonValue
-from tests.web.conftest import Visitor
+from starlette.testclient import TestClient
+from tests.web.conftest import ADDRESS, House, Visitor
 from tests.web.test_approval_binding import MISHAPS
+from tests.web.test_staging import held_long_merge
 
 from lcp_engine import Engine, Evaluation
+from lcp_engine.core.approvers import hash_of
+from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.errors import LcpError
+from lcp_engine.web.access import Secrets
+from lcp_engine.web.app import make_app
+from lcp_engine.web.context import PageContext, make_templates
 from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
-    from tests.web.conftest import House
 
 CHROMIUM = shutil.which("chromium")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_CHROMIUM"))
@@ -39,7 +45,7 @@ ARGUMENTS = (
 )  # fmt: skip
 _VIEWS = ("", "/timeline", "/history", "/report", "/settings", "/fork", "/replay", "/questions/2")
 PAGES = (
-    *("/", "/?status=failed", "/missions/2", "/missions/2/report", "/missions/6"),
+    *("/", "/?status=failed", "/missions/2", "/missions/2/report", "/missions/{idle}"),
     *(f"/missions/1{view}" for view in _VIEWS),
     *(f"/missions/3{view}" for view in ("", "/changes", "/undo", "/report")),
     *(f"/jobs/4{view}" for view in ("", "/edit", "/diff", "/policy")),
@@ -63,15 +69,65 @@ PAGES = (
         "/overview",
         "/evals",
     ),
+    *("/missions/{planned}/plan", "/jobs/{merge}", "/jobs/{merge}/edit", "/jobs/{rejected}", "/jobs/{form}"),
+    *("/nowhere", "/jobs/99999"),
 )
 # The first two have every page, both colours and both widths between them.
 LOOKS = [
-    ("light", 1200, PAGES[::2]),
+    ("light", 1024, PAGES[::2]),
     ("dark", 375, PAGES[1::2]),
-    pytest.param("light", 1200, PAGES[1::2], marks=pytest.mark.proof),
+    pytest.param("light", 1024, PAGES[1::2], marks=pytest.mark.proof),
     pytest.param("dark", 375, PAGES[::2], marks=pytest.mark.proof),
-    pytest.param("dark", 1200, PAGES, marks=pytest.mark.proof),
+    pytest.param("dark", 1024, PAGES, marks=pytest.mark.proof),
     pytest.param("light", 375, PAGES, marks=pytest.mark.proof),
+]
+REFUSED: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("/launch", "form.stack", {"root": "/nowhere/at/all"}),
+    ("/launch", "form.stack", {"planner": "human", "csrf": "of another page"}),
+    ("/launch/own", "form.stack", {"text": "goal: x\nturns: [1\n", "variables": "a=b"}),
+    ("/launch/own", "form.stack", {"text": "goal: ''\nlimits: {max_turns: many}\n"}),
+    ("/jobs/4/edit", "form.stack", {"param.0": "", "decision": "preview"}),
+    ("/jobs/4", "#reject", {"reason": ""}),
+    ("/jobs/{merge}", "#say", {"words": " "}),
+    ("/jobs/4", "#always form", {"paths": "other.md"}),
+    ("/jobs/{form}", "form.stack", {"field.seats": "eleven", "way": "form"}),
+    ("/jobs/{relayed}", "form[action$='/answer']", {"answer": "not JSON"}),
+    ("/jobs/{merge}", "#approve", {"take": ""}),
+    ("/inbox", "#batch", {"decision": "reject"}),
+    ("/inbox/all", "#decide-all", {"decision": "reject"}),
+    ("/missions/3", "#resume form", {"max_turns": "many"}),
+    ("/missions/1/fork", "form.stack", {"turn": "", "reply": "not JSON"}),
+    ("/memory/1", "form.stack", {"title": ""}),
+)
+"""Forms that are refused: the page, the form on it, and what is entered."""
+SUBMIT = """([selector, entered]) => {
+    const form = document.querySelector(selector);
+    for (const [name, value] of Object.entries(entered)) {
+        const fields = [...form.elements].filter((field) => field.name === name);
+        const button = fields.find((field) => field.type === "submit" && field.value === value);
+        if (button) form.submitter = button;
+        for (const field of fields) {
+            if (field.type === "checkbox") field.checked = false;
+            else if (field.type !== "submit") field.value = value;
+        }
+    }
+    form.noValidate = true;
+    form.requestSubmit(form.submitter ?? undefined);
+}"""
+FIELDS: list[JsonValue] = [
+    {"id": "version", "label": "Version", "required": True, "help": "Three numbers."},
+    {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
+    {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web"], "help": "Any."},
+    {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
+    {"id": "public", "type": "checkbox", "label": "Public"},
+    {"id": "day", "type": "date", "label": "Day"},
+]  # fmt: skip
+"""Of a question's form: one of each type."""
+PLANNED: list[tuple[str, JsonValue]] = [
+    ("list_files", {}),
+    ("read_file", {"path": "a.md"}),
+    ("write_file", {"path": "plan.md", "content": "x"}),
+    ("read_file", {"path": "plan.md"}),
 ]
 CHECKS = (Path(__file__).parent / "checks.js").read_text()
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
@@ -120,7 +176,7 @@ class Window:
 
     def _note(self, kind: str, text: str) -> None:
         # A refused form is not an error of the page.
-        if kind in ("error", "warning") and not re.search("status of (409|422)", text):
+        if kind in ("error", "warning") and not re.search("status of (403|404|409|422)", text):
             self.complaints.append(text)
 
 
@@ -259,15 +315,7 @@ def test_a_question_is_answered_by_choosing_an_option(window: Window) -> None:
 def test_a_form_is_readable_and_filled_in_with_and_without_javascript(
     window: Window, javascript: bool
 ) -> None:
-    fields: list[JsonValue] = [
-        {"id": "version", "label": "Version", "required": True, "help": "Three numbers."},
-        {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
-        {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web"], "help": "Any."},
-        {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
-        {"id": "public", "type": "checkbox", "label": "Public"},
-        {"id": "day", "type": "date", "label": "Day"},
-    ]  # fmt: skip
-    question = window.house.job("ask_user", question="What shall it be?", fields=fields)
+    question = window.house.job("ask_user", question="What shall it be?", fields=FIELDS)
     window.house.run(window.house.ask(question), window.house.complete)
     page = window.open("/jobs/2", java_script_enabled=javascript)
     page.get_by_label("Seats").fill("eleven")
@@ -501,6 +549,118 @@ def test_every_page_is_readable_at_every_width_and_in_both_colours(
             page.screenshot(path=Path(SHOTS, f"{scheme}-{width}", f"{name}.png"), full_page=True)
 
 
+def test_the_first_screen_of_a_phone_has_every_tab_and_the_first_rows(window: Window) -> None:
+    _furnish(window.house)
+    page = window.open("/missions/1", viewport={"width": 390, "height": 844})
+    for tab in page.locator(".tabs a").all():
+        box = tab.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390, tab.inner_text()
+    for path, first in (("/", ".list > li"), ("/jobs", "tbody tr"), ("/inbox", ".held-job")):
+        page.goto(window.link.partition("/?")[0] + path)
+        box = page.locator(first).first.bounding_box()
+        assert box
+        assert box["y"] < 500, (path, box)
+
+
+@pytest.mark.parametrize(
+    ("width", "forms"),
+    [
+        (1024, REFUSED[::2]),
+        (375, REFUSED[1::2]),
+        pytest.param(375, REFUSED[::2], marks=pytest.mark.proof),
+        pytest.param(1024, REFUSED[1::2], marks=pytest.mark.proof),
+    ],
+    ids=["wide", "narrow", "the others, narrow", "the others, wide"],
+)
+def test_every_refused_form_is_readable(
+    window: Window, width: int, forms: tuple[tuple[str, str, dict[str, str]], ...]
+) -> None:
+    jobs = _furnish(window.house)
+    page = window.open(viewport={"width": width, "height": 800})
+    for path, selector, entered in forms:
+        page.goto(window.link.partition("/?")[0] + path.format(**jobs))
+        status = _submit(page, selector, entered)
+        assert status in (403, 409, 422), (path, entered, status)
+        focused = page.locator(":focus")
+        assert focused.get_attribute("role") == "alert", (path, entered)
+        assert focused.bounding_box(), "it can be seen"
+        assert _faults(page) == [], (path, entered)
+
+
+def test_the_forms_of_a_merge_are_readable(window: Window) -> None:
+    jobs = _furnish(window.house)
+    page = window.open(f"/jobs/{jobs['merge']}")
+    for width in (1024, 375):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(window.link.partition("/?")[0] + f"/jobs/{jobs['merge']}")
+        page.locator("#take > summary").click()
+        page.get_by_role("checkbox", name="n.txt").uncheck()
+        page.get_by_role("checkbox", name="hunk 2").uncheck()
+        assert _faults(page) == [], width
+        page.get_by_role("button", name="Edit the chosen files first").click()
+        text = page.get_by_role("textbox", name="long.txt")
+        text.fill(text.input_value() + "one more\n")
+        assert _faults(page) == [], width
+        page.get_by_role("button", name="Show the diff").click()
+        page.get_by_text("+one more").wait_for()
+        assert _faults(page) == [], width
+    page.get_by_role("button", name="Approve with these texts").click()
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+
+
+@pytest.mark.parametrize("approvers", [{}, {"anna": hash_of("of anna")}], ids=["no names", "named"])
+def test_the_page_of_a_signed_link_is_readable(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approvers: dict[str, str]
+) -> None:
+    monkeypatch.setenv("LINK_SECRET", "a secret of the tests, long enough")
+    root = tmp_path / "root"
+    root.mkdir()
+    links = SignedLinks(url="http://localhost", secret_env="LINK_SECRET")
+    with Engine(f"sqlite:///{tmp_path / 'lcp.db'}", links=links, approvers=approvers) as engine:
+        app = make_app(PageContext(engine, make_templates(), ""), Secrets(), ADDRESS)
+        house = House(engine, root, app, Secrets(), TestClient(app))
+        job_id = house.hold("a.md", "# b\n" + "word " * 200)
+        serving = PageServer(engine, port=0)
+        thread = Thread(target=serving.run)
+        thread.start()
+        context = chromium.new_context(viewport={"width": 1024, "height": 800})
+        try:
+            page = context.new_page()
+            made = urljoin(serving.link, urlsplit(engine.links.make(job_id)).path)
+            for width in (1024, 375):
+                page.set_viewport_size({"width": width, "height": 800})
+                page.goto(made)
+                assert _faults(page) == [], width
+                entered = {"reason": "too soon", "key": "of nobody"} if approvers else {"reason": ""}
+                assert _submit(page, "#reject", entered) in (403, 422)
+                assert _faults(page) == [], width
+            page.goto(made)
+            if approvers:
+                page.get_by_label("Your token as an approver").first.fill("of anna")
+            page.get_by_role("button", name="Approve").click()
+            page.get_by_text("This link decides nothing more.").wait_for()
+            assert _faults(page) == []
+            page.goto(made)
+            page.get_by_role("heading", name="Nothing was decided").wait_for()
+            assert _faults(page) == []
+        finally:
+            context.close()
+            serving.stop()
+            thread.join()
+    assert engine.job(job_id).state == "queued"
+
+
+def _submit(page: Page, selector: str, entered: dict[str, str]) -> int:
+    """Submit a form with what is entered in it, whatever the browser thinks of it; the status of the answer."""
+    with page.expect_navigation() as navigated:
+        page.evaluate(SUBMIT, [selector, entered])
+    response = navigated.value
+    assert response is not None
+    return response.status
+
+
 def test_the_checks_of_a_page_find_what_is_wrong_with_it(window: Window) -> None:
     page = window.context().new_page()
     page.set_viewport_size({"width": 300, "height": 300})
@@ -578,9 +738,27 @@ def _furnish(house: House) -> dict[str, int]:
     house.work()
     held = {job.kind: job.id for job in house.engine.jobs(states=["held"])}
     written = house.engine.jobs(mission_id=3, kinds=["write_file"])[0].id
-    house.launch(house.complete, name="Waits for a runner " * 8)
+    rejected = house.hold("rejected.md")
+    house.engine.reject(rejected, "not like that")
+    house.run(house.ask(house.job("ask_user", question="What shall it be?", fields=FIELDS)), house.complete)
+    form = house.engine.jobs(kinds=["ask_user"], states=["held"])[-1].id
+    steps: list[JsonValue] = [
+        {
+            "id": f"step-{n:03}",
+            "tool": tool,
+            "parameters": params,
+            "dependencies": [f"step-{n - 1:03}"] if n else [],
+        }
+        for n, (tool, params) in enumerate(PLANNED)
+    ]
+    planned = house.engine.launch({"goal": "Plan.", "plan": {"steps": steps}}, root=house.root).id
+    merge = held_long_merge(house)
+    idle = house.launch(house.complete, name="Waits for a runner " * 8)
     _evaluate(house)
-    return {"written": written, "question": held["ask_user"], "relayed": held["agent_plan"]}
+    return {
+        "written": written, "question": held["ask_user"], "relayed": held["agent_plan"], "rejected": rejected,
+        "form": form, "planned": planned, "merge": merge, "idle": idle,
+    }  # fmt: skip
 
 
 def test_no_other_port_gets_the_cookie_and_history_holds_no_link_that_works(

@@ -53,6 +53,15 @@ def test_what_the_form_has_no_room_to_show_stays_held(house: House) -> None:
     ]
 
 
+def test_what_has_no_room_leaves_it_to_the_jobs_below(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=f"{n}.md", content="line\n" * n) for n in (9000, 3)]
+    house.run(house.ask(*jobs), house.complete)
+    answer = house.get("/inbox/all")
+    assert "Approve 1 job " in answer.words
+    house.post("/inbox/all", {"decision": "approve", **_listed(house, "/inbox/all")})
+    assert [job.state for job in house.engine.jobs(kinds=["write_file"])] == ["held", "queued"]
+
+
 def test_a_form_that_shows_nothing_approves_nothing(house: House) -> None:
     job_id = house.hold()
     answer = house.post("/inbox/all", {"decision": "approve", "jobs": str(job_id)})

@@ -69,7 +69,7 @@ def test_the_files_of_a_joined_diff_are_told_from_their_lines() -> None:
     one, two = diff_bytes("one", b"a\n", b"b\n"), diff_bytes("two", None, b"c\n")
     joined = Diff("all", ("", "", "# 1/2 one", *one.lines, "# 2/2 two", *two.lines))
     classes = [line.css_class for line in whole(joined).lines]
-    assert classes == [*["head"] * 3, "hunk", "del", "add", *["head"] * 3, "hunk", "add"]
+    assert classes == [*["file-head"] * 3, "hunk", "del", "add", *["file-head"] * 3, "hunk", "add"]
 
 
 def test_side_by_side_an_unchanged_line_is_on_both_sides_and_read_out_once() -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.web.conftest import House
+from tests.web.test_browser import chromium, window
+
+if TYPE_CHECKING:
+    from tests.web.test_browser import Window
+
+__all__ = ["chromium", "window"]
 
 TEXT = """goal: Say <hello> to ${who}.
 planner:
@@ -80,6 +88,32 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(
         assert TEXT in unescape(page.text)
 
 
+@pytest.mark.parametrize(
+    ("fields", "at_fault"),
+    [
+        ({"root": "/nowhere/at/all"}, "root"),
+        ({"variables": "who"}, "variables"),
+        ({"text": "goal: [a"}, "text"),
+    ],
+)
+def test_only_the_field_that_is_at_fault_is_marked(
+    house: House, fields: dict[str, str], at_fault: str
+) -> None:
+    page = house.post("/launch/own", _fields(house, **fields))
+    marked = re.findall(r'<(?:input|textarea) id="(\w+)"[^>]*aria-invalid="true"', page.text)
+    assert marked == [at_fault]
+
+
+def test_a_mission_without_a_planner_advises_what_can_be_done_on_the_page(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LCP_PLANNER", "LCP_PLANNER_ENDPOINT", "LCP_PLANNER_BASE_URL", "LCP_PLANNER_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+    page = house.post("/launch/own", _fields(house, text="goal: Say hello.\n", variables=""))
+    assert (page.status, "add one, such as planner: {type: human}" in page.words) == (422, True)
+    assert "--planner" not in page.words
+
+
 def test_every_error_is_said_with_its_line_which_is_marked_in_the_text(house: House) -> None:
     text = (
         TEXT
@@ -125,3 +159,39 @@ def test_one_error_is_marked_too(house: House, text: str, line: int) -> None:
 def test_what_is_nested_too_deeply_marks_nothing(house: House) -> None:
     page = house.post("/launch/own", _fields(house, text="goal: " + "[" * 3000, variables="", way="check"))
     assert 400 <= page.status < 500
+
+
+def test_a_file_is_read_into_the_form_checked_and_launched(window: Window) -> None:
+    page = window.open("/launch/own")
+    chosen = page.get_by_label("Or read it from a file")
+    chosen.set_input_files({"name": "a.yaml", "mimeType": "text/yaml", "buffer": TEXT.encode()})
+    page.wait_for_function("byId('text').value.includes('Say <hello>')")
+    page.get_by_label("Variables").fill("who=you")
+    page.get_by_label("Directory").fill(str(window.house.root))
+    page.get_by_role("button", name="Check").click()
+    page.get_by_text("The mission is valid; nothing was launched.").wait_for()
+    assert page.get_by_label("Mission file").input_value() == TEXT
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/missions/1?note=launched")
+
+
+def test_a_file_that_is_too_large_is_not_read_and_keeps_nobody_from_typing(window: Window) -> None:
+    page = window.open("/launch/own")
+    page.get_by_label("Mission file").fill("goal: [a")
+    chosen = page.get_by_label("Or read it from a file")
+    chosen.set_input_files({"name": "a.yaml", "mimeType": "text/yaml", "buffer": b"x" * 250_001})
+    page.wait_for_function("byId('file').validity.customError")
+    assert "250,000 bytes" in page.evaluate("byId('file').validationMessage")
+    assert page.get_by_label("Mission file").input_value() == "goal: [a"
+    page.get_by_role("button", name="Check").click()
+    page.get_by_text("Where in the file").wait_for()
+
+
+def test_without_javascript_the_text_is_pasted(window: Window) -> None:
+    page = window.open("/launch/own", java_script_enabled=False)
+    assert page.get_by_label("Or read it from a file").is_hidden()
+    page.get_by_label("Mission file").fill(TEXT)
+    page.get_by_label("Variables").fill("who=you")
+    page.get_by_label("Directory").fill(str(window.house.root))
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/missions/1?note=launched")

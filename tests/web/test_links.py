@@ -426,6 +426,14 @@ def test_a_forwarded_link_decides_nothing(named: Afar, key: str, fact: str) -> N
     assert named.approve(link, key="of anna").status == 200
 
 
+def test_the_reason_stays_typed_when_the_token_is_not_known(named: Afar) -> None:
+    link = named.link(named.house.hold())
+    refused = named.post(link, decision="reject", key="of nobody", reason="Say <who> reads it.")
+    assert refused.status == 403
+    assert "Say &lt;who&gt; reads it.</textarea>" in refused.text
+    assert named.post(link, decision="reject", key="of anna", reason="Say who reads it.").status == 200
+
+
 def test_a_link_of_no_person_takes_the_token_of_any(named: Afar) -> None:
     job = named.house.hold("a.md", CONTENT)
     assert named.approve(named.link(job), key="of ben").status == 200

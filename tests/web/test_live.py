@@ -13,6 +13,7 @@ from tests.web.conftest import House
 from tests.web.test_browser import chromium, runner, window
 
 from lcp_engine.web.access import Secrets
+from lcp_engine.web.missions import MISSIONS
 from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ def test_a_refusal_and_what_was_typed_stay_when_news_arrive(window: Window) -> N
     window.house.engine.resume(1)
     page.locator("header .state.cancelled").wait_for()
     assert page.locator("#problem").count() == 1
+
+
+def test_a_list_that_grows_beyond_a_page_gets_its_pager(window: Window) -> None:
+    for _ in range(MISSIONS):
+        window.house.launch(window.house.complete)
+    page = window.open("/")
+    page.locator("#live").wait_for()
+    assert page.get_by_role("link", name="Last page").count() == 0
+    window.house.launch(window.house.complete)
+    page.get_by_role("navigation", name="Pages of missions").get_by_role("link", name="Last page").wait_for()
 
 
 def test_a_page_says_that_the_runner_was_killed(window: Window) -> None:

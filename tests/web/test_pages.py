@@ -199,7 +199,7 @@ def test_the_report_has_links_and_promises_an_undo_only_where_something_was_writ
     house.approve(house.hold())
     house.work()
     report = house.get("/missions/2/report")
-    assert "all of it can be undone" in report.words
+    assert "it can be undone while its files are as it left them" in report.words
     assert 'href="/missions/2/undo"' in report.text
 
 
@@ -260,13 +260,13 @@ def test_the_report_of_a_large_mission_counts_among_its_newest_jobs(
 def test_the_percentage_and_the_highest_milestone_are_on_the_page_of_a_mission(house: House) -> None:
     look = house.ask(*(house.job("list_files", patterns=[f"*.{end}"]) for end in "abc"))
     mission_id = house.launch(look, house.ask(house.job("write_file", rel_path="x.md", content="x")))
-    assert "0 %" in house.get("/missions/1").words
+    assert "0%" in house.get("/missions/1").words
     assert "reached" not in house.get("/missions/1").words
     house.work()
     for _ in range(2):
         shown = house.get("/missions/1").words
         percentage = house.engine.standing(mission_id)[1].percentage
-        assert f" {percentage} % " in shown
+        assert f" {percentage}% " in shown
         assert "50% reached" in shown
     house.engine.cancel(mission_id)
     assert "50% reached" in house.get("/missions/1").words
@@ -348,6 +348,36 @@ def test_jobs_are_found_by_kind_state_mission_and_text(house: House, query: str,
     house.run(house.ask(*jobs, commentary="Read gone.txt."), house.complete)
     text = house.get(f"/jobs?{query}").text
     assert [int(job) for job in re.findall(r'data-label="Job"><a href="/jobs/(\d+)"', text)] == found
+
+
+def test_jobs_are_counted_by_state_whatever_states_are_shown(house: House) -> None:
+    house.run(
+        house.ask(house.job("list_files"), house.job("write_file", rel_path="x.md", content="x")),
+        house.complete,
+    )
+    for query in ("", "?state=held", "?state=failed"):
+        page = house.get(f"/jobs{query}")
+        assert 'href="/jobs?state=held"' in page.text
+        assert "held 1 " in page.words
+        assert "succeeded 3 " in page.words
+    counted = house.get("/jobs?kind=write_file&text=x.md")
+    assert 'href="/jobs?state=held&amp;text=x.md&amp;kind=write_file"' in counted.text
+    assert "held 1 " in counted.words
+    assert "succeeded" not in counted.words
+
+
+def test_words_of_several_lines_have_one_line_in_titles_and_lists(house: House) -> None:
+    asked = house.ask(house.job("list_files"), house.job("write_file", rel_path="x.md", content="x"))
+    said = {**asked, "commentary": "First this.\n\n  Then that.\n"}
+    house.run(said, name="Look\nand tell", goal="Look around.\nTell what you saw.\n")
+    for path in ("/", "/missions/1", "/inbox", "/jobs/3"):
+        page = house.get(path)
+        assert "Look and tell" in page.words
+        assert "U+000A" not in page.words, path
+        assert "\\n" not in page.words, path
+    assert re.search(r"<title>\(1\) Look and tell · mission 1 · lcp</title>", house.get("/missions/1").text)
+    assert "Look around. Tell what you saw." in house.get("/").words
+    assert "First this. Then that." in house.get("/inbox").words
 
 
 def test_whatever_a_planner_names_is_text_and_its_controls_are_seen(house: House) -> None:

@@ -97,7 +97,7 @@ def make_templates() -> Environment:
         auto_reload=False,
     )
     templates.filters.update(
-        line=one_line, short=shortened, json=json_block, gist=summaries.gist,
+        line=one_line, flat=_flat, short=shortened, json=json_block, gist=summaries.gist,
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
         seconds=_seconds_between, exact=exact, left_out=summaries.left_out_line, json_line=json_line, ticked=_ticked,
         sentence=_sentence, cost=told_cost,
@@ -129,6 +129,11 @@ def _ticked(text: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
     )
+
+
+def _flat(text: str) -> str:
+    """Words of several lines, on one line."""
+    return one_line(" ".join(filter(None, (line.strip(" \t\r") for line in text.split("\n")))))
 
 
 def _age(at: str) -> str:

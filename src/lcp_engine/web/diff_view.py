@@ -151,7 +151,7 @@ def _numbered(lines: Sequence[str]) -> Iterator[ExcerptLine]:
             yield ExcerptLine(text, "same", old, new)
             old, old_left, new, new_left, side = old + 1, old_left - 1, new + 1, new_left - 1, "both"
         else:
-            yield ExcerptLine(text, "head")
+            yield ExcerptLine(text, "file-head")
 
 
 def _is_changed(line: ExcerptLine) -> bool:

@@ -301,6 +301,10 @@ def _rows_of(context: PageContext, request: Request, approvable: Collection[int]
     for job in jobs:
         look, is_split = looks.get(int(str(job["id"]))), wants_split(request)
         row = _row(job, look, Need.APPROVAL, lines, characters, is_split=is_split)
+        if row.diff is not None and not row.diff.is_whole:
+            # What has no room leaves it to the jobs below.
+            few = min(lines, LINES_IN_LIST), min(characters, CHARACTERS_IN_LIST)
+            row = _row(job, look, Need.APPROVAL, *few, is_split=is_split)
         row = replace(row, approvals=approvals.get(int(str(job["id"]))))
         if len(row.shown) > marks:
             row = replace(row, shown="")

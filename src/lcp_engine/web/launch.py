@@ -30,6 +30,10 @@ OWN = "mission"
 """What errors call the mission that was typed."""
 ROOT_CODES = frozenset({ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_DENIED, ErrorCode.ROOT_CHANGED})
 NO_PLANNER = "the mission names no planner, and LCP_PLANNER is not set: choose a planner below"
+NO_PLANNER_OF_ITS_OWN = (
+    "the mission names no planner, and LCP_PLANNER is not set: add one, such as `planner: {type: human}`"
+)
+_NAME_ONE = "Name a planner in the mission, or set LCP_PLANNER where the page is served."
 
 
 def launch_form(request: Request) -> Response:
@@ -49,11 +53,8 @@ def launch(context: PageContext, request: Request, form: Form) -> Response:
         )
     except LcpError as refused:
         given = {field: form.text(field) for field in form.fields}
-        problem = (
-            NO_PLANNER if refused.code is ErrorCode.NO_PLANNER and not form.text("planner") else str(refused)
-        )
         return _show(
-            context, status=status_of(refused), mission=name, root=root, problem=problem, given=given,
+            context, status=status_of(refused), mission=name, root=root, problem=str(refused), given=given,
             at_fault=_at_fault(refused),
         )  # fmt: skip
     return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
@@ -111,15 +112,21 @@ def _load_own(form: Form) -> tuple[MissionSpec, Path]:
         name, given, value = line.partition("=")
         if not given or not name.strip():
             message = f"variables: one NAME=VALUE a line is expected, not {line.strip()[:80]!r}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, {"field": "variables"})
         variables[name.strip()] = value.strip()
     settings: list[str] = []
     outline = outline_mission(text, source=OWN)
     if outline.planner is None and not outline.has_plan:
-        settings.append(f"planner={json_line({'type': usual_planner(os.environ)})}")
+        settings.append(f"planner={json_line({'type': _default_planner(NO_PLANNER_OF_ITS_OWN)})}")
     spec = parse_mission(text, source=OWN, variables=variables, settings=settings)
     stated = form.text("root")
     return spec, resolve_root(spec.root, Path.cwd(), _directory(stated) if stated else None)
+
+
+def _own_at_fault(refused: LcpError) -> str:
+    """The planner is part of the text."""
+    field = _at_fault(refused)
+    return field if field in ("root", "variables") else "text"
 
 
 def _show_own(
@@ -139,6 +146,7 @@ def _show_own(
         root=typed.text("root"),
         key=typed.text("key") or f"page-{secrets.token_urlsafe(12)}",
         problem="" if refused is None else str(refused),
+        at_fault="" if refused is None else _own_at_fault(refused),
         faults=faults,
         lines=marked_lines(text, faults),
         found=found,
@@ -154,10 +162,10 @@ def _show_own(
 
 
 def _at_fault(refused: LcpError) -> str:
-    """The field that has to be changed; empty if it is neither the directory nor the planner."""
-    if refused.code in ROOT_CODES or str(refused).startswith("root:"):
+    """The field that has to be changed; empty if it is none of those beside the mission."""
+    if refused.code in ROOT_CODES:
         return "root"
-    return "planner" if refused.code is ErrorCode.NO_PLANNER else ""
+    return "planner" if refused.code is ErrorCode.NO_PLANNER else str(refused.failed.details.get("field", ""))
 
 
 def _load(name: str, form: Form) -> MissionSpec:
@@ -169,14 +177,22 @@ def _load(name: str, form: Form) -> MissionSpec:
     if chosen := form.text("planner"):
         settings.append(f"planner={json_line({'type': chosen})}")
     elif outline.planner is None:
-        settings.append(f"planner={json_line({'type': usual_planner(os.environ)})}")
+        settings.append(f"planner={json_line({'type': _default_planner(NO_PLANNER)})}")
     variables = {variable: value for variable, value in given.items() if value}
     return parse_mission(text, source=name, variables=variables, settings=settings)
 
 
+def _default_planner(message: str) -> str:
+    """The planner of a mission that names none. Raises `NO_PLANNER` with the message of a form."""
+    try:
+        return usual_planner(os.environ)
+    except LcpError as refused:
+        raise LcpError(ErrorCode.NO_PLANNER, message, advice=_NAME_ONE) from refused
+
+
 def _directory(text: str) -> Path:
     if not text:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "root: enter a directory")
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "root: enter a directory", {"field": "root"})
     try:
         return Path(text).expanduser()
     except RuntimeError as refused:

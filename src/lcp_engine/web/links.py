@@ -63,11 +63,15 @@ def _decide(context: PageContext, token: str, form: Form) -> Response:
             case _:
                 raise HTTPException(422, "a decision is approve or reject")
     except LcpError as error:
+        if reason:
+            return _show(context, token, status=status_of(error), problem=str(error), reason=reason)
         return _refuse(context, error)
     return _page(context, 200, title=f"Job {job_id}", said=said)
 
 
-def _show(context: PageContext, token: str, *, status: int = 200, problem: str = "") -> Response:
+def _show(
+    context: PageContext, token: str, *, status: int = 200, problem: str = "", reason: str = ""
+) -> Response:
     try:
         linked = context.engine.links.open(token)
         mission = context.engine.mission(linked.job.mission_id)
@@ -90,6 +94,7 @@ def _show(context: PageContext, token: str, *, status: int = 200, problem: str =
         caveat=look.caveat,
         shown=shown_value(look.sight) if is_shown(look, parts, job.params, longest=LONGEST) else "",
         problem=problem,
+        reason=reason,
     )
 
 
@@ -103,6 +108,6 @@ def _refuse(context: PageContext, error: LcpError) -> Response:
 
 def _page(context: PageContext, status: int, **values: object) -> Response:
     """A page that names nothing but the job of the link."""
-    empty = {"linked": None, "said": "", "problem": "", "advice": "", "longest": LONGEST}
+    empty = {"linked": None, "said": "", "problem": "", "advice": "", "reason": "", "longest": LONGEST}
     template = context.templates.get_template("link.html")
     return HTMLResponse(template.render({**empty, **values}), status)

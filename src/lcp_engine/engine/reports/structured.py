@@ -286,7 +286,7 @@ def next_step(facts: Facts) -> NextStep:
             if left:
                 prompt = "Not all that was asked for is done. Decide on it, or check what was changed."
             elif has_written:
-                prompt = "It is complete. Check what it changed; all of it can be undone."
+                prompt = "It is complete. Check what it changed; it can be undone while its files are as it left them."
             else:
                 prompt = "It is complete. It changed no files."
             suggestions = [

@@ -2,7 +2,7 @@
 "use strict";
 
 const SETTLE_MS = 500;
-const help = document.getElementById("keys");
+const help = byId("keys");
 const cards = [...document.querySelectorAll(".held-job")];
 const card = () => document.activeElement.closest(".held-job");
 const place = () => (cards.length ? card() : document.querySelector(".decide"));
@@ -13,7 +13,7 @@ function go(step) {
 }
 
 function approve(at) {
-  // The second press of a key that was meant for the page before decides nothing, and nothing is approved folded.
+  // A press that was meant for the page before decides nothing, and nothing is approved folded.
   if (performance.now() < SETTLE_MS) return;
   const folded = at.querySelector("details.diff:not([open])");
   if (folded) folded.open = true; else at.querySelector("form[action$='/approve']")?.requestSubmit();

@@ -18,11 +18,10 @@ let isLoading = false;
 let isStale = false;
 let stopWatching = null;
 
-const isField = (node) => node?.matches("input, textarea, select");
-
 // A form that is being filled in stays as it is.
 function isInUse(node) {
-  if (node.contains(document.activeElement) && isField(document.activeElement)) return true;
+  const typing = document.querySelector(":is(input, textarea, select):focus");
+  if (typing && node.contains(typing)) return true;
   // The page itself fills in what was refused.
   const wasRefused = byId("problem") !== null;
   return [...node.querySelectorAll("input:not([type=hidden]), textarea:not([readonly]), select")].some((field) => {
@@ -40,8 +39,8 @@ const MORPH = {
   morphStyle: "innerHTML",
   callbacks: {
     beforeAttributeUpdated: (name, node) => !(name === "open" && node instanceof HTMLDetailsElement),
-    beforeNodeMorphed: (node) => !(node instanceof HTMLElement && (node.dataset.copy || (node.matches("form, .decide") && isInUse(node)))),
-    beforeNodeRemoved: (node) => !(node instanceof HTMLElement && (isNote(node) || isInUse(node))),
+    beforeNodeMorphed: (node) => !(node.matches && (node.dataset.copy || (node.matches("form, .decide") && isInUse(node)))),
+    beforeNodeRemoved: (node) => !(node.matches && (isNote(node) || isInUse(node))),
   },
 };
 
@@ -69,7 +68,7 @@ async function load() {
   isStale = false;
   loadedAt = performance.now();
   try {
-    const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const response = await fetch(location.href);
     if (response.ok) update(new DOMParser().parseFromString(await response.text(), "text/html"));
     else if (response.status === 401) say("refused");
   } catch {
@@ -86,7 +85,7 @@ function loadSoon() {
 
 function offerReload(fresh) {
   const note = document.body.dataset.changed;
-  const listed = (page) => page.getElementById("held")?.dataset.held ?? "";
+  const listed = (page) => page.getElementById("held")?.dataset.held;
   if (!note || listed(fresh) === listed(document)) return;
   byId("changed").hidden = false;
   announcement.textContent = note;
@@ -102,13 +101,13 @@ function connect(address = document.body.dataset.events) {
   if (!address || source || (document.hidden && !stopWatching)) return;
   source = new EventSource(address);
   source.addEventListener("news", loadSoon);
-  source.addEventListener("open", () => { live.hidden = false; away.hidden = true; loadSoon(); });
-  source.addEventListener("error", () => {
+  source.onopen = () => { live.hidden = false; away.hidden = true; loadSoon(); };
+  source.onerror = () => {
     live.hidden = true;
     // After an answer that is no stream it does not connect by itself.
     if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, RETRY_MS, address); }
     loadSoon();
-  });
+  };
 }
 
 function disconnect() {
@@ -117,12 +116,12 @@ function disconnect() {
   live.hidden = true;
 }
 
-document.addEventListener("visibilitychange", () => {
+document.onvisibilitychange = () => {
   stopWatching?.();
   disconnect();
   if (!document.hidden) connect();
   else if (wantsNotices()) navigator.locks.request(NOTICES, watch);
-});
+};
 
 // Opted in, one hidden tab goes on.
 function watch() {
@@ -154,7 +153,7 @@ function offerNotices() {
   };
   show();
 }
-window.addEventListener("pagehide", disconnect);
+window.onpagehide = disconnect;
 
 // A form that cannot arrive would lose what was typed.
 document.addEventListener("submit", (event) => {
@@ -184,15 +183,23 @@ function unfold() {
   const target = byId(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;
 }
-window.addEventListener("hashchange", unfold);
+window.onhashchange = unfold;
 
-function offerSelectAll() {
-  const all = byId("all");
-  if (!all) return;
-  all.hidden = false;
-  byId("tick-all").addEventListener("change", (event) => {
-    for (const box of document.querySelectorAll("input[name=job]")) box.checked = event.target.checked;
-  });
+function reveal(id, onchange) {
+  const part = byId(id);
+  if (part) Object.assign(part, { hidden: false, onchange });
+}
+
+function selectAll({ target }) {
+  for (const box of document.querySelectorAll("input[name=job]")) box.checked = target.checked;
+}
+
+async function readFile({ target }) {
+  const [file] = target.files;
+  const text = byId("text");
+  target.setCustomValidity(file?.size > text.maxLength ? target.dataset.large : "");
+  if (!file || !target.reportValidity()) return;
+  text.value = await file.text();
 }
 
 document.addEventListener("click", async (event) => {
@@ -203,14 +210,12 @@ document.addEventListener("click", async (event) => {
 });
 
 // The address that a refused form was sent to cannot be reloaded.
-function replaceAddress() {
-  const page = document.body.dataset.page;
-  if (page && page !== location.pathname) history.replaceState(null, "", page);
-}
+const { page } = document.body.dataset;
+if (page && page !== location.pathname) history.replaceState(null, "", page);
 
-replaceAddress();
 unfold();
-offerSelectAll();
+reveal("all", selectAll);
+reveal("choice", readFile);
 offerNotices();
 showTimes(document);
 setInterval(() => showTimes(document), TICK_MS);
