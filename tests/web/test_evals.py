@@ -54,6 +54,7 @@ def test_each_planner_has_a_bar_and_a_row(browser: TestClient, tmp_path: Path) -
     assert 'aria-label="plays: 1 of 2 right, 9% to 91%"' in text
     assert [float(width) for width in re.findall(r'width="([0-9.]+)" height="20"', text)] == [1000, 500]
     assert '<td data-label="Right">1 of 2</td>' in text
+    assert '<th scope="col">Cost</th>' not in text
     assert "1 wrong" in text
     assert 'href="/evals" aria-current="page"' in text
 

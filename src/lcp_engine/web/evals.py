@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,50 @@ class EvaluationShown:
 
     name: str
     planners: Sequence[PlannerShown]
+
+    @property
+    def columns(self) -> list[tuple[str, list[str]]]:
+        """The columns of the table with a cell for each planner; one in which nothing was asked or measured is left out."""
+        columns = [(label, [cell(one) for one in self.planners]) for label, cell in _COLUMNS.items()]
+        return [(label, cells) for label, cells in columns if any(cells)]
+
+
+def _count(share: ShareShown) -> str:
+    return f"{share.count} of {share.of}" if share.of else ""
+
+
+def _mean(one: PlannerShown, name: str, digits: int = 1) -> str:
+    value = one.mean.get(name)
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def _tokens(one: PlannerShown) -> str:
+    counts = [_mean(one, name, 0) for name in ("input_tokens", "output_tokens")]
+    return ", ".join(count or "?" for count in counts) if any(counts) else ""
+
+
+def _seconds(one: PlannerShown) -> str:
+    seconds = _mean(one, "cpu_seconds")
+    return f"{seconds} s" if seconds else ""
+
+
+def _cost(one: PlannerShown) -> str:
+    return f"{one.cost[:30]} {(one.currency or '')[:3]}" if one.cost else ""
+
+
+_COLUMNS: Mapping[str, Callable[[PlannerShown], str]] = {
+    "Right": lambda one: _count(one.right),
+    "Completed": lambda one: _count(one.completed),
+    "Facts": lambda one: _count(one.facts),
+    "Files": lambda one: _count(one.files),
+    "Kinds": lambda one: _count(one.kinds),
+    "Checks": lambda one: _count(one.checks),
+    "Over context": lambda one: _count(one.over_context),
+    "Turns": lambda one: _mean(one, "turns"),
+    "Tokens in, out": _tokens,
+    "CPU": _seconds,
+    "Cost": _cost,
+}
 
 
 def evals(request: Request) -> Response:
