@@ -128,7 +128,10 @@ def test_an_interrupt_leaves_what_the_same_command_goes_on_with(lcp: Lcp, number
         process.stdout.readline()
         process.send_signal(number)
         _, err = process.communicate()
-    assert (process.returncode, err) == (130, "interrupted; nothing is lost: the same command goes on\n")
+    assert (process.returncode, err) == (
+        130,
+        "interrupted; nothing is lost, and the same command continues\n",
+    )
     assert lcp("eval", "run", file, "--to", "it").out.splitlines()[1].split()[1] == "1"
 
 

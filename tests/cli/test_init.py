@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def test_a_person_answers_and_gets_a_mission_that_runs(lcp: Lcp) -> None:
     with Terminal(lcp, "init", "notes.yaml") as terminal:
-        terminal.expect("What is to be reached? ")
+        terminal.expect("What should the mission achieve? ")
         terminal.answer("")  # a goal is needed
-        terminal.expect("What is to be reached? ")
+        terminal.expect("What should the mission achieve? ")
         terminal.answer("Write NOTES.md: what this is.")
         terminal.expect("confined to [.]: ")
         terminal.answer("root")

@@ -385,7 +385,7 @@ def test_always_shows_the_rule_and_where_it_holds_before_it_counts(engine: Engin
         await person.type("2")
         await person.sees("from now on")
         await person.press("m")
-        await person.looks_at("job 2 approved, and by the rule 1 more", "job 4: write_file more.md")
+        await person.looks_at("job 2 approved, and 1 more by the rule", "job 4: write_file more.md")
         await person.press("G", "r")
         await person.sees("no rule can let such jobs run")
 

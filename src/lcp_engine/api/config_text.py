@@ -60,7 +60,7 @@ def remove_entry(path: Path, line: re.Pattern[str], expected: ConfigFile) -> Non
 
 
 def with_rule(path: Path, rule: Rule) -> Edit:
-    """The file with a rule of the user behind the others; as it is, if it has the rule. Raises like `add_entry`."""
+    """The file with a rule of the user after its others; unchanged if it has the rule. Raises like `add_entry`."""
     before = _text_of(path)
     stated = parse_config(before, path)
     if rule in stated.policy:

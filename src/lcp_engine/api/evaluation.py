@@ -116,7 +116,7 @@ class Evaluation:
             fact = f"{str(place)!r} has another suite, or other planners"
             raise LcpError(
                 ErrorCode.WRONG_STATE,
-                f"{fact}; an evaluation goes on with what it was begun with",
+                f"{fact}; an evaluation continues with those that it began with",
                 advice="Name another directory with --to.",
             )
         if before is not None:
@@ -132,7 +132,7 @@ class Evaluation:
             raise LcpError(
                 ErrorCode.NOT_FOUND,
                 f"{str(place)!r} is not an evaluation; a directory that `lcp eval run` has made is expected",
-                advice="Name the directory of --to; without it, SUITE.eval was made.",
+                advice="Name the directory that --to named; without --to, it is SUITE.eval.",
             )
         text = str(begun["suite"])
         stated = parse_suite(text, source=str(place / _SUITE))
@@ -450,7 +450,7 @@ def _only_one(place: Path) -> Iterator[None]:
         except BlockingIOError:
             raise LcpError(
                 ErrorCode.WRONG_STATE,
-                f"the evaluation in {str(place)!r} is run by another process",
+                f"another process is running the evaluation in {str(place)!r}",
                 advice="Wait for it, or name another directory with --to.",
             ) from None
         yield

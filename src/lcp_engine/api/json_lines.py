@@ -18,12 +18,12 @@ class JsonLines:
         self._file, self._writing = file, Lock()
 
     def add(self, line: JsonObject) -> None:
-        """Write an object behind the others."""
+        """Append an object."""
         with self._writing, self._file.open("a", encoding="utf-8") as file:
             file.write(f"{json_line(line)}\n")
 
     def read(self) -> Iterator[JsonObject]:
-        """The objects in order; what was cut where its process was killed is left out."""
+        """The objects in order, without a line that a kill has cut."""
         if not self._file.exists():
             return
         for text in self._file.read_text(encoding="utf-8").splitlines():

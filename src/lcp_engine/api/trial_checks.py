@@ -30,7 +30,7 @@ class TrialChecks:
         self._under_way = ProgramsUnderWay()
 
     def run(self, command: FoundCommand, mission: Mission, trial: str) -> None:
-        """Have a program judge what came of a mission, in a copy of its root, and keep what it says.
+        """Let a program judge what a mission has done, in a copy of its root, and keep its verdict.
 
         Raises `NOT_ISOLATED`, `FILE_SYSTEM` if it cannot be started, `PATH_NOT_FOUND`, `TOO_LARGE`, `WORKER_DIED`.
         """

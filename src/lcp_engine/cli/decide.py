@@ -81,21 +81,21 @@ def _jobs_options(command: F) -> F:
     "only",
     multiple=True,
     metavar="PATH[#N,…]",
-    help="Of a merge, take this file only, or of it these hunks, as `lcp diff J` numbers them; may be repeated.",
+    help="For a merge: take only this file, or only these of its hunks, as `lcp diff J` numbers them; may be repeated.",
 )
 @click.option(
     "--edit-file",
     "edited",
     multiple=True,
     metavar="PATH",
-    help="Of a merge, first edit this file in $VISUAL or $EDITOR; may be repeated.",
+    help="For a merge: first edit this file in $VISUAL or $EDITOR; may be repeated.",
 )
 @click.option("--shown", "mark", metavar="MARK", help="Approve only what `lcp diff J` showed with this mark.")
 @click.option(
     "--always",
     "scope",
     type=click.Choice(["mission", "user"]),
-    help="Add a rule, too, that lets such jobs run: in this mission, or also in all that you launch from now on.",
+    help="Also add a rule that lets such jobs run: in this mission, or in this and all that you launch from now on.",
 )
 @click.option(
     "--paths",

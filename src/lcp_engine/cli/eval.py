@@ -73,8 +73,8 @@ def run_command(
 ) -> int:
     """Run each mission of SUITE with each planner, in a copy of its root, and print what is right.
 
-    What was interrupted or killed goes on with the same command. The exit code is 0 whatever is right: `--json` has the
-    figures.
+    The same command continues an evaluation that was interrupted or killed. The exit code is 0 whatever the results;
+    `--json` prints the figures.
     """
     from lcp_engine.api.evaluation import Evaluation
     from lcp_engine.cli.signals import catching_interrupts
@@ -99,7 +99,7 @@ def run_command(
                 engine, parallel=parallel, missions=chosen, options=_options(invocation), tell=tell
             )
         except KeyboardInterrupt:
-            print_err("interrupted; nothing is lost: the same command goes on")
+            print_err("interrupted; nothing is lost, and the same command continues")
             return Exit.INTERRUPTED
         scores = evaluation.scores(engine)
     if invocation.json:
@@ -313,7 +313,7 @@ def _odds(difference: FigureDifference) -> str:
 
 def _named(right: FigureDifference) -> Iterator[str]:
     """The missions that are right now and were not, and the other way round."""
-    for word, missions in (("right now", right.better), ("not right any more", right.worse)):
+    for word, missions in (("right now", right.better), ("no longer right", right.worse)):
         if missions:
             more = len(missions) - _MOST_NAMED
             rest = f" and {more} more" if more > 0 else ""

@@ -49,7 +49,7 @@ class Draft:
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path), default=Path("mission.yaml"), metavar="[FILE]")
-@click.option("--goal", metavar="TEXT", help="What is to be reached, in words for the planner.")
+@click.option("--goal", metavar="TEXT", help="What the mission should achieve, in words for the planner.")
 @click.option("--root", metavar="DIR", help="The directory that the mission is confined to.  [default: .]")
 @click.option("--planner", shell_complete=planner_names, metavar="NAME", help="Who answers.")
 @click.option(
@@ -118,7 +118,7 @@ def _ask(root: str | None, planner: str | None, writes: Sequence[str]) -> Draft:
         print_line("Enter takes what is in brackets; Ctrl-D leaves, and writes nothing.")
         goal = ""
         while not goal:
-            goal = read_line("What is to be reached? ")
+            goal = read_line("What should the mission achieve? ")
         return Draft(
             goal,
             _text("Directory that it is confined to", ".") if root is None else root,

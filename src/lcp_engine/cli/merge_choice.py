@@ -45,8 +45,9 @@ def stated_choice(engine: Engine, job_id: int, only: Sequence[str], edited: Sequ
     """
     files = engine.look(job_id).files
     if not files:
+        option = "--only" if only else "--edit-file"
         advice = f"`lcp diff {job_id}` shows what it would change."
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--only: job {job_id} is not a merge", advice=advice)
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{option}: job {job_id} is not a merge", advice=advice)
     by_path = {diff.path: diff for diff in files}
     taken: dict[str, list[str] | None] = {} if only else dict.fromkeys(by_path)
     for stated in only:

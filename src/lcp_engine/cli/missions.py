@@ -326,7 +326,7 @@ def _line(job: Job) -> Text:
 
 
 def _is_turn(job: Job) -> bool:
-    """Whether a job asks the planner, has asked it or will; one that stands for the plan of a planner never does."""
+    """Whether a job asks the planner, has asked it or will; one that represents a planner's whole plan never does."""
     is_left_out = job.state in SETTLED or (job.state is State.BLOCKED and job.json["reason"] is None)
     return job.kind == TURN and (bool(job.json["attempt"]) or not is_left_out)
 

@@ -214,7 +214,7 @@ class InboxView(Vertical):
         self._with_shown(self._show_whole)
 
     def action_answer(self) -> None:
-        """Answer a question; of any other job show the whole."""
+        """Answer a question, or show any other job in full."""
         self._with_shown(self._answer)
 
     def action_say(self) -> None:
@@ -244,7 +244,7 @@ class InboxView(Vertical):
                 f"`lcp approve {shown.job.id}` approves it"
             )
         elif time.monotonic() - self._shown_at < SETTLING_SECONDS:
-            self._desk.note(f"job {shown.job.id} was shown only just now: look at it, then press y")
+            self._desk.note(f"job {shown.job.id} has only just appeared: look at it, then press y")
         elif self.detail.was_seen:
             return True
         else:
@@ -278,7 +278,7 @@ class InboxView(Vertical):
 
         await self._decide(shown, approve, "approved, with the rule")
         if released:
-            self._desk.note(f"job {shown.job.id} approved, and by the rule {len(released):,} more")
+            self._desk.note(f"job {shown.job.id} approved, and {len(released):,} more by the rule")
             self._leave(released)
 
     async def _edit(self, shown: ShownJob) -> None:
@@ -441,7 +441,7 @@ class InboxView(Vertical):
             return
         left = len(found) - len(ready)
         title = f"approve {len(ready):,} held {one_line(job.kind)} of mission {job.mission_id}?"
-        title += f"  ({left:,} left out: to be looked at one by one)" if left else ""
+        title += f"  ({left:,} left out; look at them one by one)" if left else ""
         if await self._desk.show_whole(Whole(title, content_of_all(ready), may_approve=True)):
             await self._approve_each(job.mission_id, ready)
 

@@ -86,7 +86,7 @@ class SuiteMission:
     stated: Mapping[str, JsonValue]
     """The keys of a mission file, without a planner."""
     place: str
-    """Where it stands, for messages."""
+    """The file and index where it is stated, for messages."""
 
     def with_planner(self, planner: StatedPlanner) -> MissionSpec:
         """What is launched: the mission with a planner. Raises `INVALID_MISSION`."""
@@ -145,7 +145,9 @@ class _Head(BaseModel):
 def _mission(suite: SuiteFile, stated: dict[str, JsonValue], place: str) -> SuiteMission:
     for key in ("expect", "planner", "plan"):
         if key in suite.defaults:
-            _refuse(f"{place.rpartition(':')[0]}: defaults.{key}: is not for every mission; leave it out")
+            _refuse(
+                f"{place.rpartition(':')[0]}: defaults.{key}: cannot be the same for every mission; leave it out"
+            )
     if "planner" in stated:
         _refuse(f"{place}.planner: the planners of a suite are listed under `planners`; leave it out")
     whole = {**suite.defaults, **stated}

@@ -237,7 +237,7 @@ class MissionSpec(Frozen):
     name: str = Field(default="mission", min_length=1, max_length=200, description="For lists and reports.")
     description: str | None = Field(default=None, max_length=500, description="One line, for lists.")
     goal: str = Field(
-        min_length=1, pattern=r"\S", description="What is to be reached, in words for the planner."
+        min_length=1, pattern=r"\S", description="What the mission should achieve, in words for the planner."
     )
     root: str | None = Field(
         default=None,

@@ -56,7 +56,7 @@ def is_common(word: str) -> bool:
 
 
 def _weighed(goal: str, source: str, text: str) -> Iterator[Line]:
-    """The lines of a text that say something. What stands below a line that speaks for itself, is often about it."""
+    """The lines of a text that say something. Each gets part of the weight of the line above, its likely subject."""
     lines = text.splitlines()[:MOST_LINES]
     stems = [set(_stems(line)) for line in lines]
     often = Counter(stem for line in stems for stem in line)

@@ -1,4 +1,4 @@
-"""Decide what a model with a small context does next: read the files that its goal names, conclude (pure).
+"""Decide what a model with a small context does next: read the files that its goal names, use a kind, conclude (pure).
 
 A guided turn offers one thing at a time. `Open` leaves the choice to the model, within the rules.
 """
@@ -19,7 +19,7 @@ from lcp_engine.planners.llm.known_files import Known, known_of, line_count, vie
 COMPLETE, FOUND = "mission_complete", "analysis_result"
 """The actions that complete a mission."""
 MOST_OF_MANY = 10
-"""A directory or a pattern that a goal names stands for its files if they are no more."""
+"""A directory or a pattern that a goal names stands for its files if there are at most so many."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Uses:
 
     kinds: tuple[str, ...]
     values: tuple[str, ...] = ()
-    """The words of the goal that their params can be taken from; none if they may come from elsewhere."""
+    """The words of the goal from which their params are taken; empty if these may come from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Concludes:
 
     action: str
     parts: tuple[str, ...] = ()
-    """Which of `issues` and `recommendations` the goal asks for by these words."""
+    """Those of `issues` and `recommendations` that the goal asks for by name."""
     may_fail: bool = False
-    """Whether an error may be said instead: nothing was found out."""
+    """Whether the model may report an error instead, because nothing was found out."""
 
 
 Guide: TypeAlias = Open | Lists | Reads | Uses | Writes | Concludes

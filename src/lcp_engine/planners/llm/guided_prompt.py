@@ -151,7 +151,7 @@ def _found(turn: Turn, room: int) -> str:
 
 
 def _bare(text: str) -> str:
-    """The text without quotation marks: a small model ends its own text where one stands."""
+    """The text without quotation marks: a small model ends its own text at the first one."""
     return text.translate(_MARKS)
 
 

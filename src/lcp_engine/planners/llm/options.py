@@ -51,9 +51,7 @@ def _is_endpoint(url: str) -> str:
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UnexpectedValue("should be a URL such as http://127.0.0.1:1234/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise UnexpectedValue(
-            "should be a URL without credentials or query; a key belongs into the environment"
-        )
+        raise UnexpectedValue("should be a URL without credentials or query; put keys in the environment")
     return url.rstrip("/")
 
 

@@ -85,7 +85,7 @@ class ModelPlanner:
     _facts: list[ModelFacts] = field(default_factory=list, repr=False)
 
     def answer(self, question: Question, /) -> Reply:
-        """The model's reply, unread. Raises `PLANNER_FAILED`; `PLANNER_REFUSED` where asking again is no use."""
+        """The model's reply, unread. Raises `PLANNER_FAILED`, or `PLANNER_REFUSED` if asking again would not help."""
         left = question.seconds_left
         seconds = self.settings.total_seconds if left is None else min(self.settings.total_seconds, left)
         deadline = Deadline.after(seconds, self.answering.times.clock())

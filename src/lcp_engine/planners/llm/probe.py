@@ -25,6 +25,8 @@ _PACE = Pace(tries=2, loading_total=20.0)
 
 @dataclass(frozen=True)
 class _Answer:
+    """The model's answer to one of the questions."""
+
     completion: Completion
     seconds: float
     is_valid: bool
@@ -100,7 +102,7 @@ def _context(planner: ModelPlanner, facts: ModelFacts) -> Finding:
         fact = f"the server does not say how large it is; {CONTEXT_TOKENS:,} tokens are assumed"
         return doubtful("context", fact, "State planner.context_tokens as the server was started with.")
     if stated < SMALL_CONTEXT:
-        fact = f"{stated:,} tokens: long files and histories are cut much"
+        fact = f"{stated:,} tokens: long files and histories are cut short"
         return doubtful("context", fact, f"Give the model {SMALL_CONTEXT:,} tokens or more.")
     return well("context", f"{stated:,} tokens")
 
@@ -148,7 +150,7 @@ def _guidance(answers: Sequence[_Answer]) -> Finding:
         return well("guidance", "on: each turn offers the one thing that comes next")
     if all(each.is_valid for each in answers):
         return well("guidance", "off: the model chooses its actions")
-    advice = "State `guidance: on` in the planner's options: such a model needs fewer choices."
+    advice = "Set `guidance: on` in the planner's options: it offers this model fewer choices."
     return doubtful("guidance", "off, and not every reply is a valid action", advice)
 
 

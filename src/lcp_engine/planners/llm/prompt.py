@@ -170,7 +170,7 @@ _CARRIED: Mapping[str, str] = {
     "research": '"custom_fields": {"result": <result>}',
     "answer": '"custom_fields": {"result": <result>}',
 }
-"""What the mission's result stands in, in the actions and responses that complete it."""
+"""Where the actions and responses that complete a mission carry its result."""
 
 
 def _carrying(actions: str) -> str:
@@ -439,7 +439,7 @@ class Turn:
         return "\n".join(kept)
 
     def _files(self, tokens: int) -> str:
-        """The files that can be read next, but for those that a new list shows: each name stands once.
+        """The files that can be read next, except those that a new list shows: each name is shown once.
 
         The schema limits the decoder to them, but the model does not see it.
         """

@@ -121,7 +121,7 @@ def reply_schema(
 
 
 def _carried(question: Question) -> Mapping[str, Schema]:
-    """What an action carries that completes the mission."""
+    """The result in the actions that complete the mission, if it expects one."""
     return {} if question.result is None else {NAME: dict(REFERENCE)}
 
 
@@ -147,9 +147,9 @@ _LOOKS = frozenset(
         KindRole.OTHER,
     }
 )
-"""What a kind is for that can be of use before anything is known."""
+"""The roles of kinds that can be useful before anything is known."""
 _ONLY_LOOKS = frozenset({KindRole.LISTS, KindRole.READS, KindRole.RECALLS, KindRole.FINDS, KindRole.SEARCHES})
-"""A small model that may hold such a job for a person does so, and nobody has anything to review."""
+"""Roles offered without `auto_dispatch`: a small model would hold such jobs, which leave nothing to review."""
 _GOING_ON = (GOES_ON, WRITE)
 _LEADS_TO = {"planning": TURN, "verification": TURN, "clarity": QUESTION}
 
