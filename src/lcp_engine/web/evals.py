@@ -63,7 +63,8 @@ class EvaluationShown:
 
     @property
     def columns(self) -> list[tuple[str, list[str]]]:
-        """The columns of the table with a cell for each planner; one in which nothing was asked or measured is left out."""
+        """The columns of the table, each with a cell for each planner; those are left out in which nothing was asked or
+        measured."""
         columns = [(label, [cell(one) for one in self.planners]) for label, cell in _COLUMNS.items()]
         return [(label, cells) for label, cells in columns if any(cells)]
 
