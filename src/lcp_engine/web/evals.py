@@ -63,8 +63,7 @@ class EvaluationShown:
 
     @property
     def columns(self) -> list[tuple[str, list[str]]]:
-        """The columns of the table, each with a cell for each planner; those are left out in which nothing was asked or
-        measured."""
+        """The columns of the table, a cell for each planner; without those in which nothing was asked or measured."""
         columns = [(label, [cell(one) for one in self.planners]) for label, cell in _COLUMNS.items()]
         return [(label, cells) for label, cells in columns if any(cells)]
 
