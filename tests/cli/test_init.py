@@ -39,7 +39,7 @@ def test_a_person_answers_and_gets_a_mission_that_runs(lcp: Lcp) -> None:
 def test_a_model_is_asked_for_with_its_server(lcp: Lcp) -> None:
     with Terminal(lcp, "init", "other.yaml") as terminal:
         for question, answer in (
-            ("reached? ", "Look."),
+            ("achieve? ", "Look."),
             (": ", ""),
             ("[human]: ", "openai"),
             ("or a URL [lmstudio]: ", "openai"),
@@ -57,7 +57,7 @@ def test_a_model_is_asked_for_with_its_server(lcp: Lcp) -> None:
 
 def test_control_d_leaves_and_writes_nothing(lcp: Lcp) -> None:
     with Terminal(lcp, "init") as terminal:
-        terminal.expect("reached? ")
+        terminal.expect("achieve? ")
         terminal.type("\x04")
         assert terminal.end() == 2
     assert "nothing was written" in terminal.shown
