@@ -201,6 +201,52 @@ def test_a_file_is_edited_before_it_is_merged(long: Lcp) -> None:
     assert _tree(long) == before
 
 
+def test_a_file_is_edited_besides_hunks_of_others(long: Lcp) -> None:
+    before = _tree(long)
+    assert long("run", "mission-0.yaml", "--root", "root", "--stage").code == 3
+    chosen = ("--only", "long.txt#2", "--edit-file", "new#1.txt")
+    assert long("approve", _held(long), *chosen, EDITOR="sed -i s/new/mine/").code == 0
+    assert long("work", "--until-idle").code == 0
+    assert _tree(long) == {**before, "long.txt": _changed(15), "new#1.txt": "mine\n"}
+
+
+@pytest.mark.parametrize(
+    ("editor", "said"),
+    [("rm", "the editor removed the file that it was given"), ("ln -sf /nowhere", "the editor removed"),
+     ("ln -sf /dev/zero", "not a file any more"), ("cp /bin/true", "cannot be read")],
+)  # fmt: skip
+def test_an_editor_that_leaves_no_text_changes_nothing(long: Lcp, editor: str, said: str) -> None:
+    assert long("run", "mission-0.yaml", "--root", "root", "--stage").code == 3
+    refused = long("approve", _held(long), "--edit-file", "long.txt", EDITOR=editor, TMPDIR=str(long.home))
+    assert (refused.code, said in refused.err) == (2, True), refused
+    assert _held(long)
+
+
+def test_line_ends_that_nobody_edited_stay(long: Lcp) -> None:
+    (long.root / "ends.txt").write_bytes(b"one\rtwo\r\nthree\n")
+    jobs: list[JsonValue] = [
+        {"kind": "edit_file", "params": {"rel_path": "ends.txt", "old_text": "three", "new_text": "3"}}
+    ]
+    long.mission({"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}, long.complete)
+    assert long("run", "mission-1.yaml", "--root", "root", "--stage").code == 3
+    refused = long("approve", _held(long), "--edit-file", "ends.txt", EDITOR="true")
+    assert (refused.code, "what was edited is unchanged" in refused.err) == (2, True), refused
+
+
+def test_an_edit_that_is_refused_is_kept(long: Lcp) -> None:
+    assert long("run", "mission-0.yaml", "--root", "root", "--stage").code == 3
+    editor = long.home / "editor"
+    other = long.root / "gone.txt"
+    editor.write_text(f'#!/bin/sh\nsed -i s/LINE/Line/ "$1"\necho changed > {other}\n')
+    editor.chmod(0o755)
+    merge = _held(long)
+    assert long("diff", merge).code == 0
+    refused = long("approve", merge, "--edit-file", "long.txt", EDITOR=str(editor), TMPDIR=str(long.home))
+    assert (refused.code, "your edit is kept in" in refused.err) == (5, True), refused
+    kept = refused.err.partition("your edit is kept in ")[2].split("\n")[0].split(";")[0]
+    assert Path(kept).read_text() == _changed(1, 15, 30).replace("LINE", "Line")
+
+
 def test_hunks_are_chosen_one_after_the_other_at_the_terminal(long: Lcp) -> None:
     before = _tree(long)
     one = ("--threads", 1)  # the files come in the order of their jobs

@@ -155,8 +155,11 @@ def approve_command(
                 return _approve_edited(engine, job, by)
             # What this terminal was shown is noted for its user.
             shown = engine.last_seen(job) if mark is None else seen_with(engine, job, mark)
-            params = revised if choosing is None else _params_of_choice(engine, job, only, edited)
-            return engine.approve(job, params=params, shown=shown, by=by)
+            if choosing is not None:
+                from lcp_engine.cli.merge_choice import approve_part
+
+                return approve_part(engine, job, only, edited, shown=shown, by=by)
+            return engine.approve(job, params=revised, shown=shown, by=by)
 
         ids = ids or [*candidates]
         if not ids:
@@ -305,14 +308,6 @@ def _approve_shown(engine: Engine, candidate: Candidate, by: str | None, *, is_s
     if left_out is not None:
         raise LcpError.of(left_out)
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None, by=by)
-
-
-def _params_of_choice(
-    engine: Engine, job_id: int, only: Sequence[str], edited: Sequence[str]
-) -> dict[str, JsonValue]:
-    from lcp_engine.cli.merge_choice import stated_choice
-
-    return stated_choice(engine, job_id, only, edited)
 
 
 def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:

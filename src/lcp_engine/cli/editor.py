@@ -30,7 +30,7 @@ class Draft:
 
     def __init__(self, text: str, name: str) -> None:
         self.text = text
-        self._given = text
+        self.given = text
         self._name = name
         self._file: Path | None = None
 
@@ -41,7 +41,7 @@ class Draft:
         """
         command = _editor()
         file = self._place()
-        file.write_text(self.text, encoding="utf-8")
+        self._write(file)
         with _editor_has_terminal():
             refused = _run(command, file)
         self.text = self._read()
@@ -52,7 +52,7 @@ class Draft:
     @property
     def is_changed(self) -> bool:
         """Whether the person has written something."""
-        return self.text != self._given and bool(self.text.strip())
+        return self.text != self.given and bool(self.text.strip())
 
     @property
     def kept(self) -> Path | None:
@@ -69,7 +69,7 @@ class Draft:
     def take(self, text: str) -> None:
         """Keep a text that was written elsewhere, to be edited next."""
         self.text = text
-        self._place().write_text(text, encoding="utf-8")
+        self._write(self._place())
 
     def discard(self) -> None:
         """Remove the file: its text was used, or there is nothing in it."""
@@ -87,12 +87,21 @@ class Draft:
             self._file = Path(tempfile.mkdtemp(prefix="lcp-")) / self._name  # private to its user
         return self._file
 
+    def _write(self, file: Path) -> None:
+        file.write_bytes(self.text.encode())
+
     def _read(self) -> str:
         file = self._place()
         try:
-            return file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return ""
+            # A pipe or a device would never end, and line ends stay as they are.
+            if file.exists() and not file.is_file():
+                raise OSError("it is not a file any more")
+            return file.read_bytes().decode()
+        except FileNotFoundError as error:
+            file.unlink(missing_ok=True)  # a link that leads nowhere
+            self._write(file)
+            message = "the editor removed the file that it was given; nothing was changed"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from error
         except (OSError, UnicodeDecodeError) as error:
             self._file = None  # the file that is named here stays
             message = f"the edited file {file} cannot be read: {error}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lcp_engine.api.engine import Engine
     from lcp_engine.changes.unified_diff import Diff
+    from lcp_engine.store.people import Sight
 
     Params = dict[str, JsonValue]
 
@@ -36,12 +37,20 @@ _HUNK = (
 _FILE = tuple(choice for choice in _HUNK if choice.word not in ("all", "drop"))
 
 
-def stated_choice(engine: Engine, job_id: int, only: Sequence[str], edited: Sequence[str]) -> Params:
-    """The params of a merge that takes what `only` names (`PATH` or `PATH#2,4`; everything, if it names nothing).
+def approve_part(
+    engine: Engine,
+    job_id: int,
+    only: Sequence[str],
+    edited: Sequence[str],
+    *,
+    shown: Sight | None,
+    by: str | None,
+) -> bool:
+    """Approve a merge of which `only` names what is taken, `PATH` or `PATH#2,4`; files of `edited` are taken, too,
+    after the person has edited them.
 
-    The person first edits the files of `edited` in their editor. Raises `INVALID_ARGUMENT` for a job that is not a
-    merge, for a file or hunk that it does not have, and if the editor did not work, and `INVALID_PARAMS` if no text
-    changed.
+    Raises `INVALID_ARGUMENT` for what is not in it, and for an edit that did not work; what was edited until then is
+    kept in files that the error names.
     """
     files = engine.look(job_id).files
     if not files:
@@ -55,14 +64,23 @@ def stated_choice(engine: Engine, job_id: int, only: Sequence[str], edited: Sequ
         before = taken.get(path, [])
         taken[path] = None if names is None or before is None else [*dict.fromkeys([*before, *names])]
     for path in edited:
-        if path not in taken:
+        if path not in by_path:
             raise _unknown(f"--edit-file: {path!r}", by_path, path, job_id)
-    edits = {
-        path: text for path in edited if (text := _edited(engine.merged_text(job_id, path), path)) is not None
-    }
-    if edited and not edits:
-        raise LcpError(ErrorCode.INVALID_PARAMS, "what was edited is unchanged; nothing was approved")
-    return params_taking([*by_path], taken, edits)
+        taken[path] = None
+    drafts = {path: _draft(engine.merged_text(job_id, path), path) for path in edited}
+    try:
+        edits = {path: draft.text for path, draft in drafts.items() if draft.edit() != draft.given}
+        if edited and not edits:
+            raise LcpError(ErrorCode.INVALID_PARAMS, "what was edited is unchanged; nothing was approved")
+        done = engine.approve(job_id, params=params_taking([*by_path], taken, edits), shown=shown, by=by)
+    except LcpError as refused:
+        for draft in drafts.values():
+            draft.leave()
+            refused = draft.kept_after(refused)
+        raise refused from None
+    for draft in drafts.values():
+        draft.discard()
+    return done
 
 
 def _read(by_path: Mapping[str, Diff], stated: str, job_id: int) -> tuple[str, list[str] | None]:
@@ -199,7 +217,7 @@ def _parts(diff: Diff) -> Iterator[tuple[str, Diff]]:
 
 def _edited(before: str, path: str) -> str | None:
     """What the person makes of a text; None if it is the same. Raises `LcpError` if the editor did not work."""
-    draft = Draft(before, path.rpartition("/")[2])
+    draft = _draft(before, path)
     try:
         text = draft.edit()
     except LcpError as refused:
@@ -207,3 +225,7 @@ def _edited(before: str, path: str) -> str | None:
         raise draft.kept_after(refused) from None
     draft.discard()
     return None if text == before else text
+
+
+def _draft(text: str, path: str) -> Draft:
+    return Draft(text, path.rpartition("/")[2])
