@@ -405,6 +405,28 @@ def test_a_merge_that_was_decided_goes_on_when_the_disk_has_room(
     assert calls == ["n.txt", "m.txt", "m.txt", "m.txt"]
 
 
+def test_a_merge_that_the_disk_refuses_says_so(theatre: Theatre, monkeypatch: pytest.MonkeyPatch) -> None:
+    theatre.play(ask(write("n.txt", "n\n"), write("m.txt", "m\n")), DONE)
+    merge = theatre.merge()
+    real = LocalFile.put
+
+    def full(file: LocalFile, *given: object, **named: object) -> None:
+        if file.path == "m.txt":
+            raise LcpError(ErrorCode.FILE_SYSTEM, "'m.txt': No space left on device")
+        real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(LocalFile, "put", full)
+    theatre.approve(merge)
+    job = theatre.engine.job(merge)
+    said = "not merged: 'm.txt': No space left on device (left as they were: m.txt)"
+    assert (job.state, job.reason) == ("held", said)
+    monkeypatch.undo()
+    theatre.approve(merge)
+    assert theatre.files() == {**BEFORE, "n.txt": "n\n", "m.txt": "m\n"}
+    theatre.engine.undo(theatre.mission, by="ada")
+    assert theatre.files() == BEFORE
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize(
     "ground",

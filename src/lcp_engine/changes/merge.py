@@ -100,6 +100,7 @@ class _Merge:
         self._instance, self._database, self._job = instance, instance.database, job
         self._threads, self._open_root = threads, open_root
         self._params = MergeParams.model_validate(from_json(job.params))
+        self._refused: LcpError | None = None  # why the last file was not written, if that is no conflict
 
     def execute(self) -> Succeeded | Hold:
         if self._database.read(lambda tx: stage_of(tx, self._job.mission_id)) is None:
@@ -276,8 +277,10 @@ class _Merge:
                 except LcpError as error:
                     if error.failed.meaning.retry and not is_last:
                         errors.append(error)
+                    elif error.code is ErrorCode.CONFLICT:
+                        states[change.id] = CONFLICT
                     else:
-                        states[change.id] = CONFLICT if error.code is ErrorCode.CONFLICT else VOID
+                        states[change.id], self._refused = VOID, error
             close_all(self._database, [one for one in some if one.id in states], states)
         if errors:
             raise errors[0]
@@ -286,6 +289,9 @@ class _Merge:
     def _outcome(self, files: Sequence[StagedFile]) -> Succeeded | Hold:
         made = self._intents()
         left = [one.path for one in made if one.state != APPLIED]
+        if left and self._refused is not None:
+            fact = f"{self._refused.failed.message} (left as they were: {_named(left)})"
+            return Hold(because(ReasonCode.MERGE_REFUSED, fact=fact))
         if left:
             return Hold(because(ReasonCode.MERGE_CONFLICT, files=_named(left)))
         jobs = {one.path: one.jobs for one in files}

@@ -70,10 +70,16 @@ class WaitHook:
         try:
             called.communicate(said + b"\n", self._seconds)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(called.pid, signal.SIGKILL)
-            called.communicate()
-            return f"it did not end within {self._seconds:g} s and was killed"
+            # What it has left in the background may hold its stdin, and read nothing.
+            if called.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(called.pid, signal.SIGKILL)
+                called.wait()
+                return f"it did not end within {self._seconds:g} s and was killed"
+        finally:
+            with suppress(OSError):
+                if called.stdin is not None:
+                    called.stdin.close()
         code = called.returncode
         return None if code == 0 else f"it exited with {code}; 0 was expected"
 
