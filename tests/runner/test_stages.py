@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -383,6 +384,26 @@ def test_a_full_disk_leaves_no_half_of_a_stage(
     theatre.work()
     theatre.approve(theatre.merge())
     assert theatre.files() == AFTER
+
+
+def test_what_is_removed_from_the_root_while_it_is_copied_is_left_out(
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("d1/x.txt", "d2/x.txt", "d3/x.txt"):
+        theatre.write(path, "x\n")
+    (theatre.root / "link").symlink_to("d1")
+
+    def remove_all(directory: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        if dir_fd is not None:
+            for path in theatre.root.glob("d?"):
+                shutil.rmtree(path)
+            (theatre.root / "link").unlink(missing_ok=True)
+        MKDIR(directory, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", remove_all)
+    theatre.play(ask(write("n.txt", "n\n")), DONE)
+    theatre.approve(theatre.merge())
+    assert theatre.files() == {**BEFORE, "n.txt": "n\n"}
 
 
 def test_a_merge_that_was_decided_goes_on_when_the_disk_has_room(

@@ -88,17 +88,27 @@ class _Copy:
         if any(entry.name == ".gitignore" for entry in entries):
             ignoring = (*_ignoring_of(source, prefix), *ignoring)
         for entry in entries:
-            inner = prefix + entry.name
-            if entry.is_symlink():
-                self._copy_link(source, target, entry.name, inner)
-            elif entry.is_dir():
-                if _is_ignored(f"{inner}/", ignoring):
-                    self._lead_to(target, inner)
-                    continue
-                os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
-                self._waiting.append((inner, ignoring))
-            elif entry.is_file() and not is_temporary(entry.name):
-                self._copy_file(source, target, entry.name, inner)
+            with suppress(FileNotFoundError):  # it was removed since the directory was read
+                self._copy_entry(source, target, entry, prefix + entry.name, ignoring)
+
+    def _copy_entry(
+        self,
+        source: int,
+        target: int,
+        entry: os.DirEntry[str],
+        path: str,
+        ignoring: tuple[_Ignoring, ...],
+    ) -> None:
+        if entry.is_symlink():
+            self._copy_link(source, target, entry.name, path)
+        elif entry.is_dir():
+            if _is_ignored(f"{path}/", ignoring):
+                self._lead_to(target, path)
+                return
+            os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
+            self._waiting.append((path, ignoring))
+        elif entry.is_file() and not is_temporary(entry.name):
+            self._copy_file(source, target, entry.name, path)
 
     def _lead_to(self, target: int, path: str) -> None:
         """Commands can read and execute installed packages of the root; other ignored directories are not there."""
@@ -106,7 +116,11 @@ class _Copy:
             os.symlink(f"{self._root.path}/{path}", path, dir_fd=target)
 
     def _copy_link(self, source: int, target: int, name: str, path: str) -> None:
-        leads_to = os.readlink(name, dir_fd=source)
+        try:
+            leads_to = os.readlink(name, dir_fd=source)
+        except OSError:  # it is gone, or no link any more
+            self._copied.left_out.append(path)
+            return
         end = posixpath.normpath(posixpath.join(posixpath.dirname(path), leads_to))
         if leads_to.startswith("/") or end == ".." or end.startswith("../"):
             self._copied.left_out.append(path)
