@@ -157,7 +157,7 @@ INVALID_MISSION web/launch:_load_own
 INVALID_PARAMS api/run_job:_read_params
 INVALID_PARAMS changes/preview:Previews._of_merge
 INVALID_PARAMS cli/decide:revised_params
-INVALID_PARAMS cli/merge_choice:stated_choice
+INVALID_PARAMS cli/merge_choice:approve_part
 INVALID_PARAMS replay/fork:_result
 INVALID_PARAMS sandbox/atomic_write:check_name
 INVALID_PARAMS sandbox/directories:open_parent
@@ -323,7 +323,7 @@ INVALID_ARGUMENT cli/memory:_from_stdin
 INVALID_ARGUMENT cli/memory:_objects
 INVALID_ARGUMENT cli/merge_choice:_read
 INVALID_ARGUMENT cli/merge_choice:_unknown
-INVALID_ARGUMENT cli/merge_choice:stated_choice
+INVALID_ARGUMENT cli/merge_choice:approve_part
 INVALID_ARGUMENT cli/serve:_load
 INVALID_ARGUMENT cli/top/command:_load
 INVALID_ARGUMENT core/memory:entry_key
