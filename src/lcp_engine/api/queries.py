@@ -66,7 +66,8 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
         if job.mission_id not in policies:
             spec, root = instance.read(spec_and_root, job.mission_id)
             policies[job.mission_id] = instance.admission.policy(spec_of(spec), root)
-        consent = instance.read(consent_by, job.mission_id, policies[job.mission_id], worker, params)
+        policy, workers = policies[job.mission_id], instance.admission.workers
+        consent = instance.read(consent_by, job.mission_id, policy, worker, params, workers=workers)
         if not consent.is_usual:
             sight = look_over(instance, [job.json])[job.id].sight
             found[job.id] = instance.read(approvals_of, job.mission_id, job.id, consent=consent, sight=sight)

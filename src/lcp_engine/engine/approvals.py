@@ -179,7 +179,7 @@ def consent_to(
     """Whose approvals the job needs with these params."""
     mission = ledger.mission(job.mission_id)
     policy = admission.policy(spec_of(mission.spec), mission.root)
-    return consent_by(ledger.tx, mission.id, policy, worker, params)
+    return consent_by(ledger.tx, mission.id, policy, worker, params, workers=admission.workers)
 
 
 def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:

@@ -12,12 +12,10 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, requester_of, still_leads_to
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.stages import kinds_in_stage
-from lcp_engine.workers.base import Worker
+from lcp_engine.workers.base import Worker, Workers
 
 BY_LINK = "a signed link"
 """Who decided by a link that names no person."""
-_WRITERS = ("write_file", "edit_file", "delete_file", "move_file", "make_directory")
-"""Other kinds may be judged as these."""
 
 
 def check_person(
@@ -56,15 +54,23 @@ def check_person(
 
 
 def consent_by(
-    tx: Tx, mission_id: int, policy: Policy, worker: Worker[BaseModel], params: BaseModel
+    tx: Tx, mission_id: int, policy: Policy, worker: Worker[BaseModel], params: BaseModel, *, workers: Workers
 ) -> Consent:
-    """Whose approvals policy asks for, for a job with these params; for a merge, as for all that was done."""
-    named = worker.named
-    if worker.kind == MERGE:
-        named = KindNames((*named.names, *_WRITERS, *kinds_in_stage(tx, mission_id).values()))
+    """Whose approvals policy asks for, for a job with these params; for a merge, for all that it may do."""
+    named = worker.named if worker.kind != MERGE else _merge_named(tx, mission_id, worker, workers)
     return policy.consent(
         named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
     )
+
+
+def _merge_named(tx: Tx, mission_id: int, merge: Worker[BaseModel], workers: Workers) -> KindNames:
+    """The names of a merge: those of the kinds that changed the stage, and of every kind that writes files.
+
+    A kind that changed the stage may not be known here, and may be judged as any of those that write.
+    """
+    kinds = [*kinds_in_stage(tx, mission_id).values()]
+    known = [one for kind, one in workers.items() if one.writes or kind in kinds]
+    return KindNames((*merge.named.names, *kinds, *(name for one in known for name in one.named.names)))
 
 
 def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight) -> int | None:
