@@ -187,11 +187,13 @@ def _reviewer(server: FaultServer) -> Play:
     return play
 
 
+@pytest.mark.proof
 def test_every_command_of_the_tutorial_does_what_it_says(shell: Shell, faults: FaultServer) -> None:
     faults.play(_reviewer(faults))
     assert walk(shell, "tutorial.md", {"127.0.0.1:1234": f"127.0.0.1:{faults.port}"}) > 15
 
 
+@pytest.mark.proof
 def test_the_rehearsal_of_a_backup_does_what_it_says(shell: Shell) -> None:
     assert walk(shell, "operations.md") >= 8
 

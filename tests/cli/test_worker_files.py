@@ -176,6 +176,7 @@ def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
     assert "the word is unknown" in str(jobs[1]["error"])
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
 def test_the_commands_of_the_guide_to_servers_run(lcp: Lcp) -> None:
     (_, described), (_, server), (_, commands) = blocks_of_guide("Kinds from an MCP server")

@@ -423,7 +423,7 @@ def test_a_long_text_that_is_no_yaml_is_read_once() -> None:
         read_document(text)
 
 
-@pytest.mark.parametrize("is_json", [True, False])
+@pytest.mark.parametrize("is_json", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_a_plan_has_as_many_steps_in_yaml_as_in_json(*, is_json: bool) -> None:
     def mission(count: int) -> str:
         steps = [
