@@ -53,7 +53,7 @@ def test_a_replica_is_refused_in_words(server: Server) -> None:
     server.stop()
     server.make_replica()
     server.start()
-    database = open_database(url)
+    database = open_database(url, away_seconds=0.1)  # a primary is waited for
     with pytest.raises(LcpError, match="it is a replica") as refused:
         database.write(lambda tx: None)
     assert refused.value.code is ErrorCode.DATABASE_FAILED

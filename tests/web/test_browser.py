@@ -34,6 +34,8 @@ from lcp_engine.web.server import PageServer
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
+pytestmark = pytest.mark.usefixtures("forked_trials")
+
 CHROMIUM = shutil.which("chromium")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_CHROMIUM"))
 SHOTS = os.environ.get("LCP_TEST_SCREENSHOTS")
@@ -533,7 +535,6 @@ def test_enter_in_the_reason_rejects(window: Window, batch: bool) -> None:
     assert [job.kind for job in rejected] == ["write_file", "write_file"]
 
 
-@pytest.mark.usefixtures("forked_trials")
 @pytest.mark.parametrize(("scheme", "width", "pages"), LOOKS)
 def test_every_page_is_readable_at_every_width_and_in_both_colours(
     window: Window, scheme: str, width: int, pages: tuple[str, ...]
