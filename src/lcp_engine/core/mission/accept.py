@@ -1,4 +1,4 @@
-"""What has to be so for `mission_complete` to count. Pure.
+"""The conditions that a mission has to meet for `mission_complete` to count. Pure.
 
 On its own, since each process for file kinds loads it and nothing else of the mission file.
 """

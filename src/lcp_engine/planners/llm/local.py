@@ -57,7 +57,7 @@ class LocalPlanner(LocalOptions):
         context = values.get("context_tokens", CONTEXT_TOKENS)
         assert isinstance(context, int)
         model = ""
-        with suppress(LcpError):  # without weights the model has no name; who asks it is told why
+        with suppress(LcpError):  # without weights the model has no name; a question to it says why
             model = _weights_file(values.get("model_path")).stem
         return Placed(lambda: local_planner(self, os.environ, user), context, model=model)
 
