@@ -129,9 +129,10 @@ def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:
 
 def still_leads_to(tx: Tx, mission_id: int, sight: Sight, found: str | None) -> bool:
     """Like `is_led_to`, of the file that was seen where the mission works: in its stage, or else in its root."""
+    if sight.path is None:
+        return True
     row = tx.row(_WORKS_IN, mission=mission_id)
-    file = normpath(f"{None if row is None else row[0]}/{sight.path}")
-    return sight.path is None or is_led_to(tx, mission_id, file, sight, found)
+    return row is not None and is_led_to(tx, mission_id, normpath(f"{row[0]}/{sight.path}"), sight, found)
 
 
 def is_led_to(tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None) -> bool:

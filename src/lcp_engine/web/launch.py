@@ -162,7 +162,7 @@ def _show_own(
 
 
 def _at_fault(refused: LcpError) -> str:
-    """The field that has to be changed; empty if it is none of those beside the mission."""
+    """The field to change: the directory, the planner, or one that the error names; empty if it is none of these."""
     if refused.code in ROOT_CODES:
         return "root"
     return "planner" if refused.code is ErrorCode.NO_PLANNER else str(refused.failed.details.get("field", ""))
