@@ -236,6 +236,7 @@ TIMEOUT runner/confined/pool:_timeout
 TIMEOUT runner/confined/remote_files:Steps.take
 TIMEOUT runner/runner:Runner._check_lanes
 TIMEOUT sandbox/atomic_write:Local._check_time
+WEBHOOK_FAILED cli/deliveries:_send_test
 WORKER_DIED runner/confined/external:_Running.__init__
 WORKER_DIED runner/confined/pool:_death
 WORKER_DIED runner/confined/pool:_result
@@ -316,6 +317,7 @@ FILE_SYSTEM workers/list_files:execute
 FILE_SYSTEM workers/read_file:execute
 FILE_SYSTEM workers/search_files:execute
 INVALID_ARGUMENT cli/approvers:approver
+INVALID_ARGUMENT cli/deliveries:_send_test
 INVALID_ARGUMENT cli/kinds:_update
 INVALID_ARGUMENT cli/load_mission:_check_root
 INVALID_ARGUMENT cli/memory:_entries

@@ -71,6 +71,7 @@ class ErrorCode(StrEnum):
     NOT_ALLOWED = "NOT_ALLOWED"
     NOT_SHOWN = "NOT_SHOWN"
     LINK_REFUSED = "LINK_REFUSED"
+    WEBHOOK_FAILED = "WEBHOOK_FAILED"
     NOT_FOUND = "NOT_FOUND"
     WRONG_STATE = "WRONG_STATE"
     DATABASE_BUSY = "DATABASE_BUSY"
@@ -250,6 +251,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.PERMISSION,
         "A signed link was edited, forwarded, used before, or has expired.",
         "Ask for a new link, or decide on the page or at the terminal.",
+    ),
+    ErrorCode.WEBHOOK_FAILED: Meaning(
+        _T.EXECUTION,
+        "The webhook's server did not take a notice that was sent as a test.",
+        "Check the address, the server and the secret that it verifies with; then send the test again.",
     ),
     ErrorCode.NOT_SHOWN: Meaning(
         _T.INPUT,
@@ -437,7 +443,7 @@ class LimitReached(LcpError):
 
 
 class ExecutionFailed(LcpError):
-    """A planner, worker, runner, the file system or the isolation did not work."""
+    """A planner, worker, runner, webhook, the file system or the isolation did not work."""
 
     codes = frozenset(
         {
@@ -450,6 +456,7 @@ class ExecutionFailed(LcpError):
             _C.RUNNER_DIED,
             _C.FILE_SYSTEM,
             _C.NOT_ISOLATED,
+            _C.WEBHOOK_FAILED,
         }
     )
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import re
 import socket
+import sqlite3
+import threading
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +123,61 @@ def test_a_webhook_that_nobody_serves_changes_no_outcome_and_is_listed(lcp: Lcp)
     assert "unsent" in listed
     assert refused in listed
     assert "long enough" not in done.err + listed
+
+
+def test_a_test_notice_says_what_the_server_answers_and_stays_out_of_the_list(lcp: Lcp) -> None:
+    taken: list[tuple[dict[str, str], bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            taken.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(204 if len(taken) == 1 else 403)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name of the library
+            pass
+
+    assert "no webhook is configured" in lcp("deliveries", "send-test").err
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    configure(lcp, webhook={"url": f"http://127.0.0.1:{server.server_port}/s3cret", "secret_env": "HOOK"})
+    secret = "a secret that is long enough"
+    done = lcp("deliveries", "send-test", HOOK=secret)
+    refused = lcp("deliveries", "send-test", HOOK=secret)
+    unset = lcp("deliveries", "send-test")
+    server.shutdown()
+    server.server_close()
+    gone = lcp("deliveries", "send-test", "--json", HOOK=secret)
+    assert (done.code, done.out) == (0, "127.0.0.1 took the test notice and answered 204.\n")
+    (headers, body), _ = taken
+    notice = json.loads(body)
+    jsonschema.Draft202012Validator(lcp("schema", "notice").object).validate(notice)
+    assert (notice["event"], notice["id"], notice["jobs"]) == ("test", headers["webhook-id"], [])
+    signed = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+    expected = base64.b64encode(hmac.digest(secret.encode(), signed, "sha256")).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert (refused.code, "did not take the test notice: it answered 403" in refused.err) == (1, True)
+    assert (unset.code, "HOOK should have a secret" in unset.err) == (1, True)
+    assert (gone.code, json.loads(gone.err)["error"]["error_code"]) == (1, "WEBHOOK_FAILED")
+    assert "s3cret" not in refused.err + gone.out + gone.err
+    assert json.loads(lcp("deliveries", "--json", HOOK=secret).out) == []
+    assert lcp("deliveries", "send-test", "--limit", 3).code == 2
+
+
+def test_doctor_warns_of_notices_that_no_runner_has_sent(lcp: Lcp) -> None:
+    configure(lcp, webhook={"url": "http://127.0.0.1:9/", "secret_env": "HOOK"})
+    secret = {"HOOK": "a secret that is long enough"}
+    mission = lcp.mission(lcp.ask("ask_user", question="Well?"))
+    lcp("run", mission, "--root", "root", "-q", **secret)
+    assert "never sent" not in lcp("doctor", **secret).out
+    with closing(sqlite3.connect(lcp.database)) as database, database:
+        database.execute("UPDATE deliveries SET attempts = 0, created_at = created_at - 61000000")
+    found = lcp("doctor", **secret)
+    assert "warn  webhook            notices that were never sent: 1 unsent, the oldest since" in found.out
+    with closing(sqlite3.connect(lcp.database)) as database, database:
+        database.execute("UPDATE deliveries SET state = 'outdated'")
+    assert "never sent: 1 outdated" in lcp("doctor", **secret).out
 
 
 @pytest.mark.parametrize(

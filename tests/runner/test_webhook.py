@@ -230,6 +230,26 @@ def test_a_notice_whose_mission_waits_no_more_is_not_sent(lab: Lab, receiver: Re
     assert [json.loads(body)["mission"]["id"] for _, body in receiver.taken] == [second]
 
 
+def test_a_mission_that_waits_anew_silences_no_other_one(lab: Lab, receiver: Receiver) -> None:
+    job: JsonValue = {"kind": "write_file", "params": {"path": "b.md", "content": "new"}}
+    more: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": [job]}
+    spec: dict[str, JsonValue] = {**SPEC, "planner": {"type": "script", "replies": [ASK, more, DONE]}}
+    (first,) = lab.wait()
+    lab.send()
+    again = lab.engine.launch(spec, root=lab.root).id
+    lab.run(again)
+    lab.send()
+    for held in lab.engine.jobs(mission_id=again, states=["held"]):
+        lab.engine.approve(held.id)
+    lab.run(again)
+    lab.send()
+    (other,) = lab.wait()
+    lab.send()
+    told = [json.loads(body)["mission"]["id"] for _, body in receiver.taken]
+    assert told == [first, again, again, other]
+    assert lab.states == ["delivered"] * 4
+
+
 def test_a_sender_that_died_is_followed_by_another_one_with_the_same_id(lab: Lab, receiver: Receiver) -> None:
     lab.wait()
     database = lab.engine.instance.database

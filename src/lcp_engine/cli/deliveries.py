@@ -1,28 +1,68 @@
-"""List the notices of the webhook and what became of them (`lcp deliveries`)."""
+"""List the notices of the webhook and what became of them, and send one as a test (`lcp deliveries`)."""
 
 from __future__ import annotations
 
 import sys
+from urllib.parse import urlsplit
 
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, when
+from lcp_engine.cli.output import print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
+from lcp_engine.errors import ErrorCode, LcpError
+
+DEFAULT_LIMIT = 20
 
 
-@click.command("deliveries", cls=LcpCommand, examples=("lcp deliveries", "lcp deliveries --limit 5 --json"))
+@click.command(
+    "deliveries",
+    cls=LcpCommand,
+    examples=("lcp deliveries", "lcp deliveries --limit 5 --json", "lcp deliveries send-test"),
+)
+@click.argument("action", required=False, type=click.Choice(["send-test"]), metavar="[send-test]")
 @click.option(
-    "--limit", type=Count(1), metavar="N", default=20, show_default=True, help="The newest N notices."
+    "--limit", type=Count(1), metavar="N", help=f"The newest N notices.  [default: {DEFAULT_LIMIT}]"
 )
 @pass_invocation
-def deliveries_command(invocation: Invocation, limit: int) -> int:
+def deliveries_command(invocation: Invocation, action: str | None, limit: int | None) -> int:
     """List the notices for the webhook of the configuration, newest first, and what became of each.
 
     unsent: it is sent now, or again after a failure. delivered: the server took it. outdated: its mission did not wait
     any more, or waited anew, when its turn came. given_up: the server did not take it for a day.
+
+    `lcp deliveries send-test` sends a signed notice of no mission now, and prints what the server answers.
     """
+    if action is None:
+        return _list(invocation, limit or DEFAULT_LIMIT)
+    if limit is not None:
+        raise click.UsageError("--limit belongs to the list; send-test sends one notice")
+    return _send_test(invocation)
+
+
+def _send_test(invocation: Invocation) -> int:
+    from lcp_engine.clock import system_clock
+    from lcp_engine.runner.webhook import send_test
+    from lcp_engine.settings import config_path
+
+    webhook = invocation.settings.webhook
+    if webhook is None:
+        message = f"no webhook is configured; {config_path()} is expected to have `webhook`"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="docs/approvals.md shows one.")
+    host = urlsplit(webhook.url).hostname  # the path of an address may contain a secret
+    answer = send_test(webhook, system_clock())
+    if answer.refusal is not None:
+        message = f"webhook {host} did not take the test notice: {answer.refusal}"
+        raise LcpError(ErrorCode.WEBHOOK_FAILED, message)
+    if invocation.json:
+        print_json({"http_status": answer.status})
+    else:
+        print_out(f"{host} took the test notice and answered {answer.status}.")
+    return Exit.DONE
+
+
+def _list(invocation: Invocation, limit: int) -> int:
     with invocation.history() as history:
         found = history.deliveries(limit=limit)
     if invocation.json:

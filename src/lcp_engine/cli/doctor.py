@@ -16,7 +16,7 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
-from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.output import local_time, print_json, print_out
 from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
@@ -46,6 +46,8 @@ _GOALS = (
 
 BUSY_SECONDS = 3.0
 """How long the checks wait for a locked database."""
+UNSENT_SECONDS = 60
+"""A notice that was not sent for so long is reported."""
 
 
 @click.command(
@@ -129,6 +131,7 @@ def _examine(
     yield from _guarded("upkeep", lambda: _upkeep(url, settings))
     yield from _guarded("stages", lambda: _stages(url))
     yield from _secrets(settings)
+    yield from _guarded("webhook", lambda: _notices(url, settings))
     yield examine_isolation(settings.isolation)
     if (why := cannot_confine()) is not None:
         yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
@@ -299,6 +302,31 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
         else:
             # An address may contain a secret of its own.
             yield well(name, f"{urlsplit(stated.url).hostname}, and its secret can be read")
+
+
+def _notices(url: str, settings: Settings) -> Iterator[Finding]:
+    """Notices for the webhook that no runner has sent."""
+    from lcp_engine.clock import SECOND, iso, system_clock
+    from lcp_engine.store.maintenance.check import find_version, opened
+    from lcp_engine.store.queries.deliveries import untried
+    from lcp_engine.store.version import HEAD
+
+    if settings.webhook is None or find_version(url, BUSY_SECONDS) != HEAD:
+        return
+    now = system_clock()
+    before, since = now - UNSENT_SECONDS * SECOND, now - 86_400 * SECOND
+    with opened(url, BUSY_SECONDS) as database:
+        found = database.read(lambda tx: untried(tx, before=before, since=since))
+    if found:
+        counts = " and ".join(
+            f"{count} {state}, the oldest since {local_time(iso(since))}" for state, count, since in found
+        )
+        yield doubtful(
+            "webhook",
+            f"notices that were never sent: {counts}",
+            "Keep a runner at work (`lcp work`) where this webhook is configured; "
+            "`lcp deliveries send-test` tries the server.",
+        )
 
 
 def _new_database(url: str, shown: str) -> Finding:

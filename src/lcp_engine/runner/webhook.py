@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import http.client
 import logging
+import secrets
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
 from lcp_engine.changes.notice import compose_notice
-from lcp_engine.clock import SECOND
+from lcp_engine.clock import SECOND, Micros, iso
+from lcp_engine.core.protocol.notice import Notice, WaitingMission
 from lcp_engine.core.webhook import Webhook, signature
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.secret_keys import read_key
@@ -74,39 +76,18 @@ class WebhookSender:
                 return
 
     def _send(self, delivery: Delivery) -> bool:
-        answer = self._ask(delivery)
-        if answer.status in _TAKEN:
+        compose = partial(compose_notice, self._instance, delivery.mission_id, delivery.seq)
+        answer = _ask(self._webhook, compose, self._database.now(), self._seconds)
+        why = answer.refusal
+        if why is None:
             taken = partial(deliveries.note_delivered, delivery=delivery, status=answer.status)
             self._database.write(taken)
             self._is_failing = False
             return True
-        why = answer.fault or f"it answered {answer.status}; 2xx was expected"
         failed = partial(deliveries.note_failed, delivery=delivery, status=answer.status or None, why=why)
         again = self._database.write(failed)
         self._say(why if again is not None else f"{why}; the notice was given up")
         return again is None
-
-    def _ask(self, delivery: Delivery) -> Answer:
-        """What the server answers, or why there is no answer."""
-        try:
-            notice = compose_notice(self._instance, delivery.mission_id, delivery.seq)
-            body = to_json(notice.as_json()).encode()
-            at = self._database.now() // SECOND
-            headers = {
-                "content-type": "application/json",
-                "user-agent": "lcp-engine",
-                "webhook-id": notice.id,
-                "webhook-timestamp": str(at),
-                "webhook-signature": signature(read_key(self._webhook), notice.id, at, body),
-            }
-            return Answer(within(self._seconds, partial(_post, self._webhook.url, body, headers)))
-        except TooLate:
-            return Answer(fault=f"no answer came within {self._seconds:g} s")
-        except LcpError as error:
-            return Answer(fault=str(error))
-        except (OSError, http.client.HTTPException) as error:
-            said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-            return Answer(fault=f"the connection failed: {said}")
 
     def _seconds_until_due(self) -> float:
         due = self._database.read(deliveries.next_at)
@@ -130,6 +111,45 @@ class Answer:
 
     status: int = 0
     fault: str | None = None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the notice was not taken; None if it was."""
+        if self.status in _TAKEN:
+            return None
+        return self.fault or f"it answered {self.status}; 2xx was expected"
+
+
+def send_test(webhook: Webhook, now: Micros) -> Answer:
+    """Send a notice of no mission, whose `event` is `test`; the database does not keep it."""
+    mission = WaitingMission(id=0, uid="req-test", name="test", goal="A test of the webhook.")
+    notice = Notice(
+        id=f"test-{secrets.token_hex(8)}", event="test", at=iso(now), mission=mission, held=0, jobs=[]
+    )
+    return _ask(webhook, lambda: notice, now, ATTEMPT_SECONDS)
+
+
+def _ask(webhook: Webhook, compose: Callable[[], Notice], now: Micros, seconds: float) -> Answer:
+    """What the server answers to a notice, or why there is no answer."""
+    try:
+        notice = compose()
+        body = to_json(notice.as_json()).encode()
+        at = now // SECOND
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "lcp-engine",
+            "webhook-id": notice.id,
+            "webhook-timestamp": str(at),
+            "webhook-signature": signature(read_key(webhook), notice.id, at, body),
+        }
+        return Answer(within(seconds, partial(_post, webhook.url, body, headers)))
+    except TooLate:
+        return Answer(fault=f"no answer came within {seconds:g} s")
+    except LcpError as error:
+        return Answer(fault=str(error))
+    except (OSError, http.client.HTTPException) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        return Answer(fault=f"the connection failed: {said}")
 
 
 def _post(url: str, body: bytes, headers: Mapping[str, str], line: Line) -> int:

@@ -39,6 +39,9 @@ _IS_CURRENT = (
     .where(
         ~select(_newer.c.id)
         .where(_newer.c.mission_id == deliveries.c.mission_id, _newer.c.seq > deliveries.c.seq)
+        .correlate(
+            deliveries
+        )  # by itself a SELECT sees only the table of the one around it, which is `missions`
         .exists()
     )
     .scalar_subquery()

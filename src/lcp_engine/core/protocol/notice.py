@@ -68,7 +68,9 @@ class Notice(Envelope):
     """A mission has started to wait for a person."""
 
     id: str = Field(description="The same for every delivery of this notice, and of no other one.")
-    event: Literal["mission_waits"] = "mission_waits"
+    event: Literal["mission_waits", "test"] = Field(
+        default="mission_waits", description="`test`: of no mission, sent by `lcp deliveries send-test`."
+    )
     at: Time = Field(description="When the mission started to wait.")
     mission: WaitingMission
     held: int = Field(description="How many of its jobs wait.")
