@@ -38,6 +38,34 @@ def refused(code: str, decide: object) -> str:
     return str(raised.value)
 
 
+FORM: Object = {"type": "form", "title": "Which?", "fields": [{"id": "t", "type": "textarea", "label": "T"}]}
+AS_READ: Object = {"question": "Which?", "fields": [{"id": "t", "type": "text", "label": "T"}]}
+
+
+def test_the_form_of_another_protocol_is_stored_as_it_is_read(lab: Lab) -> None:
+    assert lab.run(ask({"kind": "ask_user", "params": FORM}), DONE).status == "waiting"
+    (held,) = lab.jobs()
+    assert held.params == AS_READ
+    lab.engine.answer(held.id, form={"t": "That one"}, by="ada")
+    lab.work()
+    remembered = [entry.content for entry in lab.engine.memory.entries(root=lab.root)]
+    assert "Question: Which?\nAnswer of ada: T: That one" in remembered
+
+
+@pytest.mark.parametrize("label", ["T", "$output.step-001.content"])
+def test_a_step_that_asks_with_such_a_form_is_stored_alike(lab: Lab, label: str) -> None:
+    (lab.root / "a.md").write_text("T")
+    field: Object = {"id": "t", "type": "textarea", "label": label}
+    steps: list[JsonValue] = [
+        {"id": "step-001", "tool": "read_file", "parameters": {"path": "a.md"}},
+        {"id": "step-002", "tool": "ask_user", "parameters": {**FORM, "fields": [field]},
+         "dependencies": ["step-001"]},
+    ]  # fmt: skip
+    lab.engine.launch({"goal": "Do it.", "plan": {"steps": steps}}, root=lab.root)
+    lab.work()
+    assert lab.jobs()[-1].params == AS_READ
+
+
 def test_a_question_waits_and_its_answer_lets_the_mission_go_on(lab: Lab) -> None:
     assert lab.run(ask(question()), DONE).status == "waiting"
     (held,) = lab.jobs()

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +30,31 @@ def test_a_question_shows_its_options_to_choose_from(house: House) -> None:
         assert "<b>red" not in answer.text
         assert re.findall(r'type="radio" name="option" value="(\d)"', answer.text) == ["1", "2"], path
         assert f'action="/jobs/{job_id}/approve"' not in answer.text
+
+
+FORM: JsonValue = {"type": "form", "title": "<b>T", "fields": [{"id": "t", "type": "text", "label": "Label"}]}
+
+
+@pytest.mark.parametrize("is_of_an_earlier_version", [False, True])
+def test_the_form_of_another_protocol_is_shown_and_answered(
+    house: House, is_of_an_earlier_version: bool
+) -> None:
+    house.run(house.ask({"kind": "ask_user", "params": FORM}), house.complete)
+    (held,) = house.engine.jobs(states=["held"])
+    if is_of_an_earlier_version:  # which stored what the planner wrote
+        stored = {"now": json.dumps(FORM), "job": held.id}
+        with (
+            closing(sqlite3.connect(house.engine.instance.url.removeprefix("sqlite:///"))) as database,
+            database,
+        ):
+            database.execute("UPDATE jobs SET params = :now WHERE id = :job", stored)
+    for path in ("/inbox", f"/jobs/{held.id}", "/missions/1", "/missions/1/report", "/jobs"):
+        answer = house.get(path)
+        assert (answer.status, "<b>T" in answer.text, "<b>T" in answer.words) == (200, False, True), path
+    assert "Label" in house.get("/inbox").words
+    shown = house.shown(f"/jobs/{held.id}", "question")
+    entered = {"way": "form", "field.t": "yes", **shown}
+    assert "Answered" in house.post(f"/jobs/{held.id}/answer", entered).words
 
 
 def test_an_option_is_an_answer_and_the_mission_goes_on(house: House) -> None:

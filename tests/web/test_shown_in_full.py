@@ -12,6 +12,7 @@ from unicodedata import normalize
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 from pydantic import BaseModel, JsonValue
 from rich.console import Console
 from starlette.testclient import TestClient
@@ -20,6 +21,7 @@ from tests.web.conftest import ADDRESS, House
 
 from lcp_engine import Worker
 from lcp_engine.api.engine import Engine
+from lcp_engine.api.pages import JsonObject
 from lcp_engine.changes.show import Forecast
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.cli.changes import show_diffs
@@ -27,6 +29,8 @@ from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PACKAGE, PageContext, make_templates
 from lcp_engine.web.diff_view import whole
+from lcp_engine.web.inbox import Row, shown_or_named
+from lcp_engine.web.jobs import Need
 from lcp_engine.workers.base import Context, FileEffect
 
 BEFORE = b"one\ntwo  \n\tthree\n"
@@ -225,6 +229,16 @@ def test_what_a_kind_would_make_of_a_file_is_bound_as_well(tmp_path: Path) -> No
         with pytest.raises(Exception, match="is not what was shown"):
             engine.approve(job.id, shown=look.sight)
         assert engine.approve(job.id, shown=engine.look(job.id).sight)
+
+
+def test_a_card_that_fails_names_its_job(caplog: pytest.LogCaptureFixture) -> None:
+    def card(row: object) -> Markup:
+        raise ZeroDivisionError(row)
+
+    job: JsonObject = {"id": 7, "kind": "<b>odd"}
+    shown = shown_or_named(card, Row(job, Need.APPROVAL, None, "", ""))
+    assert '<a href="/jobs/7">&lt;b&gt;odd job 7</a>' in shown
+    assert "job 7 cannot be shown in a list" in caplog.text
 
 
 # -- forms

@@ -13,7 +13,7 @@ from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.protocol.notice import DiffStat, HeldJob, JobLink, Notice, WaitingMission
 from lcp_engine.core.reasons import ReasonCode, explain_reason
-from lcp_engine.core.summaries import named_path
+from lcp_engine.core.summaries import named_path, question_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.link_decisions import WAIT_FOR_WORDS, link_to
 from lcp_engine.engine.secret_keys import read_key
@@ -142,7 +142,7 @@ def _held_job(held: _Held, look: Look, about: str, links: list[JobLink]) -> Held
         reason=explain_reason(job.reason or "waits for a decision"),
         reason_code=None if held.code is None else held.code.value,
         words=held.words,
-        question=str(job.params.get("question") or job.params.get("title")) if asks else None,
+        question=question_in(job.params) if asks else None,
         options=[str(option) for option in options] if asks and options else None,
         diff=None
         if diff is None

@@ -95,7 +95,12 @@ def as_question(params: Object) -> str:
         if isinstance(fields, list)
         else []
     )
-    return "\n".join([str(params.get("question") or params.get("title")), *lines])
+    return "\n".join([question_in(params), *lines])
+
+
+def question_in(params: Object) -> str:
+    """The words of a question; those of a form of seed 004, as earlier versions stored it, are its title."""
+    return str(params.get("question") or params.get("title") or "")
 
 
 def _field_line(field: Object) -> str:

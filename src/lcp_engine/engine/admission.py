@@ -246,6 +246,7 @@ def _evaluate(
         verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
         depth_of = depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth
         written = worker.written_bytes(params)
+        job = job.model_copy(update={"params": worker.normal(job.params, params)})
     else:
         worker = params = None
     no = _person_said_no(ledger, mission, mark)

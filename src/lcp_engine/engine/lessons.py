@@ -16,6 +16,7 @@ from lcp_engine.core.decide import End
 from lcp_engine.core.memory import MOST_CONTENT, MOST_FILES, MOST_TAGS, MOST_TITLE, Entry, tidy_path
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
+from lcp_engine.core.summaries import question_in
 from lcp_engine.engine.memory import RootPlace, add, clean
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import memories
@@ -80,8 +81,8 @@ def keep_failure(ledger: Ledger, mission: MissionRow, end: End, error: str | Non
 
 def keep_answer(ledger: Ledger, job: JobRow, answer: str, by: str) -> None:
     """Remember what a person answered to a question of the planner, not to one that the engine asked."""
-    question = from_json(job.params).get("question")
-    if job.fingerprint is not None and isinstance(question, str):
+    question = question_in(from_json(job.params))
+    if job.fingerprint is not None and question:
         content = f"Question: {question.strip()}\nAnswer of {by}: {answer.strip()}"
         _keep(ledger, ledger.mission(job.mission_id), _Note(Lesson.ANSWER, question, content), job, by)
 

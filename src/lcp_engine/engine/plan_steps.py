@@ -243,7 +243,7 @@ def enter(ledger: Ledger, admission: Admission, job: JobRow, params: dict[str, J
         return job
     worker, mission = admission.workers[job.kind], ledger.mission(job.mission_id)
     if is_of_planner(job):
-        mark, _ = _marks(worker, params, mission.root, spec_of(mission.spec))
+        mark, _ = _marks(worker, worker.read(params), mission.root, spec_of(mission.spec))
         refusal = refuse_step(ledger, admission, replace(job, params=to_json(params), fingerprint=mark))
         if refusal is not None:
             return refusal
@@ -258,8 +258,9 @@ def keep_resolved(
     mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
     terms = replace(terms_of(job.terms), has_references=False).text
-    mark, effect = _marks(worker, params, mission.root, spec)
-    text = to_json(params)
+    read = worker.read(params)
+    mark, effect = _marks(worker, read, mission.root, spec)
+    text = to_json(worker.normal(params, read))
     store_resolved(ledger.tx, job.id, params=text, fingerprint=mark, effect=effect, terms=terms)
     before: dict[str, JsonValue] = {"before": from_json(job.params)}
     if is_of_planner(job):
@@ -332,7 +333,10 @@ def _prepare(
             delay_ms=None if retry is None else retry.delay_ms,
             timeout_ms=step.timeout_ms or None,
         )
-        marks = (None, None) if terms.has_references else _marks(worker, params, root, spec)
+        marks: tuple[str | None, str | None] = (None, None)
+        if not terms.has_references:
+            read = worker.read(params)
+            marks, params = _marks(worker, read, root, spec), worker.normal(params, read)
         stated = None if retry is None else retry.max_attempts
         yield PlannedStep(
             name=step.name,
@@ -348,10 +352,9 @@ def _prepare(
 
 
 def _marks(
-    worker: Worker[BaseModel], params: dict[str, JsonValue], root: str | None, spec: MissionSpec
+    worker: Worker[BaseModel], read: BaseModel, root: str | None, spec: MissionSpec
 ) -> tuple[str, str | None]:
     """The fingerprint of a job and what it has an effect on."""
-    read = worker.read(params)
     mark = fingerprint(worker.kind, canonical(read, root, spec))
     return mark, effect_of(worker, read, mark, root, spec)
 

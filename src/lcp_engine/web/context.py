@@ -100,7 +100,7 @@ def make_templates() -> Environment:
         line=one_line, flat=_flat, short=shortened, json=json_block, gist=summaries.gist,
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
         seconds=_seconds_between, exact=exact, left_out=summaries.left_out_line, json_line=json_line, ticked=_ticked,
-        sentence=_sentence, cost=told_cost,
+        sentence=_sentence, cost=told_cost, question=summaries.question_in,
     )  # fmt: skip
     templates.globals.update(
         query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -163,6 +165,7 @@ def _show_inbox(
         ticked=set(ticked),
         note=request.query_params.get("note"),
         rows=rows,
+        shown_or_named=shown_or_named,
         kinds=sorted({str(row.job["kind"]) for row in rows if row.need is Need.APPROVAL}),
         held=",".join(str(job["id"]) for job in jobs),
         expiries=context.engine.expiries(),
@@ -231,6 +234,20 @@ def _look_over(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Lo
     return context.engine.look_over(some)
 
 
+def shown_or_named(card: Callable[..., Markup], row: Row, *more: object) -> Markup:
+    """The card of a job; of one that cannot be shown its name, so that it costs its own card and not the page."""
+    try:
+        return card(row, *more)
+    except Exception:
+        job = row.job["id"]
+        logging.getLogger("lcp_engine").exception("job %s cannot be shown in a list", job)
+        return Markup(
+            '<li class="card held-job" id="job-{0}" tabindex="-1"><h2><a href="/jobs/{0}">{1} job {0}</a></h2>'
+            '<p class="note warn">This job cannot be shown here. <code>lcp job {0}</code> prints it, '
+            "<code>lcp reject {0}</code> rejects it; the log of <code>lcp serve</code> has the reason.</p></li>"
+        ).format(job, row.job["kind"])
+
+
 def _row(
     job: JsonObject, look: Look | None, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST,
     *, is_split: bool,
@@ -279,6 +296,7 @@ def _show_decide_all(
             for (mission, kind), count in sorted(held.items())
         ],
         rows=rows,
+        shown_or_named=shown_or_named,
         approvable=sum(bool(row.shown) for row in rows),
         rejectable=len(matching.rejectable),
         listed=",".join(str(head.id) for head in matching.all),

@@ -401,6 +401,19 @@ class Worker(Generic[P]):
             ErrorCode.INVALID_PARAMS, message if of is None else f"{of}: {message}", {"errors": [*problems]}
         )
 
+    def normal(self, given: dict[str, JsonValue], read: BaseModel) -> dict[str, JsonValue]:
+        """The params to store: in the model's own words if it was `given` others (a form of seed 004), else as given.
+
+        So whoever shows a job finds what it expects. A model that does not read its own words back keeps those given.
+        """
+        try:
+            own: dict[str, JsonValue] = read.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            if own == given or self.params.model_validate(own) != read:
+                return given
+        except ValueError:  # also of pydantic, for what it cannot write or read
+            return given
+        return own
+
     def allowed_paths(self, policy: Policy) -> Callable[[str], bool]:
         """Returns whether policy does not deny jobs of this kind a path."""
         judge = policy.for_kind(self.named, has_effects=self.has_effects, writes=self.writes)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, object_in
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
-from lcp_engine.core.summaries import named_path
+from lcp_engine.core.summaries import named_path, question_in
 from lcp_engine.store.queries.mission_facts import (
     DiskState,
     Excerpt,
@@ -220,7 +220,7 @@ def _job(job: JobFact) -> JsonObject:
 
 def _subject(job: JobFact) -> JsonValue:
     named = named_path(job.params)
-    return named or job.params.get("question") or job.name
+    return named or question_in(job.params) or job.name
 
 
 def _words(facts: Facts) -> JsonObject:

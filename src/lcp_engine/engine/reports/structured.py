@@ -17,7 +17,7 @@ from lcp_engine.core.progress import Milestone, milestone_of
 from lcp_engine.core.protocol import question_form
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import shortened
-from lcp_engine.core.summaries import subject_of
+from lcp_engine.core.summaries import question_in, subject_of
 from lcp_engine.engine.reports.markdown import Section, sections, standing, title, words
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFact
 from lcp_engine.store.queries.records import Mission, MissionStatus
@@ -386,7 +386,7 @@ def _answer(job: JobFact, mission_id: int) -> Form:
     return Form(
         id=f"job_{job.id}",
         title=f"Question {job.id}",
-        description=str(job.params.get("question") or job.name or ""),
+        description=question_in(job.params) or job.name or "",
         fields=[*fields, _message(mission_id)],
         submit_label="Answer",
     )
