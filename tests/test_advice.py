@@ -46,7 +46,8 @@ BINARY sandbox/new_content:edit
 BINARY sandbox/read_text:_binary
 CLARIFICATION_EXHAUSTED core/decide:_go_on
 CONFLICT changes/merge:_Wanted.before
-CONFLICT changes/recovery:merged_content
+CONFLICT changes/merge:_Wanted.new
+CONFLICT changes/merge_contents:merged_content
 CONFLICT cli/decide:seen_with
 CONFLICT engine/approvals:_conflict
 CONFLICT sandbox/atomic_write:LocalFile._conflict
@@ -182,7 +183,6 @@ NOT_A_FILE sandbox/root:refusal
 NOT_A_FILE store/maintenance/backup:_check_target
 NOT_A_FILE workers/base:Context.to_change
 NOT_A_FILE workers/read_file:_read
-NOT_FOUND changes/recovery:_staged_content
 NOT_FOUND changes/staged_files:_known_stage
 NOT_FOUND cli/approvers:remove_command
 NOT_FOUND cli/kinds:kinds_command

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 from tests.conftest import SQLITE
+from tests.loaded_python import Python
+from tests.runner.conftest import Ground
 from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, delete, edit, open_theatre, write
 
 from lcp_engine import Engine, ErrorCode, LcpError, Rule
@@ -20,6 +23,7 @@ from lcp_engine.core.policy import Verdict
 from lcp_engine.sandbox.atomic_write import LocalFile
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.store.changes import left_open
 from lcp_engine.workers.base import Caps
 
 
@@ -446,6 +450,108 @@ def test_a_merge_that_the_disk_refuses_says_so(theatre: Theatre, monkeypatch: py
     assert theatre.files() == {**BEFORE, "n.txt": "n\n", "m.txt": "m\n"}
     theatre.engine.undo(theatre.mission, by="ada")
     assert theatre.files() == BEFORE
+
+
+LARGE = "large\n" * 20_000
+
+
+@pytest.mark.parametrize("gone", ["stage", "mission", "links"])
+def test_a_merge_that_was_decided_is_finished_without_its_stage(
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    theatre.play(
+        ask(*(write(f"{name}.txt", f"{name}\n") for name in "nm"), write("l.txt", LARGE)), EDITS, DONE
+    )
+    merge = theatre.merge()
+    (stage,) = theatre.staged()
+    real = LocalFile.put
+
+    def lose(file: LocalFile, *given: object, **named: object) -> None:
+        real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
+        monkeypatch.undo()
+        shutil.rmtree(stage if gone != "mission" else stage.parent)
+
+    if gone == "links":  # the file system has none
+
+        def refuse(*given: object, **named: object) -> None:
+            raise OSError(errno.EPERM, "no links")
+
+        monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(LocalFile, "put", lose)
+    theatre.approve(merge)
+    assert theatre.files() == {**AFTER, "n.txt": "n\n", "m.txt": "m\n", "l.txt": LARGE}
+    assert theatre.state() == ("completed", "mission_complete")
+    assert [*stage.parent.parent.glob(".merge-*")] == []
+    theatre.engine.undo(theatre.mission, by="ada")
+    assert theatre.files() == BEFORE
+
+
+_DIES = """
+import os, signal, sys
+from lcp_engine.sandbox.atomic_write import LocalFile
+from lcp_engine.sandbox.landlock import Isolation
+from tests.runner.theatre import open_theatre
+
+real = LocalFile.put
+
+def put(file, *given, **named):
+    if file.path != "a.txt":
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(file, *given, **named)
+
+LocalFile.put = put
+with open_theatre(sys.argv[1], Isolation(sys.argv[2])) as engine:
+    engine.work(until_idle=True)
+"""
+
+
+def _die_in_merge(theatre: Theatre, ground: Ground) -> int:
+    """A merge of which one file was written when its process was killed; the job."""
+    theatre.play(ask(write("a.txt", "A\n"), write("n.txt", "n\n"), write("l.txt", LARGE)), DONE)
+    merge = theatre.merge()
+    theatre.engine.diff(merge, by="ada")
+    theatre.engine.approve(merge, by="ada")
+    died = Python("-c", _DIES, ground.url, ground.isolation.value, cwd=Path(__file__).parents[2])
+    assert died.wait(60) == -signal.SIGKILL
+    assert theatre.files() == {**BEFORE, "a.txt": "A\n"}
+    return merge
+
+
+def test_a_process_that_dies_in_a_merge_and_the_stage_with_it_leave_a_merge_to_finish(
+    theatre: Theatre, ground: Ground
+) -> None:
+    _die_in_merge(theatre, ground)
+    (stage,) = theatre.staged()
+    shutil.rmtree(stage.parent)
+    theatre.work()
+    assert theatre.files() == {**BEFORE, "a.txt": "A\n", "n.txt": "n\n", "l.txt": LARGE}
+    assert theatre.state() == ("completed", "mission_complete")
+    assert theatre.engine.undo(theatre.mission, by="ada").job_id
+    assert theatre.files() == BEFORE
+
+
+def test_a_merge_that_cannot_be_finished_blocks_no_file(theatre: Theatre, ground: Ground) -> None:
+    merge = _die_in_merge(theatre, ground)
+    directory = theatre.engine.instance.stages
+    assert directory is not None
+    shutil.rmtree(directory)  # with what is too large for the database
+    other = theatre.engine.launch(
+        {"goal": "Write.", "planner": {"type": "script", "replies": [ask(write("l.txt", "mine\n")), DONE]},
+         "policy": [{"kinds": ["write_file"], "do": "auto"}]},
+        root=theatre.root,
+    ).id  # fmt: skip
+    theatre.work(other)
+    assert theatre.state(other) == ("completed", "mission_complete")
+    theatre.work()
+    job = theatre.engine.job(merge)
+    assert (job.state, "l.txt" in str(job.reason), "n.txt" in str(job.reason)) == ("held", True, False)
+    with pytest.raises(LcpError):
+        theatre.engine.approve(merge, by="ada")
+    theatre.engine.reject(merge, "The stage is lost.", by="ada")
+    theatre.engine.cancel(theatre.mission, by="ada")
+    assert theatre.engine.instance.database.read(left_open) == []
+    theatre.engine.undo(theatre.mission, by="ada")
+    assert theatre.files() == {**BEFORE, "l.txt": "mine\n"}
 
 
 @pytest.mark.proof

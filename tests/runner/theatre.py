@@ -97,7 +97,7 @@ class Theatre:
         """The stages that are on the disk."""
         directory = self.engine.instance.stages
         assert directory is not None
-        return sorted(directory.glob("*/*")) if directory.exists() else []
+        return sorted(directory.glob("[0-9]*/*")) if directory.exists() else []
 
 
 def open_theatre(url: str, isolation: Isolation) -> Engine:

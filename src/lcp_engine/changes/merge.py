@@ -14,6 +14,13 @@ from os.path import normpath
 
 from pydantic import JsonValue
 
+from lcp_engine.changes.merge_contents import (
+    MOST_IN_DATABASE,
+    PART,
+    KeptFiles,
+    merged_content,
+    stage_if_there,
+)
 from lcp_engine.changes.merge_parts import Part, part_of
 from lcp_engine.changes.merge_view import PATH, unknown_file
 from lcp_engine.changes.recovery import (
@@ -21,12 +28,10 @@ from lcp_engine.changes.recovery import (
     CONFLICT,
     INTENT,
     MERGE_MODE,
-    PART,
     VOID,
     Contents,
     carry_out,
     close_all,
-    merged_content,
 )
 from lcp_engine.changes.staged_files import (
     Compared,
@@ -47,7 +52,7 @@ from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import Current, LockedFile, temporary_name
+from lcp_engine.sandbox.atomic_write import Current, LockedFile, Snapshot, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
@@ -103,23 +108,31 @@ class _Merge:
         self._refused: LcpError | None = None  # why the last file was not written, if that is no conflict
 
     def execute(self) -> Succeeded | Hold:
-        if self._database.read(lambda tx: stage_of(tx, self._job.mission_id)) is None:
+        row = self._database.read(lambda tx: stage_of(tx, self._job.mission_id))
+        if row is None:
             return self._succeeded([], [])  # no job has begun in it
-        with opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):
-            files = staged_files_of(self._instance, self._job.mission_id, stage)
-            if not self._intents():
-                decided = self._decide(root, stage, files)
-                if decided is not None:
-                    return decided
-            self._carry_out(root, stage)
+        kept, files = KeptFiles.of(row, self._job.id), self._files(row.path)
+        if not self._intents():
+            with opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):
+                decided = self._decide(root, stage, files, kept)
+            if decided is not None:
+                return decided
+        with self._open_root() as root, stage_if_there(row) as there:
+            self._carry_out(root, there)
+        kept.remove()
         return self._outcome(files)
+
+    def _files(self, stage: str) -> list[StagedFile]:
+        return staged_files_of(self._instance, self._job.mission_id, stage)
 
     def _intents(self) -> list[ChangeRow]:
         """What was decided since the last approval, in the order in which it is carried out."""
         made = self._database.read(lambda tx: changes_of(tx, self._job.id))
         return [one for one in reversed(made) if self._job.approved and one.attempt >= self._job.approved]
 
-    def _decide(self, root: Root, stage: Root, files: Sequence[StagedFile]) -> Succeeded | Hold | None:
+    def _decide(
+        self, root: Root, stage: Root, files: Sequence[StagedFile], kept: KeptFiles
+    ) -> Succeeded | Hold | None:
         """Compare, and record all intents. The outcome if nothing is to be carried out."""
         judge = judge_of(self._instance, self._job.mission_id, root)
         with (
@@ -155,16 +168,18 @@ class _Merge:
             wanted = [one for one in wanted if one.after != one.compared.now]
             if not wanted:
                 return self._succeeded([], self._left_out(files))
-            self._record(root, wanted, access, stage)
+            self._record(root, wanted, access, stage, kept)
         return None
 
     def _wanted(self, one: Compared, held: Held, access: FileAccess, stage: Root) -> _Wanted:
         """A file that is to be merged. Raises `LcpError` for a part of it that cannot be taken."""
-        wanted, path = _Wanted(one, held, self._instance.caps.preimage_bytes), one.file.path
-        if self._params.takes_whole(path):
+        path, is_whole = one.file.path, self._params.takes_whole(one.file.path)
+        read = None if one.file.staged is None else access.read_unlocked(stage, path, 0 if is_whole else None)
+        there = None if read is None else replace(read, data=None)
+        wanted = _Wanted(one, held, self._instance.caps.preimage_bytes, there)
+        if is_whole:
             return wanted
-        there = None if one.file.staged is None else access.read_unlocked(stage, path, None)
-        staged = None if there is None else there.data
+        staged = None if read is None else read.data
         cap = self._instance.caps.write_bytes
         return replace(wanted, part=part_of(self._params, path, wanted.before()[0], staged, cap))
 
@@ -176,11 +191,13 @@ class _Merge:
         self._database.write(lambda tx: note_drift(ledger_of(tx), self._job, drifted))
         return Hold(ReasonCode.DRIFT)
 
-    def _record(self, root: Root, wanted: Sequence[_Wanted], access: FileAccess, stage: Root) -> None:
-        """Keep what will be replaced, and record the intents: the commit decides the merge."""
+    def _record(
+        self, root: Root, wanted: Sequence[_Wanted], access: FileAccess, stage: Root, kept: KeptFiles
+    ) -> None:
+        """Keep what will be replaced and written, and record the intents: the commit decides the merge."""
         rows = [self._intent(root, one, access, stage) for one in wanted]
         hashes = [one.compared.now for one in wanted if one.compared.now is not None]
-        hashes += [sha256(one.part.data) for one in wanted if one.part is not None]
+        hashes += [one.after for one in wanted if one.after is not None and one.is_in_database]
 
         def decide(tx: Tx) -> bool:
             ledger = ledger_of(tx)
@@ -193,30 +210,43 @@ class _Merge:
                     intend(tx, row)
             return True
 
-        self._keep(wanted)
+        large = [
+            (one.compared.file.path, one.after) for one in wanted if one.after and not one.is_in_database
+        ]
+        kept.add(stage, large)
+        self._keep(wanted, access, stage)
         while not self._database.write(decide):
-            self._keep(wanted)
+            self._keep(wanted, access, stage)
 
-    def _keep(self, wanted: Sequence[_Wanted]) -> None:
-        """Keep the contents that are replaced, so that the merge can be undone, and the parts, some a transaction."""
+    def _keep(self, wanted: Sequence[_Wanted], access: FileAccess, stage: Root) -> None:
+        """Keep the contents that are replaced, for an undo, and new ones that are small; some a transaction."""
         batch: list[tuple[str, bytes]] = []
+        size = 0
         for one in wanted:
-            data, size = one.before()
-            if data is not None and one.compared.now is not None:
-                batch.append((one.compared.now, data))
-            elif one.compared.now is not None and not one.compared.file.path.endswith("/"):
-                self._database.write(partial(name_unkept, sha=one.compared.now, size=size))
-            if one.part is not None:
-                batch.append((sha256(one.part.data), one.part.data))
-            if sum(len(data) for _, data in batch) > MOST_HELD:
+            contents = self._contents_of(one, access, stage)
+            batch += contents
+            size += sum(len(data) for _, data in contents)
+            if size > MOST_HELD:
                 self._database.write(partial(_keep_all, some=batch))
-                batch = []
+                batch, size = [], 0
         if batch:
             self._database.write(partial(_keep_all, some=batch))
 
+    def _contents_of(self, one: _Wanted, access: FileAccess, stage: Root) -> list[tuple[str, bytes]]:
+        """What is to be kept of a file, by its hash: what is replaced, and what it becomes; names what is too large."""
+        contents: list[tuple[str, bytes]] = []
+        data, size = one.before()
+        now = one.compared.now
+        if now is not None and data is not None:
+            contents.append((now, data))
+        elif now is not None and not one.compared.file.path.endswith("/"):
+            self._database.write(partial(name_unkept, sha=now, size=size))
+        if one.after is not None and one.is_in_database:
+            contents.append((one.after, one.new(access, stage)))
+        return contents
+
     def _intent(self, root: Root, one: _Wanted, access: FileAccess, stage: Root) -> ChangeRow:
-        file = one.compared.file
-        there = None if file.staged is None else access.read_unlocked(stage, file.path, 0)
+        file, there = one.compared.file, one.there
         mode = one.mode if file.staged is None else None
         if one.compared.now is None and there is not None and not file.path.endswith("/"):
             mode = there.mode
@@ -243,11 +273,12 @@ class _Merge:
             root_identity=place_of(root),
         )
 
-    def _carry_out(self, root: Root, stage: Root) -> None:
-        """Bring the files of all open intents to what the stage has, some at a time."""
+    def _carry_out(self, root: Root, stage: Root | None) -> None:
+        """Bring the files of all open intents to what was decided, some at a time."""
         left = [one for one in self._intents() if one.state == INTENT]
         is_last = self._job.failures + 1 >= self._job.max_attempts
-        with self._threads.access(root, writes=True) as access, self._threads.access(stage) as reading:
+        there = [] if stage is None else [stage]
+        with self._threads.access(root, writes=True) as access, self._threads.access(*there) as reading:
             contents = partial(merged_content, self._database, reading, stage)
             while left:
                 left = self._carry_out_some(root, left, access, contents, is_last=is_last)
@@ -333,18 +364,34 @@ def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:
 class _Wanted:
     """A file that is to be merged, locked, or the reason why its directory is not there; perhaps a `part` of it.
 
-    What it replaces is kept up to `keeps` bytes.
+    What it replaces is kept up to `keeps` bytes; `there` is the file in the stage, without its bytes.
     """
 
     compared: Compared
     held: Held
     keeps: int
+    there: Snapshot | None
     part: Part | None = None
 
     @property
     def after(self) -> str | None:
         """The hash of what it becomes, None if it is removed."""
         return self.compared.file.staged if self.part is None else sha256(self.part.data)
+
+    @property
+    def is_in_database(self) -> bool:
+        """Whether the database keeps what it becomes."""
+        return self.part is not None or self.there is None or self.there.size <= MOST_IN_DATABASE
+
+    def new(self, access: FileAccess, stage: Root) -> bytes:
+        """What it becomes. Raises `CONFLICT` if another program has just changed it in the stage."""
+        if self.part is not None:
+            return self.part.data
+        found = access.read_unlocked(stage, self.compared.file.path, MOST_IN_DATABASE)
+        if found is None or found.data is None or found.sha256 != self.after:
+            message = f"{self.compared.file.path!r} has just been changed in the stage by another program"
+            raise LcpError(ErrorCode.CONFLICT, message)
+        return found.data
 
     @property
     def mode(self) -> int | None:

@@ -70,7 +70,7 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
     assert known is not None
     threads = confined_threads(instance.isolation)
     with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
-        files = staged_files_of(instance, mission_id, stage)
+        files = staged_files_of(instance, mission_id, stage.path)
         with threads.access(root, stage) as access:
             judge = judge_of(instance, mission_id, root)
             compared = [compare(one, root, stage, access, judge) for one in files]
@@ -93,7 +93,7 @@ def merged_text(instance: Instance, mission_id: int, path: str, params: MergePar
     assert known is not None
     threads = confined_threads(instance.isolation)
     with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
-        if all(path != one.path for one in staged_files_of(instance, mission_id, stage)):
+        if all(path != one.path for one in staged_files_of(instance, mission_id, stage.path)):
             raise unknown_file(path)
         if path in params.edits:
             return params.edits[path]

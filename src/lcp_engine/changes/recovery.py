@@ -5,7 +5,7 @@ between, the next one to lock the file compares it with the hashes of the intent
 applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
 they are recorded: a file that is still as *before* is then brought to *after*. So is the removal of a file that was
 moved: its intent is recorded void, and opened by the transaction that marks its new file applied. Those of a merge are
-decided as well: what they lead to is in the stage, or in the database for a file that a person takes in part.
+decided as well: what they lead to was kept (`merge_contents`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.changes.merge_contents import merged_content, stage_if_there
 from lcp_engine.core.job_states import SETTLED
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.outcome import Succeeded
@@ -50,8 +51,6 @@ from lcp_engine.workers.registry import UNDO_KIND
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
 MERGE_MODE = "merge"
 """The mode of a change that a merge makes, with a content of the mission's stage."""
-PART = "part"
-"""The key in the result of such a change for a file that a person takes in part, or edited: its content was kept."""
 MOVE = "move"
 """The mode of the two changes of a move: a new file, and then the old one, which is removed."""
 LEFT = "left"
@@ -214,8 +213,10 @@ def _content_of(database: Database, change: ChangeRow) -> bytes | None:
     after = change.sha256_after
     if after is None:
         return None
-    if change.mode == MERGE_MODE and not _is_part(change):
-        return _staged_content(database, change)
+    if change.mode == MERGE_MODE:
+        row = database.read(lambda tx: stage_of(tx, change.mission_id))
+        with stage_if_there(row) as stage:
+            return merged_content(database, HERE, stage, change)
     data = database.read(lambda tx: content(tx, after))
     if data is None:
         message = f"{change.path!r}: its content before is not in the database"
@@ -224,30 +225,6 @@ def _content_of(database: Database, change: ChangeRow) -> bytes | None:
         )
         raise LcpError(ErrorCode.NOT_FOUND, message, advice=advice)
     return data
-
-
-def _staged_content(database: Database, change: ChangeRow) -> bytes | None:
-    stage = database.read(lambda tx: stage_of(tx, change.mission_id))
-    if stage is None:
-        raise LcpError(ErrorCode.NOT_FOUND, f"{change.path!r}: the stage that it comes from is gone")
-    with open_known(stage.known) as root:
-        return merged_content(database, HERE, root, change)
-
-
-def _is_part(change: ChangeRow) -> bool:
-    return PART in from_json(change.result)
-
-
-def merged_content(database: Database, files: FileAccess, stage: Root, change: ChangeRow) -> bytes | None:
-    """What a file is to get by a merge. Raises `CONFLICT` if the stage has something else by now."""
-    if change.sha256_after is None:
-        return None
-    if _is_part(change):
-        return _content_of(database, change)
-    found = files.read_unlocked(stage, change.path, None)
-    if found is None or found.sha256 != change.sha256_after:
-        raise LcpError(ErrorCode.CONFLICT, f"{change.path!r}: the stage no longer has what was to be merged")
-    return found.data
 
 
 def close_all(database: Database, left: Sequence[ChangeRow], states: Mapping[int, str]) -> None:

@@ -66,9 +66,9 @@ def digest_of(compared: Sequence[Compared]) -> str:
     return sha256(json.dumps(facts).encode())
 
 
-def staged_files_of(instance: Instance, mission_id: int, stage: Root) -> list[StagedFile]:
-    """What the mission changed in its stage, in the order of the first changes, unless it took that back itself."""
-    made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage.path))
+def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[StagedFile]:
+    """What the mission changed in the stage at this path, in the order of the first changes, unless it took it back."""
+    made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage))
     by_path: dict[str, list[ChangeRow]] = {}
     for change in made:
         by_path.setdefault(change.path, []).append(change)

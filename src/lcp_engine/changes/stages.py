@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
+from lcp_engine.changes.merge_contents import remove_kept
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.private_copy import copy_privately
 from lcp_engine.sandbox.root import Root, refusal
@@ -203,6 +204,7 @@ def remove_stages(database: Database, directory: Path) -> None:
     for mission_id, path in database.read(lambda tx: stages_over(tx, machine)):
         if database.write(partial(drop_stage, mission_id=mission_id, path=path)):
             remove_tree(Path(path))
+    remove_kept(database, directory)
     for place in leftovers(database, directory):
         with suppress(OSError):
             _remove_unless_made(database, place)

@@ -50,6 +50,12 @@ _KINDS = Statement(
 )
 _ENDED = Statement(text("SELECT status FROM missions WHERE id = :mission AND ended_at IS NOT NULL"))
 _STATUS = Statement(text("SELECT status FROM missions WHERE id = :mission"))
+_MERGING = Statement(
+    text(
+        "SELECT 1 FROM jobs j WHERE j.id = :job AND (j.state = 'running' OR EXISTS "
+        "(SELECT 1 FROM changes c WHERE c.job_id = j.id AND c.state = 'intent'))"
+    )
+)
 _MISSIONS = Statement(text("SELECT mission_id FROM stages WHERE machine = :machine"))
 
 
@@ -86,6 +92,11 @@ def purposes(tx: Tx, mission_id: int) -> dict[int, str]:
 def kinds_in_stage(tx: Tx, mission_id: int) -> dict[int, str]:
     """The kind of each job that changed the stage of a mission."""
     return {int(job_id): str(kind) for job_id, kind in tx.rows(_KINDS, mission=mission_id)}
+
+
+def is_merging(tx: Tx, job_id: int) -> bool:
+    """Whether a merge runs, or what it decided is still to be carried out."""
+    return tx.row(_MERGING, job=job_id) is not None
 
 
 def ended_as(tx: Tx, mission_id: int) -> str | None:

@@ -17,6 +17,9 @@ from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import attempts, blobs, changes, events, jobs, missions, runners, turns
 from lcp_engine.store.stated_plans import StatedText, stated_plans_of
 
+MOST_ASKED = 10_000
+"""Hashes that one statement asks for: databases limit the params."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
@@ -135,9 +138,12 @@ def read_archive(tx: Tx, mission_id: int) -> Archive:
 
 def missing_blobs(tx: Tx, hashes: Sequence[str], *, keeps: bool = False) -> list[str]:
     """The `hashes` without stored contents, sorted. With `keeps`, no prune deletes the others before the commit."""
-    clause = select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))
-    there = tx.query(clause.with_for_update(read=True, key_share=True) if keeps else clause)
-    return sorted(set(hashes) - {row[0] for row in there})
+    asked, there = sorted(set(hashes)), set[str]()
+    for start in range(0, len(asked), MOST_ASKED):
+        clause = select(blobs.c.sha256).where(blobs.c.sha256.in_(asked[start : start + MOST_ASKED]))
+        found = tx.query(clause.with_for_update(read=True, key_share=True) if keeps else clause)
+        there.update(row[0] for row in found)
+    return [sha for sha in asked if sha not in there]
 
 
 R = TypeVar("R", PastJob, PastTurn, ChangeRow)
