@@ -7,6 +7,7 @@ for all (`history`). What else a scenario expects it says with `Failed`.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -390,6 +391,41 @@ def a_root_is_read_only(stage: Stage) -> None:
     stage.finish()
 
 
+def a_stage_is_lost_while_it_is_merged(stage: Stage) -> None:
+    """A runner is killed in the middle of a decided merge, and the stage is gone: the next one finishes it."""
+    stage.environment["XDG_STATE_HOME"] = str(stage.directory / "state")
+    stage.others_write = True  # none does, but a stage and its root hold one history each
+    root, names = stage.root(), [f"{nth:02}.bin" for nth in range(12)]
+    for nth, name in enumerate(names):
+        (root / name).write_bytes(bytes([nth]) * 2_000_000)
+    moves: list[JsonValue] = [
+        {"kind": "move_file", "params": {"path": name, "new_path": f"moved/{name}"}} for name in names
+    ]
+    small: JsonValue = {"kind": "write_file", "params": {"path": "small.txt", "content": "small\n"}}
+    replies: list[JsonValue] = [
+        {"ok": True, "action": "create_followup_jobs", "new_jobs": [*moves, small]},
+        {"ok": True, "action": "mission_complete", "summary": "Moved."},
+    ]
+    mission = stage.launch(replies, root, Wanted(root), spec={"stage": True})
+    stage.must("work", "--until-idle")
+    merge = stage.number("SELECT id FROM jobs WHERE kind = 'merge'")
+    stage.must("approve", str(merge))
+    runner = stage.runner()
+    stage.wait("the first merged file", lambda: any(root.glob("moved/*.bin")))
+    kill(runner)
+    if not stage.number("SELECT count(*) FROM changes WHERE state = 'intent'"):
+        raise Failed("the merge was over before the runner was killed")
+    for place in (stage.directory / "state").glob(f"*/*/{mission}"):
+        shutil.rmtree(place)
+    stage.must("work", "--until-idle")
+    stage.finish()
+    found = {name: (root / "moved" / name).read_bytes() for name in names}
+    if any(data != bytes([nth]) * 2_000_000 for nth, data in enumerate(found.values())):
+        raise Failed("a file was merged with another content")
+    if (root / "small.txt").read_text() != "small\n" or any((root / name).exists() for name in names):
+        raise Failed("the merge was not finished")
+
+
 def somebody_else_saves(stage: Stage) -> None:
     """Another program saves the file that a runner writes to, also while the runner is suspended: no save is lost."""
     stage.others_write = stage.may_fail = True
@@ -671,6 +707,7 @@ SCENARIOS = (
     Scenario(a_root_hangs, needs=(no_mounts, no_fuse)),
     Scenario(a_root_is_full, needs=(no_mounts,), short=(SQLITE,)),
     Scenario(a_root_is_read_only, needs=(no_mounts,)),
+    Scenario(a_stage_is_lost_while_it_is_merged, short=(SQLITE,)),
     Scenario(somebody_else_saves),
     Scenario(missions_are_cancelled_and_undone),
     Scenario(the_database_has_no_room, (SQLITE,), (no_mounts,)),
