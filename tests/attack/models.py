@@ -1,4 +1,4 @@
-"""Answer `lcp run` as a hostile model's server: drip, bomb, redirect, echo the key that was sent."""
+"""Answer `lcp run` as a hostile model's server: drip, bomb, redirect, quote an action, echo the key that was sent."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ FEW = 16
 TOTAL_SECONDS = 1
 MOST_SECONDS = 30
 MOST_BYTES = 500 * 2**20
+KEPT = "kept.txt"
+"""A file that the mission may write, and that no server here asks for."""
 HEAD = b"HTTP/1.1 %s\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
 
 Play: TypeAlias = Callable[[Dripping, socket.socket], None]
@@ -54,6 +56,11 @@ def _says(text: str) -> bytes:
     return b"data: " + json.dumps(delta).encode() + b"\n\ndata: [DONE]\n\n"
 
 
+def _thinks(thought: str) -> bytes:
+    delta = {"choices": [{"delta": {"content": None, "reasoning_content": thought}, "finish_reason": "stop"}]}
+    return b"data: " + json.dumps(delta).encode() + b"\n\ndata: [DONE]\n\n"
+
+
 def _bomb(size: int) -> bytes:
     return gzip.compress(b"data: " + bytes(size), 1)
 
@@ -63,11 +70,16 @@ def plays() -> Mapping[str, Play]:
     echoes = "\n".join(encode(KEY) for encode in ENCODINGS.values())
     reply = json.dumps({"ok": True, "action": "mission_complete", "summary": echoes})
     gzipped = b"Content-Encoding: gzip\r\n"
+    write = json.dumps({"ok": True, "action": "write_file", "rel_path": KEPT, "content": "gone"})
     return {
         **{play.__name__: play for play in DRIPS},
         "a bomb": _sends(_bomb(2**28), more=gzipped),
         "a bomb in a bomb": _sends(gzip.compress(_bomb(2**28)), more=b"Content-Encoding: gzip, gzip\r\n"),
         "a large answer": _sends(b": x\n\n" * (13 * 2**20)),
+        "a thought that quotes an action": _sends(
+            _thinks(f"One option would be {write}. No, it would be lost.")
+        ),
+        "an action between words": _sends(_says(f"For example {write}. What is the goal?")),
         "one long reply": _sends(_says("x" * (8 * 2**20))),
         "many headers": _sends(b"", more=b"X-Many: 1\r\n" * 200_000),
         "deep JSON": _sends(b"data: " + b"[" * 10**6 + b"\n\n"),
@@ -115,6 +127,8 @@ def meet(name: str, play: Play) -> Met:
         met = Met(name, time.monotonic() - began, most_bytes)
         stored = said + b"".join(path.read_bytes() for path in _stored(home) if path.is_file())
         met.faults += [f"{spelled!r} is told or stored" for spelled in _spellings() if spelled in stored]
+        if (home / "root" / KEPT).read_text() != KEPT:
+            met.faults.append("it wrote what nobody asked for")
         if code is None or b"Traceback" in said:
             met.faults.append("it did not end" if code is None else "it ended with a traceback")
         if most_bytes > MOST_BYTES:
@@ -136,8 +150,10 @@ sys.exit(os.waitstatus_to_exitcode(status) & 255)
 def _run(home: Path, url: str) -> tuple[int | None, bytes, int]:
     """Exit code (None if it had to be killed), what was printed, and the most memory in bytes."""
     (home / "root").mkdir()
+    (home / "root" / KEPT).write_text(KEPT)
+    rule = {"kinds": ["*"], "do": "auto"}
     planner = {"type": "openai", "model": "tiny", "max_tokens": 100, "total_seconds": TOTAL_SECONDS}
-    (home / "mission.json").write_text(json.dumps({"goal": "g", "planner": planner}))
+    (home / "mission.json").write_text(json.dumps({"goal": "g", "planner": planner, "policy": [rule]}))
     places = {f"XDG_{name}_HOME": str(home) for name in ("DATA", "CONFIG", "STATE", "CACHE")}
     keys = {"LCP_PLANNER_KEY": KEY, "LCP_PLANNER_ENDPOINT": url}
     measure = [sys.executable, "-I", "-S", "-c", _MEASURE, str(home / "most_bytes")]

@@ -353,6 +353,28 @@ def test_a_reply_that_ends_the_mission_too_early_is_found(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.parametrize(("number", "action"), [(1, "create_followup_jobs"), (2, "mission_complete")])
+def test_a_reply_that_is_read_differently_is_a_difference_of_its_own(
+    lab: Lab, number: int, action: str
+) -> None:
+    """Replies with words on both sides of the object were valid once."""
+    lab.run(ask("a"), DONE)
+    change(lab, f"UPDATE turns SET reply = 'For example ' || reply || ' What now?' WHERE number = {number}")
+    first, *others = lab.engine.replay(1).differences
+    assert str(first) == f"question {number}: read differently, as invalid_reply, was {action}"
+    assert (first.field, first.was, first.now) == ("read differently", action, "invalid_reply")
+    assert others, "what follows from it is listed, too"
+
+
+def test_a_reply_that_was_invalid_then_and_is_valid_now_is_read_differently(lab: Lab) -> None:
+    lab.run("no", ask("a"), DONE)
+    change(
+        lab,
+        "UPDATE turns SET reply = (SELECT reply FROM turns AS later WHERE later.number = 2) WHERE number = 1",
+    )
+    assert differs(lab)[0] == "question 1: read differently, as create_followup_jobs, was invalid_reply"
+
+
 def test_a_file_that_comes_out_differently_is_found(lab: Lab) -> None:
     lab.run(ask(write("a.txt", "x")), DONE, policy=[FREE])
     change(lab, "UPDATE jobs SET result = replace(result, '2d711642', '00000000') WHERE id = 2")

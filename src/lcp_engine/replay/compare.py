@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from pydantic import JsonValue
@@ -15,6 +15,9 @@ from lcp_engine.core.summaries import subject
 
 MOST_KEYS = 3
 MISSION = "the mission"
+READ = "read differently"
+"""The field of a difference in how the engine reads a reply that is the same."""
+INVALID = "invalid_reply"
 _WIDTH = 80
 
 
@@ -45,13 +48,22 @@ class ComparedJob:
 
 
 @dataclass(frozen=True)
+class ComparedReading:
+    """The action that a reply was read as, or `INVALID`, with the job of its question."""
+
+    job: int
+    action: str
+
+
+@dataclass(frozen=True)
 class ComparedMission:
-    """A mission of one run, with its jobs in the order in which they were stored."""
+    """A mission of one run, with its jobs in the order in which they were stored, and its replies by question."""
 
     status: str
     outcome: str | None
     turns: int
     jobs: Sequence[ComparedJob]
+    readings: Mapping[int, ComparedReading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class Difference:
 
     def __str__(self) -> str:
         """The difference as a sentence."""
-        shown = "" if self.field == "state" else f"{self.field} "
+        shown = {"state": "", READ: f"{READ}, as "}.get(self.field, f"{self.field} ")
         return f"{self.title}: {shown}{_text_of(self.now)}, was {_text_of(self.was)}"
 
     @property
@@ -78,15 +90,28 @@ class Difference:
 
 
 def compare(was: ComparedMission, now: ComparedMission) -> list[Difference]:
-    """The differences, those of the mission last. Ids and times always differ and are not compared."""
+    """The differences, first those of reading, which explain others, and those of the mission last.
+
+    Ids and times always differ and are not compared.
+    """
     pairs = _match_jobs(was.jobs, now.jobs)
     same = {new.id: old.id for old, new in pairs if old is not None and new is not None}
-    found = [difference for old, new in pairs for difference in _compare_jobs(old, new, same)]
-    for field in ("turns", "status", "outcome"):
-        before, after = getattr(was, field), getattr(now, field)
+    found = [*_compare_readings(was.readings, now.readings)]
+    found += [difference for old, new in pairs for difference in _compare_jobs(old, new, same)]
+    for name in ("turns", "status", "outcome"):
+        before, after = getattr(was, name), getattr(now, name)
         if before != after:
-            found.append(Difference(None, MISSION, field, before, after))
+            found.append(Difference(None, MISSION, name, before, after))
     return found
+
+
+def _compare_readings(
+    was: Mapping[int, ComparedReading], now: Mapping[int, ComparedReading]
+) -> Iterator[Difference]:
+    for number, old in was.items():
+        new = now.get(number)
+        if new is not None and new.action != old.action:
+            yield Difference(old.job, f"question {number}", READ, old.action, new.action)
 
 
 _Pair = tuple[ComparedJob | None, ComparedJob | None]
@@ -141,9 +166,9 @@ def _compare_jobs(
         if not _is_same_reason(old.reason, new.reason):
             fields.append(("reason", _text(old.reason), _text(new.reason)))
         fields += _keys("result", old.result or {}, new.result or {})
-    for field, before, after in fields:
+    for name, before, after in fields:
         if before != after:
-            yield Difference(old.id, title, field, before, after)
+            yield Difference(old.id, title, name, before, after)
 
 
 def _is_same_reason(old: Reason | None, new: Reason | None) -> bool:

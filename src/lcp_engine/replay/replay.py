@@ -18,7 +18,14 @@ from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.replay.compare import ComparedJob, ComparedMission, Difference, compare
+from lcp_engine.replay.compare import (
+    INVALID,
+    ComparedJob,
+    ComparedMission,
+    ComparedReading,
+    Difference,
+    compare,
+)
 from lcp_engine.replay.reenact import reenact
 from lcp_engine.replay.scratch import HistoryClock, Scratch
 from lcp_engine.sandbox.root import Root
@@ -167,7 +174,7 @@ def _compare(past: Archive, now: Archive, stop: tuple[PastEvent, str] | None) ->
 def _mission_of(archive: Archive) -> ComparedMission:
     reasons = _reasons(archive.events)
     jobs = [_job(job, reasons) for job in archive.jobs]
-    return ComparedMission(archive.status, archive.outcome, _turns(archive), jobs)
+    return ComparedMission(archive.status, archive.outcome, _turns(archive), jobs, _readings(archive))
 
 
 def _mission_before(archive: Archive, seq: int) -> ComparedMission:
@@ -181,11 +188,20 @@ def _mission_before(archive: Archive, seq: int) -> ComparedMission:
         for job in archive.jobs
         if job.id in states
     ]
-    return ComparedMission(archive.status, archive.outcome, _turns(archive), jobs)
+    return ComparedMission(archive.status, archive.outcome, _turns(archive), jobs, _readings(archive))
 
 
 def _turns(archive: Archive) -> int:
     return max((turn.turn for turn in archive.turns.values()), default=0)
+
+
+def _readings(archive: Archive) -> dict[int, ComparedReading]:
+    """How each reply was read that was; what the engine then said against a valid action is not a matter of reading."""
+    return {
+        number: ComparedReading(turn.job_id, turn.action or INVALID)
+        for number, turn in archive.turns.items()
+        if turn.action is not None or turn.errors is not None
+    }
 
 
 def _reasons(events: Sequence[PastEvent]) -> dict[int | None, Reason | None]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcp_engine.core.protocol.strict_json import Framed, Unframed, find_object
+from lcp_engine.core.protocol.strict_json import Framed, Unframed, find_object, is_bare_object
 
 OBJECT = '{"ok": true, "n": [1, {"a": "ä\\n\\u00e9 😀"}]}'
 BOM, THOUGHT, FENCE = "byte order mark", "<think> section", "Markdown fence"
@@ -35,7 +35,14 @@ BEFORE, AFTER = "prose before the object", "prose after the object"
         (f"~~~json\n{OBJECT}\n~~~", [FENCE]),
         (f"````json\n{OBJECT}\n````", [FENCE]),
         (f"```json {OBJECT} ```", [FENCE]),
-        (f"Here:\n```json\n{OBJECT}\n```\nDone.", [FENCE, BEFORE, AFTER]),
+        (f"Here:\n```json\n{OBJECT}\n```\n", [FENCE, BEFORE]),
+        (f"```json\n{OBJECT}\n```\nDone.", [FENCE, AFTER]),
+        (f"```json\n{OBJECT}\nDone.", [BEFORE, AFTER]),
+        (f"Here: {OBJECT}.", [BEFORE, AFTER]),
+        (f"** {OBJECT} — done, 完了!", [BEFORE, AFTER]),
+        (f"Here:\n{OBJECT}\n```\n---\n_*_", [BEFORE, AFTER]),
+        (f"Why? <think>hm</think> {OBJECT} 👍", [BEFORE, THOUGHT, AFTER]),
+        (f"<think>hm</think> {OBJECT} Done.", [THOUGHT, AFTER]),
         (f"Here: {OBJECT}", [BEFORE]),
         (f"{OBJECT} Done {{really}}.", [AFTER]),
         (f"See [1], {OBJECT}", [BEFORE]),
@@ -57,6 +64,26 @@ def test_what_stands_around_the_object_is_removed_and_named(text: str, recovered
     assert found.value == json.loads(OBJECT)
     assert text[found.start : found.end] == OBJECT
     assert list(found.recovered) == recovered
+
+
+@pytest.mark.parametrize(
+    ("thought", "is_bare"),
+    [
+        (OBJECT, True),
+        (f"\n {OBJECT}\n", True),
+        ("", False),
+        (f"Hm. {OBJECT}", False),
+        (f"{OBJECT} No.", False),
+        (f"{OBJECT}.", False),
+        (f"```json\n{OBJECT}\n```", False),
+        (f"<think>hm</think>{OBJECT}", False),
+        (f"{OBJECT}\n{OBJECT}", False),
+        (OBJECT[:-1], False),
+        (f"[{OBJECT}]", False),
+    ],
+)
+def test_a_bare_object_has_nothing_around_it(thought: str, is_bare: bool) -> None:
+    assert is_bare_object(thought) is is_bare
 
 
 @pytest.mark.parametrize(
@@ -85,6 +112,14 @@ def test_what_stands_in_a_string_of_the_object_is_text(content: str) -> None:
         (f"<think>hm {OBJECT}", "line 1, column 1: <think> is never closed"),
         (f"{OBJECT}\n <think>", "line 2, column 2: <think> is never closed"),
         (f"{OBJECT}\n{OBJECT}", "line 2, column 1: exactly one JSON object is expected; another begins here"),
+        (f"For example {OBJECT}. What is the goal?", "here they stand on both sides"),
+        (f"Here:\n```json\n{OBJECT}\n```\nDone.", "here they stand on both sides"),
+        (f"例えば {OBJECT} です", "here they stand on both sides"),
+        (f"1. {OBJECT} 2.", "here they stand on both sides"),
+        (f"Well. <think>hm</think>{OBJECT} Done.", "here they stand on both sides"),
+        (f"Well. {OBJECT} <think>hm</think>", "here they stand on both sides"),
+        (f"```json title=a\n{OBJECT}\n```\nDone.", "here they stand on both sides"),
+        (f"<answer>{OBJECT}</answer>", "here they stand on both sides"),
         (f"{OBJECT} {{ }}", None),
         (f"{{}} {OBJECT}", None),
         (f"Use {{'a': 1}}. {OBJECT}", None),

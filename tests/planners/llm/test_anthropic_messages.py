@@ -79,6 +79,8 @@ READ: list[tuple[list[dict[str, JsonValue]], Completion]] = [
         stream({"thinking": "hm"}, {"text": "p"}, {"partial_json": '{"a'}, {"partial_json": '": 1}'}, stop="tool_use"),
         Completion('{"a": 1}', "stop", 11, 9, "hm", cached_tokens=6),
     ),
+    (stream({"thinking": "{"}, {"thinking": "}"}), Completion("{}", "stop", 11, 9, "{}", cached_tokens=6)),
+    (stream({"thinking": "Not {}."}, {"text": ""}), Completion("", "stop", 11, 9, "Not {}.", cached_tokens=6)),
     (
         [{"type": "message", "content": [{"type": "tool_use", "input": {"ä": 1}}], "stop_reason": "tool_use"}],
         Completion('{"ä": 1}', "stop"),

@@ -291,3 +291,47 @@ def test_a_model_that_is_swapped_in_the_middle_changes_nothing_that_was_done(
     ended = engine.mission(mission.id)
     assert (ended.status, ended.summary) == ("completed", FOUND)
     assert [job.state for job in engine.jobs(mission_id=mission.id, kinds=["read_file"])] == ["succeeded"]
+
+
+QUOTED = lcp("write_file", rel_path="notes.md", content="gone\n")
+THOUGHTS = [
+    f"One option would be {QUOTED}. No, that would overwrite it.",
+    f"{QUOTED} would overwrite it.",
+    f"I could say {lcp('mission_complete', summary='It was dug on a Tuesday.')}",
+    f"```json\n{QUOTED}\n```",
+]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("thought", THOUGHTS)
+def test_an_action_that_a_thought_quotes_is_not_carried_out(
+    thought: str, key: str, engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(thought, key=key))
+    mission = run(engine, faults, root, policy=[{"kinds": ["*"], "do": "auto"}])
+    assert (mission.status, mission.outcome) == ("failed", "invalid_reply")
+    assert (root / "notes.md").read_text() == "# Notes\nThe garden was dug on a Tuesday.\n"
+    assert engine.jobs(mission_id=mission.id, kinds=["write_file"]) == []
+    (first, *_) = engine.turns(mission.id)
+    assert first["reply"] == ""
+    (made,) = list_in(first["completions"])
+    assert object_in(made)["text"] == thought, "people can read what it thought"
+
+
+def test_a_thought_that_is_the_action_and_nothing_else_is_carried_out(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(f"\n{QUOTED}\n", key="reasoning_content"), faults.says(ends(FOUND)))
+    mission = run(engine, faults, root, policy=[{"kinds": ["*"], "do": "auto"}])
+    assert mission.status == "completed"
+    assert (root / "notes.md").read_text() == "gone\n"
+
+
+def test_words_on_both_sides_of_an_action_are_corrected(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    faults.play(faults.says(f"For example {QUOTED}. What is the goal?"), faults.says(ends(FOUND)))
+    mission = run(engine, faults, root, policy=[{"kinds": ["*"], "do": "auto"}])
+    assert mission.status == "completed"
+    assert (root / "notes.md").read_text() != "gone\n"
+    assert "here they stand on both sides" in str(faults.requests[1].body)

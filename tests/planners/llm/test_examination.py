@@ -82,6 +82,13 @@ def test_guidance_is_advised_where_replies_are_not_valid_without_it(faults: Faul
     assert (narrow.grade, narrow.fact) == (Grade.OK, "on: each turn offers the one thing that comes next")
 
 
+def test_a_model_that_only_thinks_is_told_apart(faults: FaultServer) -> None:
+    faults.play(faults.says(f"I could say {ACTION}", key="reasoning"), faults.says(ACTION))
+    reply = examined(faults)["reply"]
+    assert (reply.grade, reply.fact) == (Grade.WARN, "none, only thoughts, for 1 of 10")
+    assert "not executed" in str(reply.advice)
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [(401, "a key that the server accepts is expected"), (404, "a model and a path that the server knows")],

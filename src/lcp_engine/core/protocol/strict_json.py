@@ -236,8 +236,20 @@ def find_object(text: str) -> Framed | Unframed:
     refusal = _refuse_rest(text, found.end)
     if refusal:
         return Unframed(refusal, head.recovered)
-    around = _name_surroundings(prefix, text[found.end :])
-    return Framed(found.value, start, found.end, tuple(dict.fromkeys((*head.recovered, *around))))
+    around = _look_around(prefix, text[found.end :])
+    if around.has_prose_after and (head.has_prose or around.has_prose_before):
+        return Unframed(
+            "one JSON object is expected, with words on one side of it at most; here they stand on both sides",
+            head.recovered,
+        )
+    return Framed(found.value, start, found.end, tuple(dict.fromkeys((*head.recovered, *around.names))))
+
+
+def is_bare_object(text: str) -> bool:
+    """Whether `text` is one JSON object and nothing else, as R1 needs it of a thought that is read as a reply."""
+    bare = text.strip()
+    found = find_object(bare)
+    return isinstance(found, Framed) and (found.start, found.end) == (0, len(bare))
 
 
 _BOM = "\ufeff"
@@ -246,6 +258,8 @@ _THINK, _THOUGHT = "<think>", "</think>"
 _OBJECT = re.compile("\\{\\s*[\"'\u2018\u2019\u201c\u201d\u201e{}]")
 _BRACE = re.compile("[{}]")
 _FENCE_LINE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*\Z")
+# Letters and digits of any script make prose; punctuation, symbols and the lines of a fence do not.
+_WORD = re.compile(r"[^\W_]")
 
 
 def _refuse_characters(text: str) -> str | None:
@@ -298,11 +312,12 @@ class _Head:
     end: int
     recovered: tuple[str, ...]
     braces: list[int]
+    has_prose: bool
 
 
 def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | Unframed:
     recovered = ["byte order mark"] if text.startswith(_BOM) else []
-    position, braces = len(recovered), list[int]()
+    position, braces, has_prose = len(recovered), list[int](), False
     for _ in range(MAX_THOUGHTS + 1):
         start, opener, closer = (n.at(position) for n in (marks.objects, marks.openers, marks.closers))
         if opener < min(start, closer):
@@ -311,8 +326,9 @@ def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | 
             if text[position:opener].strip():
                 recovered.append("prose before the object")
                 braces = _follow_braces(text, position, opener, braces)
+                has_prose = has_prose or _WORD.search(text, position, opener) is not None
         elif closer == marks.none or not (closer < start or _is_loose(text, position, marks, decoder)):
-            return _Head(position, tuple(recovered), braces)
+            return _Head(position, tuple(recovered), braces, has_prose)
         recovered.append("<think> section")
         position = closer + len(_THOUGHT)
     return Unframed(f"{MAX_THOUGHTS} <think> sections are read at most; there are more", ("<think> section",))
@@ -386,14 +402,26 @@ def _refuse_rest(text: str, end: int) -> str | None:
     return None
 
 
-def _name_surroundings(prefix: str, suffix: str) -> list[str]:
+@dataclass(frozen=True)
+class _Surroundings:
+    """What stands around an object: its names, and the sides on which it is prose."""
+
+    names: tuple[str, ...]
+    has_prose_before: bool
+    has_prose_after: bool
+
+
+def _look_around(prefix: str, suffix: str) -> _Surroundings:
     before, after, names = prefix.strip(), suffix.strip(), []
     fence = _FENCE_LINE.search(before[-120:])
+    words_before = before[: -len(fence[0])] if fence else before
     if fence and after.startswith(fence[1]):
         names.append("Markdown fence")
-        before, after = before[: -len(fence[0])].strip(), after[len(fence[1]) :].strip()
+        before, after = words_before.strip(), after[len(fence[1]) :].strip()
     if before:
         names.append("prose before the object")
     if after:
         names.append("prose after the object")
-    return names
+    return _Surroundings(
+        tuple(names), _WORD.search(words_before) is not None, _WORD.search(after) is not None
+    )

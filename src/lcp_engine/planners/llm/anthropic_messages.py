@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings, schema_for
+from lcp_engine.planners.llm.chat import (
+    Ask,
+    Completion,
+    Message,
+    ModelFacts,
+    ModelSettings,
+    reply_in,
+    schema_for,
+)
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
@@ -109,7 +117,7 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
         return Trouble(f"{where}: an action is expected, the model refused")
     thought = "".join(draft.thinking)
     return Completion(
-        text="".join(draft.tool) or "".join(draft.text) or thought,
+        text=reply_in("".join(draft.tool) or "".join(draft.text), thought),
         finish_reason=_FINISH.get(draft.stop_reason, draft.stop_reason),
         input_tokens=draft.input_tokens,
         output_tokens=draft.output_tokens,

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue, SecretStr
 
+from lcp_engine.core.protocol.strict_json import is_bare_object
 from lcp_engine.planners.base import CompletionRecord
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
@@ -32,7 +33,7 @@ class Completion:
     """What a model wrote."""
 
     text: str
-    """The content; the reasoning if the server left the content empty."""
+    """The reply: see `reply_in`."""
     finish_reason: str | None = None
     """`stop`, `length` (then `text` is never parsed), another word of the server, or None if it sent none."""
     input_tokens: int | None = None
@@ -43,6 +44,11 @@ class Completion:
     """Those of the prompt that the server had in its cache."""
     completions: Sequence[CompletionRecord] = ()
     """The requests that it took, the last one is its own."""
+
+    @property
+    def written(self) -> str:
+        """The text, or the thoughts of a model that wrote nothing else."""
+        return self.text if self.text.strip() else self.reasoning
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,15 @@ class Chat(Protocol):
     def complete(self, ask: Ask, /) -> Completion | Trouble: ...
 
     def models(self, deadline: Deadline, /) -> Sequence[ModelFacts] | Trouble: ...
+
+
+def reply_in(content: str, thought: str) -> str:
+    """The reply in what a model wrote: the content, or without one a thought that is an object and nothing else (R1).
+
+    Servers that separate thoughts put the reply among them if a model never closes them. A thought with any other word
+    weighs the object that it quotes, and is not a reply.
+    """
+    return thought if not content.strip() and is_bare_object(thought) else content
 
 
 def schema_for(ask: Ask, unsupported: frozenset[str] = frozenset()) -> dict[str, JsonValue]:

@@ -186,7 +186,7 @@ def insist(
 
 def _with_more(ask: Ask, cut_short: Completion, context_tokens: int | None) -> Ask | None:
     """The request after a completion without an end; None if there is no more room."""
-    if is_repetitive(cut_short.text):
+    if is_repetitive(cut_short.written):
         # The same seed would repeat itself in the same way.
         return replace(ask, temperature=LIVELY, seed=(ask.seed or 0) + 1)
     room = ask.max_tokens * 2
@@ -209,11 +209,14 @@ def _record(ask: Ask, outcome: Completion | Trouble, seconds: float) -> Completi
     made = replace(made, input_tokens=outcome.input_tokens, output_tokens=outcome.output_tokens)
     made = replace(made, cached_tokens=outcome.cached_tokens)
     if outcome.finish_reason != "length":
-        return made
-    repeats = is_repetitive(outcome.text)
+        if outcome.written == outcome.text:
+            return made
+        said = "it wrote only thoughts, which are a reply only if they are one object and nothing else"
+        return replace(made, said=said, text=beginning(outcome.written))
+    repeats = is_repetitive(outcome.written)
     said = "it repeated itself" if repeats else f"it did not end within {ask.max_tokens} tokens"
     fault = Fault.REPEATS if repeats else Fault.LENGTH
-    return replace(made, fault=fault, said=said, text=beginning(outcome.text))
+    return replace(made, fault=fault, said=said, text=beginning(outcome.written))
 
 
 def beginning(text: str) -> str:

@@ -181,10 +181,14 @@ def list_in(value: JsonValue | None) -> list[JsonValue]:
 
 
 def text_in(value: JsonValue | None) -> str:
-    """`value` if it is text, or the text of its parts; else an empty one."""
+    """`value` if it is text, or the text of its parts; else an empty one. A part of another type may be a thought."""
     if isinstance(value, list):
-        return "".join(text_in(object_in(part).get("text")) for part in value)
+        parts = (object_in(part) for part in value)
+        return "".join(text_in(part.get("text")) for part in parts if part.get("type") in _OF_TEXT)
     return value if isinstance(value, str) else ""
+
+
+_OF_TEXT = (None, "text", "output_text")
 
 
 def count_in(value: JsonValue | None) -> int | None:

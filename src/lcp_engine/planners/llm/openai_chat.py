@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, schema_for
+from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, reply_in, schema_for
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
@@ -100,8 +100,7 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
         return Trouble(f"{where}: an action is expected, the server's content filter stopped the model")
     said, thought = "".join(content), "".join(reasoning)
     return Completion(
-        # Servers that separate reasoning put the JSON there if a model never closes its thoughts.
-        text=said if said.strip() else thought,
+        text=reply_in(said, thought),
         finish_reason=finish_reason,
         input_tokens=count_in(usage.get("prompt_tokens")),
         output_tokens=count_in(usage.get("completion_tokens")),

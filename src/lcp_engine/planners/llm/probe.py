@@ -119,14 +119,18 @@ def _rung(planner: ModelPlanner, facts: ModelFacts) -> Finding:
 
 def _place(answers: Sequence[_Answer]) -> Finding:
     """Where the JSON of a reply is."""
-    thought = [
-        each
+    only_thought = sum(each.completion.written != each.completion.text for each in answers)
+    if only_thought:
+        fact = f"none, only thoughts, for {only_thought} of {len(answers)}"
+        advice = "Thoughts are not executed; switch reasoning off, or raise planner.max_tokens."
+        return doubtful("reply", fact, advice)
+    thought = sum(
+        each.completion.reasoning != "" and each.completion.text == each.completion.reasoning
         for each in answers
-        if each.completion.reasoning and each.completion.text == each.completion.reasoning
-    ]
+    )
     if not thought:
         return well("reply", "in content")
-    fact = f"in reasoning_content for {len(thought)} of {len(answers)}"
+    fact = f"in reasoning_content for {thought} of {len(answers)}"
     return doubtful("reply", fact, "It is read there too; switching reasoning off saves tokens.")
 
 

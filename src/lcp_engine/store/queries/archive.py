@@ -62,6 +62,9 @@ class PastTurn:
     completions: str | None
     cost: str | None
     currency: str | None
+    action: str | None
+    errors: str | None
+    """How the reply was read: its action, or what was wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
