@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,29 @@ def test_an_endpoint_that_does_not_answer_is_named_without_a_traceback(lcp: Lcp)
     assert "fail  endpoint" in done.out
     assert "a model's server is expected to listen there" in done.out
     assert "→" in done.out
+
+
+def test_what_servers_refused_is_shown_without_asking_them(lcp: Lcp) -> None:
+    lcp("launch", lcp.mission(lcp.complete), "--root", "root")
+    step, now = '{"rung": "json_schema", "in_envelope": false, "without": ', time.time_ns() // 1000
+    found = {
+        "new": '["max_tokens", "temperature"]',
+        "all": '["max_completion_tokens", "max_tokens"]',
+        "old": "[]",
+    }
+    with sqlite3.connect(lcp.database) as database:
+        rows = [("http://e/v1", model, f"{step}{without}}}", now) for model, without in found.items()]
+        database.executemany("INSERT INTO probes (endpoint, model, found, at) VALUES (?, ?, ?, ?)", rows)
+    database.close()
+    lines = [line for line in lcp("doctor", "--root", "root").out.splitlines() if "http://e" in line]
+    ways = [" ".join(line.split()).partition(" is asked by ")[::2] for line in lines]
+    assert ways == [
+        ("ok remembered all at http://e/v1", "json_schema, without max_completion_tokens, max_tokens"),
+        (
+            "ok remembered new at http://e/v1",
+            "json_schema, without temperature, with max_completion_tokens instead of max_tokens",
+        ),
+    ]
 
 
 def test_a_mission_is_checked_with_its_variables_and_settings(lcp: Lcp) -> None:

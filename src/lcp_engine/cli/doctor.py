@@ -44,6 +44,8 @@ _GOALS = (
     "Write NOTES.md with one sentence about this project.",
 )
 
+MOST_REMEMBERED = 20
+"""Models whose mode is looked up, the newest."""
 BUSY_SECONDS = 3.0
 """How long the checks wait for a locked database."""
 UNSENT_SECONDS = 60
@@ -130,6 +132,7 @@ def _examine(
     yield from examine_installation(url, shown_url(url), os.environ)
     yield from _guarded("upkeep", lambda: _upkeep(url, settings))
     yield from _guarded("stages", lambda: _stages(url))
+    yield from _guarded("remembered", lambda: _remembered(url))
     yield from _secrets(settings)
     yield from _guarded("webhook", lambda: _notices(url, settings))
     yield examine_isolation(settings.isolation)
@@ -261,6 +264,24 @@ def _stages(url: str) -> Iterator[Finding]:
     if find_version(url, BUSY_SECONDS) == HEAD:
         for fact, way in left_over_lines(url, BUSY_SECONDS):
             yield doubtful("stages", fact, f"{way}.")
+
+
+def _remembered(url: str) -> Iterator[Finding]:
+    """How models are asked whose servers refused a part of a request in the last days."""
+    from lcp_engine.planners.llm.output_modes import Rung, Step, described, read_probe
+    from lcp_engine.store.endpoint_probes import newest_probes
+    from lcp_engine.store.maintenance.check import find_version, opened
+    from lcp_engine.store.version import HEAD
+
+    if find_version(url, BUSY_SECONDS) != HEAD:
+        return
+    with opened(url, BUSY_SECONDS) as database:
+        found = database.read(lambda tx: newest_probes(tx, MOST_REMEMBERED))
+    steps = [Step(rung, in_envelope=enveloped) for rung in Rung for enveloped in (False, True)]
+    for endpoint, model, text in found:
+        probe = read_probe(endpoint, model, text, steps)
+        if probe is not None and probe.without:
+            yield well("remembered", f"{model} at {endpoint} is asked by {described(probe)}")
 
 
 def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, delete, select, text
+from sqlalchemy import bindparam, delete, literal_column, select, text
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import LcpError
@@ -21,6 +21,13 @@ _FIND = Statement(
     select(probes.c.found)
     .where(probes.c.endpoint == bindparam("endpoint"), probes.c.model == bindparam("model"))
     .where(probes.c.at >= bindparam("since"))
+)
+_ALL = Statement(
+    select(probes.c.endpoint, probes.c.model, probes.c.found)
+    .where(probes.c.at >= bindparam("since"))
+    .order_by(probes.c.at.desc(), probes.c.endpoint, probes.c.model)
+    .limit(bindparam("most"))
+    .offset(literal_column("0"))
 )
 _STORE = Statement(
     text(
@@ -69,3 +76,8 @@ class StoredProbeCache:
 
         with suppress(LcpError):
             self.database.write(write)
+
+
+def newest_probes(tx: Tx, most: int) -> list[tuple[str, str, str]]:
+    """Endpoint, model and what was found out about it in the last `PROBE_LIFETIME`, the newest first."""
+    return [(row[0], row[1], row[2]) for row in tx.rows(_ALL, since=tx.now - PROBE_LIFETIME, most=most)]

@@ -48,8 +48,8 @@ def test_what_was_too_short_or_repeated_itself_is_listed_before_the_reply(
     )
     made = run(engine, faults, tmp_path)
     assert [(one["fault"], one["max_tokens"], one["temperature"]) for one in made] == [
-        ("length", 64, 0.0),
-        ("repeats", 128, 0.0),
+        ("length", 64, None),
+        ("repeats", 128, None),
         (None, 128, 0.8),
     ]
     assert [(one["input_tokens"], one["output_tokens"], one["attempt"]) for one in made] == [(11, 7, 1)] * 3

@@ -25,7 +25,7 @@ from lcp_engine.planners.llm.output_modes import Probe, Rung, Step, probe_text, 
 from lcp_engine.planners.llm.planner import ModelPlanner
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.endpoint_probes import PROBE_LIFETIME, StoredProbeCache
+from lcp_engine.store.endpoint_probes import PROBE_LIFETIME, StoredProbeCache, newest_probes
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play
@@ -88,7 +88,8 @@ def test_a_server_that_refuses_everything_is_not_asked_for_ever(faults: FaultSer
     faults.play(faults.refuses(400))
     with pytest.raises(LcpError):
         new_process(faults, kept).answer(QUESTION)
-    assert faults.rungs() == ["None", *["json_schema"] * 2, *["json_object"] * 2, "None"]
+    assert faults.rungs() == ["None", *["json_schema"] * 2, *["json_object"] * 2, *["None"] * 5]
+    assert faults.requests[-1].body.keys() == {"model", "messages"}, "everything was given up"
 
 
 def test_a_probe_is_read_as_it_was_written() -> None:
@@ -116,6 +117,13 @@ def test_probes_are_stored_for_some_days(database_url: str) -> None:
         probes.store("http://e", "m", "second")
         assert probes.find("http://e", "m") == "second"
         assert probes.find("http://e", "other") is None
+        now[0] += 1
+        probes.store("http://e", "other", "newer")
+        assert database.read(lambda tx: newest_probes(tx, 9)) == [
+            ("http://e", "other", "newer"), ("http://e", "m", "second")
+        ]  # fmt: skip
+        assert len(database.read(lambda tx: newest_probes(tx, 1))) == 1
+        now[0] -= 1
         now[0] += PROBE_LIFETIME + 1
         assert probes.find("http://e", "m") is None
         probes.store("http://e", "m", "third")

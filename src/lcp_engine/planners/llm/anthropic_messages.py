@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
@@ -56,7 +56,9 @@ class AnthropicMessages:
         )
         if isinstance(outcome, Completion):
             METERS.of(ask.probe.endpoint, ask.probe.model).charge(ask.messages, outcome.input_tokens)
-        return outcome
+            return outcome
+        # A message needs `max_tokens`.
+        return replace(outcome, optional=frozenset({"temperature"}).intersection(body))
 
     def models(self, deadline: Deadline) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists."""

@@ -24,6 +24,8 @@ from lcp_engine.planners.llm.errors import Again, Trouble
 from lcp_engine.planners.llm.output_modes import Probe, ask_for_less, is_about_asking, probe_text, read_probe
 
 MORE_ROOM = 2
+LEAST_ROOM = 256
+"""Tokens of a reply: a server that refuses more of them is asked for half, and so on down to this."""
 LIVELY = 0.8
 MOST_DOUBTS = 2
 MOST_KEPT = 2000
@@ -118,7 +120,9 @@ class Answering:
                 text = without_envelope(outcome.text) if probe.step.in_envelope else outcome.text
                 return replace(outcome, text=text)
             lower = ask_for_less(probe, outcome, self.chat.ladder)
-            if lower is not None:
+            if outcome.is_about_room and ask.max_tokens > LEAST_ROOM:
+                ask = replace(ask, max_tokens=max(ask.max_tokens // 2, LEAST_ROOM))
+            elif lower is not None:
                 probe = lower
             elif ask.probe.is_found and is_about_asking(outcome):
                 # Nothing below the known mode works any more: perhaps a higher one does.
@@ -130,8 +134,8 @@ class Answering:
 
     def _note(self, asked: Probe, answered: Probe) -> None:
         """Store what works, and forget what no longer does."""
-        if not asked.is_found:
-            self._store(answered.found())
+        if not asked.is_found or (answered.step == asked.step and answered.without > asked.without):
+            self._store(replace(answered.found(), doubts=0))
         elif answered is asked:
             if asked.doubts:
                 self._store(replace(asked, doubts=0))
@@ -199,8 +203,8 @@ def _record(ask: Ask, outcome: Completion | Trouble, seconds: float) -> Completi
     made = CompletionRecord(
         model=ask.probe.model,
         mode=ask.probe.step.rung.value,
-        temperature=ask.temperature,
-        max_tokens=ask.max_tokens,
+        temperature=None if "temperature" in ask.probe.without else ask.temperature,
+        max_tokens=None if {"max_tokens", "max_completion_tokens"} <= ask.probe.without else ask.max_tokens,
         seconds=round(seconds, 3),
     )
     if isinstance(outcome, Trouble):

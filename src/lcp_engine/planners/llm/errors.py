@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Literal, TypeAlias
 
@@ -26,6 +26,21 @@ class Again(Enum):
     LOADING = auto()
 
 
+PARAMETERS = (
+    "stream_options", "seed", "repeat_penalty", "temperature", "max_tokens", "max_completion_tokens", "stream",
+)  # fmt: skip
+"""Parameters of a request that a server may refuse and that can be left out, the least missed first."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """The parts of a server's error: what it says, its codes and types in small letters, the parameter it refuses."""
+
+    message: str = ""
+    codes: frozenset[str] = frozenset()
+    param: str = ""
+
+
 @dataclass(frozen=True)
 class Trouble:
     """A request without a completion."""
@@ -44,6 +59,20 @@ class Trouble:
     """Tokens of completions that could not be used; they were paid for."""
     completions: Sequence[CompletionRecord] = ()
     """The requests that led to it."""
+    words: Words = Words()
+    optional: frozenset[str] | None = None
+    """The parameters of the request that could have been left out; None if they are not known."""
+
+    @property
+    def told(self) -> str:
+        """The server's message alone, without its codes."""
+        return self.words.message or self.said
+
+    @property
+    def is_about_room(self) -> bool:
+        """The request leaves more room for the reply than the model has."""
+        names_room = self.words.param in _ROOMS or _ROOM.search(self.told)
+        return self.status in {400, 422} and bool(names_room and _TOO_MUCH.search(self.told))
 
     @property
     def is_about_context(self) -> bool:
@@ -57,8 +86,14 @@ class Trouble:
 
     @property
     def is_about_model(self) -> bool:
-        """The server does not have the model."""
-        return self.status in {400, 404, 422} and bool(_NO_MODEL.search(self.said))
+        """The server does not have the model: a code says so, or the message by itself, which refuses nothing else."""
+        if self.status is None or not 400 <= self.status < 500:
+            return False
+        if self.words.codes & _NO_MODEL_CODES:
+            return True
+        if self.status not in {400, 404, 422} or self.words.param not in {"", "model"}:
+            return False
+        return bool(_NO_MODEL.search(self.told)) and not _OF_REQUEST.search(self.told)
 
 
 def trouble_of(
@@ -70,24 +105,26 @@ def trouble_of(
     """
     said = words_of(body, scrub)
     again = _again(status, said)
-    return Trouble(
-        message=f"{where}: {_expectation(status, said, again, keyless)}, the server answered {status}: {said}",
+    trouble = Trouble(
+        message="",
         again=again,
         status=status,
         said=said,
         retry_after=_seconds(headers.get("retry-after", "")),
+        words=_words(body, scrub),
     )
+    expectation = _expectation(status, said, again, keyless, about_model=trouble.is_about_model)
+    return replace(trouble, message=f"{where}: {expectation}, the server answered {status}: {said}")
 
 
 def trouble_within(where: str, error: JsonValue, scrub: Scrub) -> Trouble:
     """The trouble of an error inside an answer that began well."""
-    said = words_of(json.dumps({"error": error}, ensure_ascii=False), scrub)
-    code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) and not isinstance(code, bool) else None
+    body = json.dumps({"error": error}, ensure_ascii=False)
+    said, words = words_of(body, scrub), _words(body, scrub)
+    status = _status_within(error, words)
     again = _again(status or 500, said)
-    return Trouble(
-        f"{where}: a whole completion is expected, the server broke off: {said}", again, status, said
-    )
+    message = f"{where}: a whole completion is expected, the server broke off: {said}"
+    return Trouble(message, again, status, said, words=words)
 
 
 def words_of(body: str, scrub: Scrub) -> str:
@@ -111,9 +148,37 @@ _CONTEXT = re.compile(
     r"|greater than the context",
     re.IGNORECASE,
 )
+_NO_MODEL_CODES = frozenset(
+    {
+        "model_not_found", "unknown_model", "invalid_model", "model_not_available", "model_not_supported",
+        "model_decommissioned", "deploymentnotfound", "not_found_error",
+    }
+)  # fmt: skip
+# Only a name may stand between: "with this model. Unknown parameter" says nothing of a model.
+_QUOTED = r"""(?:[\s:=/]*(?:"[^"]{1,200}"|'[^']{1,200}'|`[^`]{1,200}`))"""
+_NAME = rf"""(?:{_QUOTED}|[\s:=/]*[\w(][^\s"'`]{{0,200}}(?<![.,;:!?]))?"""
+_GONE = (
+    r"not[ _](be )?found|(does not|doesn't|did not|not) exist|unavailable\b|not (currently |yet )?(loaded|available)"
+    r"|decommissioned|no longer available"
+)
 _NO_MODEL = re.compile(
-    r"model.{0,200}(not[ _]found|does not exist|not exist|no such|unknown|not (currently )?loaded|invalid|available)"
-    r"|(unknown|invalid|no such|no) model\b|not_found_error",
+    rf"\bmodels?\b{_NAME},?\s+((is|was|are|has been|could)\s+){{0,2}}({_GONE})"
+    rf"|\bmodel( name| id)?{_QUOTED}? (is )?(unknown|invalid)\b(?! \w)"
+    r"|\b(unknown|invalid|no such|unrecognized) model\b|\bno models? ((is|are) )?(loaded|available|found)"
+    r"|\bnot a valid model\b|^no endpoints found for\b",
+    re.IGNORECASE,
+)
+_ROOMS = frozenset({"max_tokens", "max_completion_tokens"})
+_ROOM = re.compile(r"\bmax_?(completion_?|output_?)?tokens\b", re.IGNORECASE)
+_TOO_MUCH = re.compile(
+    r"\btoo (large|high|big|many|long)\b|\bat most\b|\bless than\b|\bexceed|\brange\b"
+    r"|\bmaximum (allowed|value|number)|\d+ ?> ?\d+|<=",
+    re.IGNORECASE,
+)
+_OF_REQUEST = re.compile(
+    r"(?<![\w.-])("
+    + "|".join(PARAMETERS)
+    + r"|response_format|json_schema|json_object|output_config|tool_choice)(?![\w-])",
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(
@@ -131,9 +196,31 @@ def _again(status: int, said: str) -> Again:
     return Again.NEVER
 
 
-def _expectation(status: int, said: str, again: Again, keyless: str) -> str:
+_STATUS: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "badrequesterror": 400,
+    "unsupported_parameter": 400,
+    "unsupported_value": 400,
+    "model_not_found": 404,
+}
+"""The status that an answer with such a code has if it does not begin well."""
+
+
+def _status_within(error: JsonValue, words: Words) -> int | None:
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and not isinstance(code, bool):
+        return code
+    if isinstance(code, str) and re.fullmatch(r"[1-5]\d\d", code):
+        return int(code)
+    known = next((_STATUS[code] for code in sorted(words.codes) if code in _STATUS), None)
+    return 400 if known is None and words.param in PARAMETERS else known
+
+
+def _expectation(status: int, said: str, again: Again, keyless: str, *, about_model: bool) -> str:
     if again is Again.LOADING:
         return "a loaded model is expected"
+    if about_model and status != 404:
+        return "a model that the server has is expected"
     if status in {401, 403}:
         if keyless:
             return f"a key is expected: {keyless}"
@@ -161,19 +248,58 @@ _PLACES: tuple[Literal["message", "detail", "error", "type"], ...] = ("message",
 
 def _message(body: str) -> str | None:
     """The error message, wherever servers put it: `error.message`, `error`, `message` or `detail`."""
-    try:
-        value: JsonValue = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(value, list) and value:
-        value = value[0]
-    if not isinstance(value, dict):
-        return None
+    value = _error_object(body)
     inner = value.get("error")
     if isinstance(inner, dict):
-        words = [inner.get(place) for place in ("message", "code", "type", "param")]
+        words = [*(inner.get(place) for place in ("message", "code", "type", "param")), _passed_on(inner)]
         return "; ".join(str(word) for word in words if isinstance(word, str | int) and word != "")
     for place in _PLACES:
         if found := value.get(place):
             return found if isinstance(found, str) else json.dumps(found)
     return None
+
+
+_MOST_TOLD = 10_000
+"""Characters of a message that are searched: it may quote the whole request."""
+
+
+def _words(body: str, scrub: Scrub) -> Words:
+    """The parts of an error, from wherever servers put them; those of a text alone are the text."""
+    value = _error_object(body)
+    inner = value.get("error")
+    found = inner if isinstance(inner, dict) else value
+    told = next((found[place] for place in ("message", "detail", "error") if found.get(place)), "")
+    message = told if isinstance(told, str) else json.dumps(told)
+    codes = [str(found.get(place)).casefold() for place in ("code", "type", "status")]
+    return Words(
+        scrub(f"{message} {_passed_on(found)}".strip())[:_MOST_TOLD] if value else "",
+        frozenset(code for code in codes if code not in {"none", "null", ""}),
+        _param_in(found),
+    )
+
+
+def _error_object(body: str) -> dict[str, JsonValue]:
+    try:
+        value: JsonValue = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, dict) else {}
+
+
+def _passed_on(error: Mapping[str, JsonValue]) -> str:
+    """The error of the server behind a router, as OpenRouter passes it on."""
+    more = error.get("metadata")
+    raw = more.get("raw") if isinstance(more, dict) else None
+    return raw if isinstance(raw, str) else ""
+
+
+def _param_in(error: Mapping[str, JsonValue]) -> str:
+    """The parameter that an error names: `param`, or the place of the first entry of a validator such as FastAPI's."""
+    listed = error.get("detail")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    place = first.get("loc") if isinstance(first, dict) else error.get("param")
+    names = [str(part) for part in place] if isinstance(place, list) else re.split(r"[./\[\]]", str(place))
+    name = next((name for name in names if name not in {"", "body", "None"}), "")
+    return name if re.fullmatch(r"\w{1,60}", name) else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
 from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, reply_in, schema_for
 from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
+from lcp_engine.planners.llm.errors import PARAMETERS, Again, Scrub, Trouble, trouble_within
 from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
 from lcp_engine.planners.llm.output_modes import Rung, Step
 from lcp_engine.planners.llm.token_count import METERS
@@ -40,7 +40,8 @@ class OpenAIChat:
         )
         if isinstance(outcome, Completion):
             METERS.of(ask.probe.endpoint, ask.probe.model).charge(ask.messages, outcome.input_tokens)
-        return outcome
+            return outcome
+        return replace(outcome, optional=frozenset(PARAMETERS).intersection(body))
 
     def models(self, deadline: Deadline) -> Sequence[ModelFacts] | Trouble:
         """The models that the server lists, with their context if it reports that."""
@@ -53,11 +54,13 @@ def headers(settings: ModelSettings) -> dict[str, str]:
 
 
 def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
-    """The body of one request."""
+    """The body of one request, without what the server refused: all but `model` and `messages` can be left out."""
     without = ask.probe.without
     limit = "max_completion_tokens" if "max_tokens" in without else "max_tokens"
     optional: JsonObject = {
-        "stream_options": {"include_usage": True},
+        "stream": True,
+        "stream_options": None if "stream" in without else {"include_usage": True},
+        limit: ask.max_tokens,
         "temperature": settings.temperature if ask.temperature is None else ask.temperature,
         "seed": settings.seed if ask.seed is None else ask.seed,
         "repeat_penalty": settings.repeat_penalty,
@@ -65,8 +68,6 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
     body: JsonObject = {
         "model": ask.probe.model,
         "messages": [{"role": message.role, "content": message.content} for message in ask.messages],
-        "stream": True,
-        limit: ask.max_tokens,
         **{key: value for key, value in optional.items() if value is not None and key not in without},
     }
     response_format = _response_format(ask)

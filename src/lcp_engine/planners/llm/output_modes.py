@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pydantic import BaseModel, ValidationError
 
-from lcp_engine.planners.llm.errors import Again, Trouble
+from lcp_engine.planners.llm.errors import PARAMETERS, Again, Trouble
 
 
 class Rung(StrEnum):
@@ -49,13 +50,19 @@ class Probe:
 
 
 def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Probe | None:
-    """What to try after `trouble`: without the word that it names, or the next step; None if nothing is left."""
+    """What to try after `trouble`; None if nothing is left.
+
+    Without the word that it names, else the next step. Below the last one of a model that has not answered yet, without
+    each parameter in turn: servers refuse parameters without naming them, too.
+    """
     if not is_about_asking(trouble):
         return None
-    for word in OPTIONAL:
-        if word not in probe.without and re.search(rf"\b{word}\b", trouble.said):
-            return replace(probe, without=probe.without | {word})
-    return _lower(probe, ladder)
+    word = _named(probe, trouble)
+    if word is None and (lower := _lower(probe, ladder)) is not None:
+        return lower
+    if word is None and trouble.status in _OF_CLIENT and not probe.is_found:
+        word = next((name for name in PARAMETERS if name in (trouble.optional or ())), None)
+    return None if word is None or word in probe.without else replace(probe, without=probe.without | {word})
 
 
 def is_about_asking(trouble: Trouble) -> bool:
@@ -63,6 +70,15 @@ def is_about_asking(trouble: Trouble) -> bool:
     if trouble.is_about_context or trouble.is_about_model or trouble.again is Again.LOADING:
         return False
     return trouble.status in _REFUSALS
+
+
+def described(probe: Probe) -> str:
+    """How the model is asked, for people: the mode, and what is left out since the server refused it."""
+    without, instead = probe.without, ""
+    if "max_tokens" in without and "max_completion_tokens" not in without:
+        without, instead = without - {"max_tokens"}, ", with max_completion_tokens instead of max_tokens"
+    left_out = f", without {', '.join(sorted(without))}" if without else ""
+    return f"{probe.step.rung.value}{' in an envelope' if probe.step.in_envelope else ''}{left_out}{instead}"
 
 
 def probe_text(probe: Probe) -> str:
@@ -92,11 +108,45 @@ class _Stored(BaseModel):
     doubts: int = 0
 
 
-OPTIONAL = (
-    "stream_options", "max_tokens", "temperature", "seed", "repeat_penalty", "minItems", "maxItems", "minimum",
-    "maximum", "minLength", "maxLength",
-)  # fmt: skip
-_REFUSALS = frozenset({400, 415, 422, 500, 501})
+KEYWORDS = ("minItems", "maxItems", "minimum", "maximum", "minLength", "maxLength")
+OPTIONAL = (*PARAMETERS, *KEYWORDS)
+_REMEDIES = frozenset({"temperature", "seed"})
+"""Parameters that a later request may have although this one did not."""
+_WITH_SCHEMA = frozenset({Rung.JSON_SCHEMA, Rung.JSON_OBJECT_WITH_SCHEMA})
+_FORMAT = frozenset({"response_format", "output_config", "tools", "tool_choice"})
+_OF_CLIENT = frozenset({400, 415, 422})
+_REFUSALS = _OF_CLIENT | {500, 501}
+
+
+def _named(probe: Probe, trouble: Trouble) -> str | None:
+    """The parameter, or keyword of a schema, that a server refuses by name; None if it names none, or the format."""
+    # A model may be called "seed".
+    text = (
+        re.sub(rf"(?<!\w){re.escape(probe.model)}(?!\w)", " ", trouble.told) if probe.model else trouble.told
+    )
+    if trouble.words.param not in _FORMAT:
+        sent = trouble.optional if trouble.optional is not None else frozenset(PARAMETERS)
+        for names in (sent - probe.without, _REMEDIES - probe.without):
+            if (name := trouble.words.param) in names or (name := _first_in(text, names)):
+                return name
+    if probe.step.rung not in _WITH_SCHEMA:
+        return None
+    return next(
+        (word for word in KEYWORDS if word not in probe.without and re.search(rf"\b{word}\b", text)), None
+    )
+
+
+def _first_in(text: str, names: AbstractSet[str]) -> str:
+    """The name that stands first in the text, in the spelling of any server (`maxTokens`); none if the format does."""
+    places = {match.start(): name for name in {*names, *_FORMAT} if (match := _pattern(name).search(text))}
+    first = places[min(places)] if places else ""
+    return "" if first in _FORMAT else first
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    # "Stream" is a word of prose, too.
+    word = name.replace("_", "_?") if name != "stream" else "[\"'`]stream[\"'`]"
+    return re.compile(rf"(?<![\w-]){word}(?![\w-])", re.IGNORECASE)
 
 
 def _lower(probe: Probe, ladder: Sequence[Step]) -> Probe | None:

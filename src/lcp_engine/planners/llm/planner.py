@@ -121,7 +121,7 @@ class ModelPlanner:
         while True:
             wording = self.fitting(question, budget, context, facts.name, deadline)
             wording = replace(wording, record=replace(wording.record, context_tokens=context))
-            ask = Ask(wording.messages, wording.schema, probe, room, deadline)
+            ask = Ask(wording.messages, wording.schema, probe, room, deadline, self.settings.temperature)
             if question.attempt > 1 or (wording.is_guided and (question.correction or question.notices)):
                 ask = self._otherwise(ask, question)
             outcome = self.answering.complete(ask, context_tokens=context)
@@ -213,10 +213,9 @@ class ModelPlanner:
         )
 
     def _shown(self, made: CompletionRecord) -> CompletionRecord:
-        """A completion as it is stored: without the key, and with the temperature that it was asked with."""
-        temperature = self.settings.temperature if made.temperature is None else made.temperature
+        """A completion as it is stored, without the key."""
         said, text = self.settings.scrub(made.said), self.settings.scrub(made.text, shortest=10)
-        return replace(made, temperature=temperature, said=said, text=text)
+        return replace(made, said=said, text=text)
 
     def _explain(self, trouble: Trouble, facts: ModelFacts, deadline: Deadline) -> str:
         if not trouble.is_about_model:

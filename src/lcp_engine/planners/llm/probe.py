@@ -14,7 +14,7 @@ from lcp_engine.planners.llm.chat import Completion, ModelFacts
 from lcp_engine.planners.llm.complete import Pace
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.output_modes import Rung
+from lcp_engine.planners.llm.output_modes import Rung, described
 from lcp_engine.planners.llm.planner import CONTEXT_TOKENS, ModelPlanner
 
 REPLY_TOKENS = 400
@@ -109,8 +109,7 @@ def _context(planner: ModelPlanner, facts: ModelFacts) -> Finding:
 
 def _rung(planner: ModelPlanner, facts: ModelFacts) -> Finding:
     probe = planner.answering.probe(planner.settings.endpoint, facts.name)
-    without = f", without {', '.join(sorted(probe.without))}" if probe.without else ""
-    fact = f"{probe.step.rung.value}{' in an envelope' if probe.step.in_envelope else ''}{without}"
+    fact = described(probe)
     if probe.step.rung in {Rung.JSON_SCHEMA, Rung.JSON_OBJECT_WITH_SCHEMA}:
         return well("rung", fact)
     advice = "Replies are not held to a schema; a server with json_schema makes small models succeed."
