@@ -281,6 +281,7 @@ OWN = """
 * planners/llm/probe:_failed
 * runner/confined/channel:failure_of
 * runner/confined/external:_Job.failed
+* runner/executor:_not_waited_for
 * sandbox/root_identity:open_known
 * workers/load_files:_naming
 CONFLICT changes/merge_parts:part_of
@@ -481,7 +482,7 @@ NO_REFUSALS = {
     ReasonCode.CONDITION_UNMET, ReasonCode.PLAN_ABORTED, ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
     ReasonCode.MERGE, ReasonCode.MERGE_CONFLICT, ReasonCode.MERGE_REFUSED, ReasonCode.STAGED,
     ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT, ReasonCode.MAX_RUNNING, ReasonCode.RATE_LIMIT,
-    ReasonCode.SAME_REPLY,
+    ReasonCode.SAME_REPLY, ReasonCode.ASKED_TO_WAIT,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""
 

@@ -34,7 +34,7 @@ EVENTS = {
     "succeeded": "the attempt returned a result",
     "failed": "the last attempt returned an error, or an error that a retry would not change",
     "backed_off": "the attempt returned an error; another attempt follows later",
-    "released": "claimed and given back: not started, or its file is busy; no attempt is charged",
+    "released": "given back: not started, its file is busy, or its server asks to wait; no attempt is charged",
     "rescued": "its runner died; no attempt is charged",
     "held_again": "policy holds the resolved path, the file is not what was approved, or the planner is a person",
     "delegated": "the step has started a plan of its own",

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from lcp_engine.planners.base import (
+        AskedToWait,
         CompletionRecord,
         Correction,
         Fault,
@@ -157,6 +158,7 @@ __all__ = [
     "AnalysisResult",
     "Applied",
     "Approvals",
+    "AskedToWait",
     "Backups",
     "Caps",
     "CheckResult",
@@ -396,6 +398,7 @@ _MODULES = {
         "WrongState",
     ),
     "planners.base": (
+        "AskedToWait",
         "CompletionRecord",
         "Correction",
         "Fault",

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from jsonschema import Draft202012Validator
+from tests.planners.llm.conftest import faults, work_until_waiting
 
+from lcp_engine import Engine
+from lcp_engine.cli.top.missions_view import tree_of
+from lcp_engine.cli.top.watch import Snapshot
 from lcp_engine.engine.reports.structured import StructuredResponse
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
+    from tests.planners.llm.conftest import FaultServer
+
+__all__ = ["faults"]  # the fixture
 
 MISSION = {
     "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
     "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at", "session_id",
-    "user_id", "result", "target_file", "issues", "recommendations", "cost",
+    "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for",
 }  # fmt: skip
 JOB = {
     "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
@@ -131,3 +139,25 @@ def _suggested(lcp: Lcp) -> list[str]:
     step = response.content.next_step
     assert step is not None
     return [command.split()[1] for command in step.suggestions or []]
+
+
+SAYS_UNTIL = re.compile(r"the model's server asks to wait until ([0-9-]{10} )?[0-9]{2}:[0-9]{2}:[0-9]{2}")
+
+
+def test_a_mission_says_until_when_its_server_asks_to_wait(lcp: Lcp, faults: FaultServer) -> None:
+    planner = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 4096}
+    mission = lcp.home / "asking.yaml"
+    mission.write_text(json.dumps({"goal": "g", "planner": planner}))
+    faults.play(faults.refuses(429, "slow down", Retry_After="1"), faults.says(json.dumps(lcp.complete)))
+    ran = lcp("run", mission, "--root", "root")
+    assert ran.code == 0
+    assert SAYS_UNTIL.search(ran.err)
+    faults.play(*[faults.refuses(429, "slow down", Retry_After="90")] * 3)
+    assert lcp("launch", mission, "--root", "root").code == 0
+    with Engine(f"sqlite:///{lcp.database}") as engine:
+        work_until_waiting(engine)
+        found = engine.mission(2)
+    assert SAYS_UNTIL.search(lcp("show", 2).out)
+    assert lcp("show", 2, "--json").object["waits_for"] == found.waits_for
+    rows = tree_of(Snapshot(mission=found))(80).rows
+    assert any(SAYS_UNTIL.search(row.text.plain) for row in rows)

@@ -72,7 +72,9 @@ def _untrue(stage: Stage) -> list[str]:
     applied = Counter(
         job for (job,) in stage.rows("SELECT job_id FROM changes WHERE state = 'applied' AND undoes IS NULL")
     )
-    states = stage.rows("SELECT id, state FROM jobs WHERE kind NOT IN ('agent_plan', 'undo', 'merge', 'move_file')")
+    states = stage.rows(
+        "SELECT id, state FROM jobs WHERE kind NOT IN ('agent_plan', 'undo', 'merge', 'move_file')"
+    )
     found = [
         f"job {job} is {state} and changed its file {applied[job]} times"
         for job, state in states

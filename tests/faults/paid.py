@@ -14,6 +14,9 @@ class Model:
 
     def __init__(self) -> None:
         self.asked = 0
+        """How many questions it has answered, or is about to."""
+        self.refusals = 0
+        """So many questions are refused first: it asks to wait for two seconds."""
         self.answers = threading.Event()
         """Until it is set, nobody gets a reply."""
         self.answers.set()
@@ -23,6 +26,12 @@ class Model:
                 handler.rfile.read(int(handler.headers["Content-Length"]))
                 if handler.path == "/tokenize":  # it counts no tokens
                     handler.send_error(404)
+                    return
+                if self.refusals:
+                    self.refusals -= 1
+                    handler.send_response(429)
+                    handler.send_header("Retry-After", "2")
+                    handler.end_headers()
                     return
                 self.asked += 1
                 self.answers.wait()

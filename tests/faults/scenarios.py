@@ -132,6 +132,23 @@ def a_runner_is_suspended_while_it_asks(stage: Stage) -> None:
         raise Failed(f"{model.asked} replies were paid: {used} are used, {_tokens(stage)} tokens are counted")
 
 
+def a_runner_is_killed_while_a_model_asks_to_wait(stage: Stage) -> None:
+    """A model asks four times to wait, and the runner is killed meanwhile: nothing is charged or paid twice."""
+    model = _ask(stage)
+    model.refusals = 4
+    model.answers.set()
+    given_back = "SELECT count(*) FROM events WHERE event = 'released'"
+    runner = stage.runner()
+    stage.wait("a second refusal", lambda: stage.number(given_back) == 2)
+    kill(runner)
+    stage.runner()
+    stage.finish()
+    stage.paid = model.asked
+    found = stage.number(given_back), stage.number("SELECT count(*) FROM attempts"), _tokens(stage)
+    if found != (4, 1, 1):
+        raise Failed(f"4 waits, 1 attempt and 1 token are expected, not {found}")
+
+
 def runners_are_suspended(stage: Stage) -> None:
     """Three runners write; one after the other is suspended for 11 s with its helpers, and goes on."""
     for _ in range(4):
@@ -688,6 +705,7 @@ SCENARIOS = (
     Scenario(the_database_is_held, (SQLITE,)),
     Scenario(a_reply_arrives_while_the_database_is_held, (SQLITE,)),
     Scenario(a_runner_is_suspended_while_it_asks),
+    Scenario(a_runner_is_killed_while_a_model_asks_to_wait, short=(SQLITE,)),
     Scenario(runners_are_suspended),
     Scenario(a_suspended_writer_blocks_nobody, (SQLITE,)),
     *(Scenario(_clocks_differ(seconds), (SQLITE,)) for seconds in SHIFTS[:-1]),

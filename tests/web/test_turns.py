@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from starlette.testclient import TestClient
-from tests.planners.llm.conftest import faults
+from tests.planners.llm.conftest import faults, work_until_waiting
 from tests.web.conftest import ADDRESS, HOME, House
 
 from lcp_engine import Engine
@@ -66,3 +66,16 @@ def test_a_turn_says_its_model_tokens_price_and_what_was_left_out(
     assert "Left out of its prompt: 2 parts" in page
     assert 'read_file "a.log": all of it' in page
     assert "mission_complete tiny" in priced.get("/missions/1/questions/3").words
+
+
+def test_the_pages_say_until_when_a_server_asks_to_wait(priced: House, faults: FaultServer) -> None:
+    faults.play(faults.refuses(429, "slow down", Retry_After="90"), faults.says(json.dumps(priced.complete)))
+    planner: JsonValue = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 4096}
+    mission = priced.engine.launch({"goal": "g", "planner": planner}, root=priced.root).id
+    work_until_waiting(priced.engine)
+    until = str(priced.engine.mission(mission).waits_for["until"])
+    said = f"The model's server asks to wait until {until[:19].replace('T', ' ')} UTC"
+    assert said in priced.get(f"/missions/{mission}").words
+    assert said in priced.get("/").words
+    priced.engine.cancel(mission)
+    assert "asks to wait" not in priced.get(f"/missions/{mission}").words

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from lcp_engine.cli.job_tables import words_of
+from lcp_engine.cli.output import wait_line
 from lcp_engine.cli.tables import COLOURS
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.progress import Measure, milestone_of
-from lcp_engine.core.reasons import explain_reason
+from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import json_line, one_line, shortened
 from lcp_engine.core.summaries import gist, subject
 from lcp_engine.store.queries.records import Job
@@ -116,6 +117,9 @@ class EventFormatter:
     def _job_line(self, event: JsonObject) -> Text | None:
         name = str(event["event"])
         job_id = event["job_id"]
+        if (waits_for := waits_for_in(event)) is not None:
+            waits = Text.assemble("  ", (f"{'waits':<10}", COLOURS["queued"]), (f"{job_id:>4}  ", "dim"))
+            return waits.append(wait_line(waits_for))
         if name not in _JOB_EVENTS or not isinstance(job_id, int):
             return None
         job = self._history.job(job_id)
@@ -206,6 +210,15 @@ def warning_lines(warnings: JsonValue) -> list[Text]:
         Text.assemble(("ignored   ", "yellow"), one_line(shortened(warning, _WARNING_WIDTH)))
         for warning in shown
     ]
+
+
+def waits_for_in(event: JsonObject) -> JsonObject | None:
+    """What a turn waits for, and until when, as its mission has it in `waits_for`, if the event says so."""
+    data = _data(event)
+    about = data.get("about")
+    if data.get("code") != ReasonCode.ASKED_TO_WAIT or not isinstance(about, dict):
+        return None
+    return {"code": ReasonCode.ASKED_TO_WAIT.value, **about}
 
 
 def message_line(event: JsonObject) -> Text:

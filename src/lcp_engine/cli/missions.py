@@ -28,6 +28,7 @@ from lcp_engine.cli.output import (
     print_json_line,
     print_out,
     print_tree,
+    wait_line,
     when,
 )
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
@@ -228,6 +229,8 @@ def _tree(
     tree = Tree(title, guide_style="dim")
     tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
     tree.add(Text(_used(mission), style="dim"))
+    if mission.waits_for:
+        tree.add(Text(wait_line(mission.waits_for), style="yellow"))
     if stage is not None:
         tree.add(Text(one_line(_stage_line(stage, has_ended=mission.status.has_ended)), style="dim"))
     if mission.user or mission.session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from lcp_engine.cli.exits import Exit, exit_of_error
+from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Printable, json_block, json_line, one_line
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
 
@@ -90,6 +92,16 @@ def when(at: str | None) -> str:
 def local_time(at: str | None) -> str:
     """An ISO 8601 time as a person reads it: in the timezone of this machine, to the second."""
     return "-" if at is None else f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def wait_line(waits_for: Mapping[str, JsonValue]) -> str:
+    """What the question of a mission waits for, and until when; of today, the hour is enough."""
+    from lcp_engine.core.reasons import told_wait
+
+    until = datetime.fromisoformat(str(waits_for["until"])).astimezone()
+    is_today = until.date() == datetime.now(UTC).astimezone().date()
+    day = "" if is_today else f"{until:%Y-%m-%d} "
+    return f"{told_wait(waits_for)} until {day}{until:%H:%M:%S}"
 
 
 def explain(error: BaseException, *, as_json: bool) -> int:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Invocation
-from lcp_engine.cli.events import DESCRIPTION_COLUMN, EventFormatter
-from lcp_engine.cli.output import make_console, print_json_line
+from lcp_engine.cli.events import DESCRIPTION_COLUMN, EventFormatter, waits_for_in
+from lcp_engine.cli.output import make_console, print_json_line, wait_line
 from lcp_engine.cli.tables import cut
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
@@ -127,6 +127,7 @@ class LiveLine(Lines):
         self._running: dict[int, str] = {}
         self._settled = 0
         self._cost = ""
+        self._waits: JsonObject | None = None
         self._began = time.monotonic()
         self._spinner = Spinner("dots", self._status())
         self._live = Live(self._spinner, console=self._console, transient=True, refresh_per_second=10)
@@ -161,7 +162,10 @@ class LiveLine(Lines):
         job_id = event["job_id"]
         if not isinstance(job_id, int):
             return
-        if event["event"] == "started":
+        self._waits = waits_for_in(event)
+        if self._waits is not None:
+            self._running.pop(job_id, None)
+        elif event["event"] == "started":
             job = self._engine.job(job_id)
             self._running[job_id] = f"{one_line(job.kind)} {subject(job.json)}".strip()
         elif event["event"] not in ("asked", "replied") and self._running.pop(job_id, None) is not None:
@@ -169,7 +173,8 @@ class LiveLine(Lines):
 
     def _status(self) -> Text:
         seconds = int(time.monotonic() - self._began)
-        now = ", ".join(self._running.values()) or "waiting for work"
+        idle = "waiting for work" if self._waits is None else wait_line(self._waits)
+        now = ", ".join(self._running.values()) or idle
         measure = self._formatter.measure
         share = "" if measure is None else f"{measure.percentage}%  "
         done = f"{seconds // 60}:{seconds % 60:02}  {share}{self._settled} done{self._cost}"

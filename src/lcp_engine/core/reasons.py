@@ -18,6 +18,7 @@ class ReasonCode(StrEnum):
     ADMIN_NOT_ALLOWED = "admin_not_allowed"
     ALWAYS_HELD = "always_held"
     ANSWERED_BEFORE = "answered_before"
+    ASKED_TO_WAIT = "asked_to_wait"
     CANCELLED_BY = "cancelled_by"
     COMMAND = "command"
     CONDITION_UNMET = "condition_unmet"
@@ -81,6 +82,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.ADMIN_NOT_ALLOWED: "kind {kind} needs a mission that was launched with allow_admin",
     ReasonCode.ALWAYS_HELD: "kind {kind} has the permission level {level} and always waits for a person",
     ReasonCode.ANSWERED_BEFORE: "it equals job {job}, which {by} answered: {answer}",
+    ReasonCode.ASKED_TO_WAIT: "the model's server asks to wait",
     ReasonCode.CANCELLED_BY: "cancelled by {by}",
     ReasonCode.COMMAND: "no entry of commands.allow fits; {entry} would fit exactly this command",
     ReasonCode.CONDITION_UNMET: "its condition does not hold: {condition}",
@@ -232,6 +234,11 @@ def recorded_code(record: Mapping[str, JsonValue]) -> ReasonCode | None:
 
 
 _CODES = frozenset(code.value for code in ReasonCode)
+
+
+def told_wait(waits_for: Mapping[str, JsonValue]) -> str:
+    """What the question of a mission waits for, in words: `waits_for` of the mission, which is not empty."""
+    return sentence(ReasonCode(str(waits_for["code"])), waits_for)
 
 
 def explain_reason(reason: str) -> str:

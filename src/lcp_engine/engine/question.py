@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from lcp_engine.clock import SECOND, Micros
+from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.kinds import KindRole
@@ -27,8 +28,10 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import PromptRecord, Said, SeenJob, SeenMemory
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.endpoint_probes import keep_wait, waits_until
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import has_event
+from lcp_engine.store.queue import release
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import (
     MEMORIES,
@@ -43,6 +46,7 @@ from lcp_engine.store.turns import (
     keep_prompt,
     last_warnings,
     make_last,
+    note_wait,
     number_job,
     numbered_jobs,
     prompt_records,
@@ -440,6 +444,83 @@ def hold_turn(
     about: dict[str, JsonValue] = {} if record is None else {PROMPT: {**record}}
     ledger.move(lease, HOLD_AGAIN, reason=because(ReasonCode.REPLY_WANTED, **about), is_leased=True)
     refresh(ledger, mission)
+
+
+LEAST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds, between two questions to a server that asks to wait and does not say how long."""
+
+
+def pause_of(asked: float | None, waited: float, chance: random.Random) -> float:
+    """How many seconds a question waits that has waited so long already: as its server asked, or about twice as long.
+
+    A server that asks for less than a second asks the same of all its callers, again and again.
+    """
+    if asked is not None and LEAST_PAUSE <= asked < float("inf"):
+        return asked
+    return min(max(waited, LEAST_PAUSE), LONGEST_PAUSE) * chance.uniform(0.5, 1)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A planner's server, by the `name` that its waits belong to, and the most seconds a question waits for it."""
+
+    name: str
+    most: float
+
+
+def put_off(
+    ledger: Ledger,
+    lease: JobRow,
+    turn: TurnRow,
+    server: Server,
+    *,
+    asked: float | None,
+    chance: random.Random,
+) -> bool:
+    """Queue a turn again whose server has asked to wait, for `asked` seconds if it said so (R34).
+
+    No attempt is charged, and other questions to the server wait, too. False if it has waited as long as it may.
+    """
+    since = ledger.tx.now if turn.waits_since is None else turn.waits_since
+    waited = max(0, ledger.tx.now - since) / SECOND
+    pause = min(pause_of(asked, waited, chance), server.most)
+    until = _wait(ledger, lease, turn, server, ledger.tx.now + int(pause * SECOND))
+    if until is not None and server.name:
+        keep_wait(ledger.tx, server.name, until)
+    return until is not None
+
+
+def wait_with_others(ledger: Ledger, lease: JobRow, asked: Asked, server: Server) -> bool:
+    """Queue a turn again if its server has asked another question to wait, and still does. Whether it has.
+
+    One that a person began by resuming the mission is asked once in any case: they may know better.
+    """
+    until = waits_until(ledger.tx, server.name)
+    if until <= ledger.tx.now or (asked.resumed and asked.turn.waits_since is None):
+        return False
+    return _wait(ledger, lease, asked.turn, server, until) is not None
+
+
+def _wait(ledger: Ledger, lease: JobRow, turn: TurnRow, server: Server, until: Micros) -> Micros | None:
+    """Release a turn until then, or until it has waited as long as it may; None if it has.
+
+    A turn that is no longer needed is dropped. Nothing is done if the lease was lost.
+    """
+    mission, now = ledger.mission(lease.mission_id), ledger.tx.now
+    since = now if turn.waits_since is None else min(turn.waits_since, now)
+    end = since + int(server.most * SECOND)
+    if now >= end:
+        return None
+    until = min(until, end)
+    if not ledger.is_leased(lease):
+        return until
+    if mission.has_ended or acting_plan(ledger, lease).outcome is not None:
+        drop_turn(ledger, lease, mission, because(ReasonCode.PLAN_ENDED))
+        return until
+    release(ledger, lease, because(ReasonCode.ASKED_TO_WAIT, until=iso(until)), run_after=until)
+    note_wait(ledger.tx, turn, since, until)
+    return until
 
 
 def is_relayed(ledger: Ledger, job: JobRow) -> bool:

@@ -27,7 +27,8 @@ class Planner(Protocol):
         to, and a mission goes on in other processes. The time is limited by the timeout of `agent_plan` (600 s).
 
         Raises `PlannerError`, or any `LcpError`, if there is no reply: after `PLANNER_FAILED` the engine asks again,
-        after `PLANNER_REFUSED` it does not. Any other exception counts as `PLANNER_FAILED`.
+        after `PLANNER_REFUSED` it does not; after `AskedToWait` it asks again later, and no attempt is charged. Any
+        other exception counts as `PLANNER_FAILED`.
         """
 
 
@@ -102,7 +103,7 @@ class Question:
     of_step: bool = False
     """Whether the question is about one step of a plan: what ends it is the step's result, and the mission goes on."""
     attempt: int = 1
-    """Counts how often the question was asked, from 1: earlier attempts got no reply."""
+    """Counts how often the question was asked, from 1: earlier attempts failed or died."""
     resumed: bool = False
     """Whether a person has just resumed the mission: what was refused before may be asked for again."""
 
@@ -222,6 +223,42 @@ class PlannerError(LcpError):
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
         self.completions = completions
+
+
+MAX_WAIT = 3600.0
+"""For so many seconds a question waits, unless its planner states another limit."""
+
+
+class AskedToWait(PlannerError):
+    """Raised by a planner whose server asks to wait: the question goes back to the queue, and no attempt is charged.
+
+    It is asked again after `seconds`, without them after pauses that grow, and fails with `PLANNER_FAILED` if that has
+    lasted `MAX_WAIT`. A planner that has the method `server_wait() -> tuple[str, float]` names its server there, so
+    that other questions to it wait too, and states the most seconds. The name is stored: it must hold no secret.
+    """
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        return super().__new__(cls, ErrorCode.PLANNER_FAILED)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        seconds: float | None = None,
+        details: Mapping[str, Json] | None = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        completions: Sequence[CompletionRecord] = (),
+    ) -> None:
+        super().__init__(
+            ErrorCode.PLANNER_FAILED,
+            message,
+            details,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            completions=completions,
+        )
+        self.seconds = seconds
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.permits import Limit
 from lcp_engine.core.prices import Prices
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Planner
+from lcp_engine.planners.base import MAX_WAIT, Planner
 
 
 class ProbeCache(Protocol):
@@ -110,6 +110,19 @@ class AsksEndpoint(Protocol):
 
     def endpoint_limit(self) -> tuple[str, Limit] | None:
         """The name of what it asks, and what limits the questions of all missions to it; None without a limit."""
+
+
+@runtime_checkable
+class WaitsForServer(Protocol):
+    """A planner whose questions wait together with others when the server that they ask asks to wait."""
+
+    def server_wait(self) -> tuple[str, float]:
+        """The name of the server, and of what it counts requests by, and the most seconds that a question waits."""
+
+
+def server_wait_of(planner: Planner) -> tuple[str, float]:
+    """What `planner` states for a server that asks to wait; without a name, each of its questions waits alone."""
+    return planner.server_wait() if isinstance(planner, WaitsForServer) else ("", MAX_WAIT)
 
 
 @runtime_checkable

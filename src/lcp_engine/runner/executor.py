@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome
 from lcp_engine.engine.plan_steps import admit, enter, has_asked, show_as_held
 from lcp_engine.engine.question import (
     Asked,
+    Server,
     history,
     hold_turn,
     keep_cost,
@@ -49,13 +51,16 @@ from lcp_engine.engine.question import (
     numbers,
     open_question,
     prompts,
+    put_off,
     readings,
     record_json,
     seconds_left,
+    wait_with_others,
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.planners.base import Correction, PlannerError, Question, Relayed, Reply
+from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
+from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model
 from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.external import ExternalPrograms
@@ -65,6 +70,7 @@ from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.endpoint_probes import end_wait, waits_until
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
@@ -322,6 +328,7 @@ class Turns:
         self._confinement = confinement
         self._kinds = params_of(instance.admission.workers)
         self._prices = instance.planner_environment.prices
+        self._chance = random.Random()  # noqa: S311 -- no secret
 
     def take(self, job: JobRow) -> FinishedTurn | None:
         """Ask the planner and read its reply; None if the turn is settled already. Raises `LcpError`."""
@@ -412,27 +419,27 @@ class Turns:
         mission = self._missions.of(asked.mission.id)
         if self._confinement is not None and mission.root is not None:
             self._confinement.start()
-        question = replace(self._question(asked, spec), attempt=job.attempt)
+        question = replace(self._question(asked, spec), attempt=job.failures + job.deaths + 1)
         if question.seconds_left == 0:
             message = f"{label(job)}: no running time is left to ask the planner (limits.max_seconds)"
             advice = f"Resume mission {asked.mission.id} with a higher max_seconds."
             raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice)
         if spec.limits.max_cost is not None:
             self._check_prices(asked)
-        began = time.monotonic()
+        began, server, is_waited_for = time.monotonic(), Server("", MAX_WAIT), False
         try:
+            server = Server(*server_wait_of(mission.made_planner()))
+            is_waited_for = self._is_waited_for(server)
+            if is_waited_for and self._database.write(
+                lambda tx: wait_with_others(ledger_of(tx), job.copy(), asked, server)
+            ):
+                return None
             reply = _storable_reply(job, mission.ask(question))
         except LcpError as error:
-            failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
-            made = (
-                completions_of(error.completions if isinstance(error, PlannerError) else (), job.attempt)
-                or []
-            )
-            if (tokens := paid_tokens(failed)) is not None or made:
-                paid = tokens or (0, 0)
-                spent = cost_of(self._prices, made, sum(paid))
-                self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, paid, spent))
-            raise LcpError.of(failed) from error
+            failure = self._failure_unless_put_off(job, asked, server, error)
+            if failure is None:
+                return None
+            raise LcpError.of(failure) from error
         except BaseException as error:  # a plug-in may raise anything, and must not end the runner
             failed = failure_from_exception(
                 label(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED
@@ -447,7 +454,47 @@ class Turns:
             None if reply.record is None else record_json(reply.record),
             cost_of(self._prices, completions_of(reply.completions, job.attempt) or (), _tokens_of(reply)),
         )  # fmt: skip
-        return self._write_paid(lambda tx: keep_reply(ledger_of(tx), asked.turn, stored))
+        return self._keep_reply(asked, stored, server.name if is_waited_for else "")
+
+    def _keep_reply(self, asked: Asked, reply: StoredReply, waited_for: str) -> TurnRow:
+        """Store a reply, with the end of the wait for a server that has answered before."""
+
+        def keep(tx: Tx) -> TurnRow:
+            if waited_for:
+                end_wait(tx, waited_for)
+            return keep_reply(ledger_of(tx), asked.turn, reply)
+
+        return self._write_paid(keep)
+
+    def _is_waited_for(self, server: Server) -> bool:
+        """Whether the server asks all questions to wait now."""
+        if not server.name:
+            return False
+        return self._database.read(lambda tx: waits_until(tx, server.name)) > self._database.now()
+
+    def _failure_unless_put_off(
+        self, job: JobRow, asked: Asked, server: Server, error: LcpError
+    ) -> Failed | None:
+        """Why a question got no reply, what it cost counted; None if its server asks to wait, and it can."""
+        failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
+        self._keep_cost(job, asked, error, failed)
+        # The last turn is paid for once (R6).
+        if not isinstance(error, AskedToWait) or (asked.turn.last_turn and paid_tokens(failed) is not None):
+            return failed
+        seconds, turn, chance = error.seconds, asked.turn, self._chance
+        is_put_off = self._database.write(
+            lambda tx: put_off(ledger_of(tx), job.copy(), turn, server, asked=seconds, chance=chance)
+        )
+        return None if is_put_off else _not_waited_for(failed, server)
+
+    def _keep_cost(self, job: JobRow, asked: Asked, error: LcpError, failed: Failed) -> None:
+        """Count what a question cost that got no reply."""
+        records = error.completions if isinstance(error, PlannerError) else ()
+        made = completions_of(records, job.attempt) or []
+        if (tokens := paid_tokens(failed)) is not None or made:
+            paid = tokens or (0, 0)
+            spent = cost_of(self._prices, made, sum(paid))
+            self._write_paid(lambda tx: keep_cost(ledger_of(tx), asked.turn, paid, spent))
 
     def _check_prices(self, asked: Asked) -> None:
         """Refuse to ask for a mission whose cost is limited and cannot be counted. Raises `PLANNER_REFUSED`."""
@@ -513,6 +560,13 @@ class Turns:
             prompts=lambda: self._database.read(lambda tx: prompts(tx, turn)),
             numbers=lambda: self._database.read(lambda tx: numbers(tx, turn.mission_id)),
         )
+
+
+def _not_waited_for(failed: Failed, server: Server) -> Failed:
+    """The failure of a question whose server asks to wait longer than the question may."""
+    message = f"{failed.message}; it asks to wait, for which planner.max_wait allows {server.most:g} s"
+    advice = "Resume the mission once the server answers again; a higher planner.max_wait lets later ones wait longer."
+    return Failed(failed.code, message, failed.details, advice)
 
 
 def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission) -> Problem | None:

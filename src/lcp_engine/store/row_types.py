@@ -166,6 +166,7 @@ class TurnRow:
     output_tokens: int | None
     memories: str | None = None
     until_ran: int | None = None
+    waits_since: int | None = None
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.core.job_states import Need, Role, State
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,
@@ -255,6 +256,16 @@ limits = Table(
 `spacing` is between two starts, NULL without a rate; the bucket has all `burst` permits again at `full_at`. `holders`
 are the jobs that count for `max_running`, each with its attempt, in JSON: one that no longer runs holds nothing."""
 
+server_waits = Table(
+    "server_waits",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("until", Micros, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Until when planners ask a server no question, because it asked to wait (R34). `name` is the server and what it counts
+requests by, such as an endpoint with a hash that tells its keys apart."""
+
 edges = Table(
     "edges",
     metadata,
@@ -374,11 +385,14 @@ turns = Table(
     Column("until_ran", Micros),
     Column("cost", Text),
     Column("currency", Text),
+    Column("waits_since", Micros),
+    Column("waits_until", Micros),
 )
 """Questions and their replies; a reply is stored before it is read, and the first one wins (R21). `memories`: the
 entries of memory that the question was asked with, as JSON. `completions`: the requests to a model that it took, those
 of attempts without a reply included, as JSON. `until_ran`: how long the mission may have run when the reply to its last
-question comes. `cost` is by the prices of the time, an exact decimal in `currency`."""
+question comes. `cost` is by the prices of the time, an exact decimal in `currency`. `waits_since` is when its server
+first asked to wait, `waits_until` the `run_after` that its job got last for that reason."""
 
 blobs = Table(
     "blobs",
@@ -611,7 +625,8 @@ last attempt met. One is `outdated` if its mission did not wait any more, or wai
 @dataclass(frozen=True)
 class View:
     """A view. In its body `{time:C}` is column C as ISO 8601 text, `{object:K=V,…}` a JSON object, `{limits}` the
-    limits of a mission, `{unfulfilled}` its effects that did not happen, `{attempts}` the attempts of a job.
+    limits of a mission, `{unfulfilled}` its effects that did not happen, `{waits_for}` what its question waits for,
+    `{attempts}` the attempts of a job.
     """
 
     name: str
@@ -622,6 +637,7 @@ class View:
         body = self.body.replace("{attempts}", _attempts(is_sqlite))
         body = body.replace("{limits}", _limits(is_sqlite))
         body = body.replace("{unfulfilled}", _unfulfilled(is_sqlite))
+        body = body.replace("{waits_for}", _waits_for(is_sqlite))
         body = re.sub(r"\{object:([^}]*)\}", lambda match: _object(match[1], is_sqlite), body)
         body = re.sub(r"\{time:([^}]*)\}", lambda match: _time(match[1], is_sqlite), body)
         return f"CREATE VIEW {self.name} AS {body.strip()}"
@@ -669,6 +685,14 @@ def _unfulfilled(is_sqlite: bool) -> str:
     ) u) END"""
 
 
+def _waits_for(is_sqlite: bool) -> str:
+    """The code of what the question of a mission waits for, and until when; NULL if it does not wait (R34)."""
+    made = "json_object" if is_sqlite else "json_build_object"
+    value = f"{made}('code', '{ReasonCode.ASKED_TO_WAIT}', 'until', {_time('t.waits_until', is_sqlite)})"
+    return f"""(SELECT {value}{"" if is_sqlite else "::text"} FROM turns t JOIN jobs j ON j.id = t.job_id
+    WHERE t.job_id = m.asking AND j.state = 'queued' AND j.run_after = t.waits_until)"""
+
+
 def _attempts(is_sqlite: bool) -> str:
     names = (
         "'attempt', a.attempt, 'outcome', a.outcome, 'runner_id', a.runner_id, "
@@ -700,7 +724,7 @@ SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.su
     {{unfulfilled}} AS unfulfilled, {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at,
     m.session_id, m.user_id, m.result, m.target_file, m.issues, m.recommendations,
-    {{object:amount=m.cost, currency=m.currency, unpriced=m.unpriced}} AS cost
+    {{object:amount=m.cost, currency=m.currency, unpriced=m.unpriced}} AS cost, {{waits_for}} AS waits_for
 FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),

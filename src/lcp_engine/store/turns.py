@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import bindparam, func, insert, literal_column, or_, select, text, update
 
+from lcp_engine.clock import Micros
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.money import Cost, add_amounts
 from lcp_engine.store.conditions import LIVE
@@ -73,6 +74,11 @@ _MAKE_LAST = Statement(
     update(turns)
     .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
     .values(last_turn=bindparam("new_last_turn"), until_ran=bindparam("new_until_ran"))
+)
+_WAITS = Statement(
+    update(turns)
+    .where(turns.c.mission_id == bindparam("mission"), turns.c.number == bindparam("question"))
+    .values(waits_since=bindparam("new_since"), waits_until=bindparam("new_until"))
 )
 _SPENT = Statement(
     select(turns.c.completions, turns.c.cost, turns.c.currency).where(
@@ -226,6 +232,11 @@ def number_job(tx: Tx, job_id: int, turn: int) -> None:
 def make_last(tx: Tx, mission_id: int, number: int, limit: str, until_ran: int | None) -> None:
     """Make a question the last one, because of a limit that was reached since it was asked."""
     tx.run(_MAKE_LAST, mission=mission_id, question=number, new_last_turn=limit, new_until_ran=until_ran)
+
+
+def note_wait(tx: Tx, turn: TurnRow, since: Micros, until: Micros) -> None:
+    """Store since when a question waits for its server, and until when its turn waits now."""
+    tx.run(_WAITS, mission=turn.mission_id, question=turn.number, new_since=since, new_until=until)
 
 
 def add_spent(tx: Tx, mission_id: int, number: int, spent: Cost) -> None:

@@ -22,7 +22,7 @@ from lcp_engine.core import summaries
 from lcp_engine.core.job_states import State
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
-from lcp_engine.core.reasons import explain_reason
+from lcp_engine.core.reasons import explain_reason, told_wait
 from lcp_engine.core.safe_text import block, exact, json_block, json_line, one_line, shortened
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.web.forms import FLASH_MESSAGES
@@ -100,7 +100,7 @@ def make_templates() -> Environment:
         line=one_line, flat=_flat, short=shortened, json=json_block, gist=summaries.gist,
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
         seconds=_seconds_between, exact=exact, left_out=summaries.left_out_line, json_line=json_line, ticked=_ticked,
-        sentence=_sentence, cost=told_cost, question=summaries.question_in,
+        sentence=_sentence, cost=told_cost, question=summaries.question_in, wait=told_wait,
     )  # fmt: skip
     templates.globals.update(
         query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 
 import pytest
 from pydantic import JsonValue
+
+from lcp_engine import Engine, Mission
+from lcp_engine.runner.runner import Runner
 
 Play: TypeAlias = Callable[[BaseHTTPRequestHandler], None]
 Body: TypeAlias = dict[str, JsonValue]
@@ -137,6 +140,27 @@ class FaultServer:
 
 def _type(value: JsonValue) -> JsonValue:
     return value.get("type") if isinstance(value, dict) else None
+
+
+def work(engine: Engine, waiting: Callable[[Runner, Sequence[Mission]], None]) -> None:
+    """Work until nothing is queued; `waiting` is called again and again with missions that wait for their server."""
+    runner = engine.runner(until_idle=True)
+    thread = threading.Thread(target=runner.run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.02)
+        if waits := [mission for mission in engine.missions() if mission.waits_for]:
+            waiting(runner, waits)
+
+
+def work_until_waiting(engine: Engine) -> None:
+    """Work until all that is left waits for a server."""
+
+    def stop(runner: Runner, waits: Sequence[Mission]) -> None:
+        if len(waits) == sum(one.jobs["queued"] + one.jobs["running"] for one in engine.missions()):
+            runner.stop()
+
+    work(engine, stop)
 
 
 class Listening(ThreadingHTTPServer):

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue, SecretStr
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Question
+from lcp_engine.planners.base import AskedToWait, Question
 from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.anthropic_messages import AnthropicMessages, completion_of, headers, request_body
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelSettings, enveloped
@@ -102,7 +102,7 @@ def test_events_make_up_a_completion(parts: list[dict[str, JsonValue]], completi
         (
             [{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}],
             "the server broke off: Overloaded",
-            Again.BACK_OFF,
+            Again.WAIT,
         ),
         ([{"type": "error", "error": {"type": "invalid_request_error", "message": "x"}}], "x", Again.NEVER),
     ],
@@ -154,13 +154,14 @@ def test_a_model_without_output_formats_has_to_use_the_tool() -> None:
     assert sent[0].headers["anthropic-version"] == "2023-06-01"
 
 
-def test_an_overloaded_server_is_asked_again() -> None:
+def test_an_overloaded_server_asks_to_wait() -> None:
     sent: list[httpx2.Request] = []
     overloaded = httpx2.Response(
         529, json={"type": "error", "error": {"type": "overloaded_error", "message": "o"}}
     )
-    reply = planner(overloaded, whole(f'{{"action": {ACTION}}}'), sent=sent).answer(QUESTION)
-    assert reply.text == ACTION
+    with pytest.raises(AskedToWait) as waits:
+        planner(overloaded, whole(f'{{"action": {ACTION}}}'), sent=sent).answer(QUESTION)
+    assert (waits.value.seconds, len(sent)) == (None, 1)
 
 
 def test_the_key_is_in_no_error() -> None:

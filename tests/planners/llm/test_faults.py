@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import PlannerError, Question
+from lcp_engine.planners.base import AskedToWait, PlannerError, Question
 from lcp_engine.planners.environment import MemoryProbeCache
 from lcp_engine.planners.llm.chat import Message
 from lcp_engine.planners.llm.complete import Times
@@ -77,7 +77,7 @@ def test_the_middle_of_the_stream_may_come_in_any_pieces(faults: FaultServer, pl
 
 TROUBLES: list[tuple[str, Callable[[FaultServer], list[Play]], str]] = [
     ("500", lambda f: [f.refuses(500, "out of memory")], "the server answered 500: out of memory"),
-    ("429", lambda f: [f.refuses(429, "slow down")], "the server answered 429: slow down (after 4 tries)"),
+    ("429", lambda f: [f.refuses(429, "slow down")], "the server answered 429: slow down"),
     ("long 429", lambda f: [f.refuses(429, "later", Retry_After="3600")], "the server answered 429: later"),
     ("no credit", lambda f: [f.refuses(429, "insufficient_quota")], "an account with credit is expected"),
     ("401", lambda f: [f.refuses(401, f"wrong key {CANARY}")], "a key that the server accepts is expected"),
@@ -146,7 +146,6 @@ def test_nobody_listens(naps: list[float]) -> None:
 
 
 RECOVERIES: list[tuple[str, Callable[[FaultServer], list[Play]], int]] = [
-    ("429 with Retry-After", lambda f: [f.refuses(429, "slow", Retry_After="7")], 1),
     ("503", lambda f: [f.refuses(503, "busy")], 1),
     ("resets", lambda f: [f.resets, f.resets], 2),
     ("hang", lambda f: [f.hangs], 1),
@@ -171,12 +170,28 @@ def test_what_passes_is_waited_for(
     )
 
 
-def test_a_server_says_how_long_to_wait(
-    faults: FaultServer, planner: ModelPlanner, naps: list[float]
-) -> None:
-    faults.play(faults.refuses(429, Retry_After="7"), faults.says(ACTION))
-    planner.answer(QUESTION)
-    assert naps == [7.0]
+WAITS: list[tuple[str, Callable[[FaultServer], Play], float | None]] = [
+    ("429", lambda f: f.refuses(429, "slow"), None),
+    ("seconds", lambda f: f.refuses(429, "slow", Retry_After="90"), 90.0),
+    ("529", lambda f: f.refuses(529, "Overloaded"), None),
+    ("503", lambda f: f.refuses(503, "Loading model", Retry_After="7"), 7.0),
+    ("many tokens", lambda f: f.refuses(429, "Too many tokens, please wait", Retry_After="7"), 7.0),
+    ("rate in a stream", lambda f: f.sends(f.event({"error": {"message": "x", "code": "rate_limit_exceeded"}})), None),
+    ("status in a stream", lambda f: f.sends(f.event({"error": {"message": "slow down", "code": 429}})), None),
+    ("load in JSON", lambda f: f.sends(b'{"error": {"message": "x", "type": "overloaded_error"}}'), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("play", "seconds"), [row[1:] for row in WAITS], ids=[row[0] for row in WAITS])
+def test_no_thread_waits_for_a_server_that_asks_to_wait(
+    faults: FaultServer, planner: ModelPlanner, naps: list[float],
+    play: Callable[[FaultServer], Play], seconds: float | None,
+) -> None:  # fmt: skip
+    faults.play(play(faults), faults.says(ACTION))
+    with pytest.raises(AskedToWait) as waits:
+        planner.answer(QUESTION)
+    assert (waits.value.seconds, naps, len(faults.requests)) == (seconds, [], 1)
+    assert planner.answer(QUESTION).text == ACTION
 
 
 def test_a_reply_that_ran_out_of_room_is_not_read_but_asked_for_again(

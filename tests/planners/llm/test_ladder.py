@@ -92,8 +92,15 @@ MEANINGS: list[tuple[int, str, Again]] = [
     (400, "Model is loading", Again.LOADING),
     (400, "Failed to load model: out of memory", Again.NEVER),
     (503, "busy", Again.BACK_OFF),
-    (529, "overloaded", Again.BACK_OFF),
-    (429, "slow down", Again.BACK_OFF),
+    (529, "overloaded", Again.WAIT),
+    (429, "slow down", Again.WAIT),
+    (429, '{"error": {"message": "see your billing page", "code": "rate_limit_exceeded"}}', Again.WAIT),
+    (
+        429,
+        '[{"error": {"message": "exceeded your current quota", "status": "RESOURCE_EXHAUSTED"}}]',
+        Again.WAIT,
+    ),
+    (429, '{"error": {"message": "exceeded your current quota", "code": "insufficient_quota"}}', Again.NEVER),
     (429, '{"error": {"code": "insufficient_quota"}}', Again.NEVER),
     (500, "the request exceeds the available context size", Again.NEVER),
     (401, "no", Again.NEVER),
@@ -106,8 +113,36 @@ def test_an_answer_tells_whether_to_come_back(status: int, body: str, again: Aga
     assert trouble_of("here", status, {}, body, str).again is again
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), ("1.5", 1.5), ("-1", None), ("nan", None), ("Mon", None)]
-)
-def test_retry_after_is_taken_in_seconds(header: str, seconds: float | None) -> None:
-    assert trouble_of("here", 429, {"retry-after": header}, "", str).retry_after == seconds
+AT = "Sun, 06 Nov 1994 08:49:37 GMT"
+NOW = 784111777.0 - 10
+RETRY_AFTER: list[tuple[dict[str, str], float | None]] = [
+    ({"retry-after": "7"}, 7.0),
+    ({"retry-after": " 1.5 "}, 1.5),
+    ({"retry-after": "0"}, 0.0),
+    ({"retry-after": "9" * 400}, 1e9),
+    ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+    ({"retry-after-ms": "soon", "retry-after": "1"}, 1.0),
+    *(
+        ({"retry-after": wrong}, None)
+        for wrong in ("", "-1", "+7", "1e9", "nan", "inf", "1_0", "٣", "Mon", "7, 7", "\0")
+    ),
+    ({"retry-after": AT}, 10.0),
+    ({"retry-after": "Sunday, 06-Nov-94 08:49:37 GMT", "date": "Sun, 06 Nov 1994 08:49:22 GMT"}, 15.0),
+    ({"retry-after": "Sun Nov  6 08:49:37 1994", "date": "Sun Nov  6 08:49:22 1994"}, 15.0),
+    ({"retry-after": AT, "date": "Sun, 06 Nov 1994 08:50:37 GMT"}, 0.0),
+    ({"retry-after": AT, "date": "yesterday"}, 10.0),
+    ({"retry-after": "Sun, 99 Nov 1994 08:49:37 GMT"}, None),
+    ({"x-ratelimit-reset-requests": "8.64s", "date": AT}, None),
+]
+
+
+@pytest.mark.parametrize(("headers", "seconds"), RETRY_AFTER)
+def test_a_server_says_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    trouble = trouble_of("here", 429, headers, "", str, now=NOW)
+    assert (trouble.again, trouble.retry_after) == (Again.WAIT, seconds)
+
+
+@pytest.mark.parametrize("stated", ["7", "-1", AT])
+def test_a_503_asks_to_wait_if_it_says_so(stated: str) -> None:
+    assert trouble_of("here", 503, {"retry-after": stated}, "", str).again is Again.WAIT
+    assert trouble_of("here", 503, {"retry-after": " "}, "", str).again is Again.BACK_OFF

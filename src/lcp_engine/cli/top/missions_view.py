@@ -15,7 +15,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from lcp_engine.cli.job_tables import summarize
-from lcp_engine.cli.output import coloured
+from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import Table, cut, fact_column, id_column, number_column, text_column
 from lcp_engine.cli.top.lines import Content, Lines, Row, text_of
 from lcp_engine.cli.top.watch import MOST_MISSIONS, Snapshot
@@ -194,6 +194,8 @@ def _head(mission: Mission, width: int) -> Iterator[Row]:
     yield Row(Text(cut(one_line(mission.goal), width), style="italic"))
     if mission.root:
         yield Row(Text(cut(one_line(mission.root), width), style="dim"))
+    if mission.waits_for:
+        yield Row(Text(cut(wait_line(mission.waits_for), width), style="yellow"))
     for line in error_lines(mission.error):
         yield Row(Text(cut(one_line(line), width), style="red"))
     if mission.summary:

@@ -110,7 +110,8 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
     for part in answer.objects:
         is_empty = False
         if part.get("type") == "error" or part.get("error"):
-            return _broken_off(where, part.get("error"), scrub)
+            paid = (draft.input_tokens or 0, draft.output_tokens or 0)
+            return _broken_off(where, part.get("error"), scrub, paid)
         draft.take(part)
     if draft.stop_reason is None:
         fact = "the answer is empty" if is_empty else "the answer was cut off"
@@ -209,8 +210,9 @@ def _conversation(messages: Sequence[Message]) -> list[JsonObject]:
     return said
 
 
-def _broken_off(where: str, error: JsonValue, scrub: Scrub) -> Trouble:
+def _broken_off(where: str, error: JsonValue, scrub: Scrub, paid: tuple[int, int]) -> Trouble:
     """Errors inside a stream have no status: their type decides whether a retry can help."""
     kind = object_in(error).get("type")
     status = {"overloaded_error": 529, "rate_limit_error": 429, "api_error": 500}.get(text_in(kind), 400)
-    return trouble_within(where, {**object_in(error), "code": status}, scrub)
+    stated = {**object_in(error), "code": status}
+    return trouble_within(where, stated, scrub, input_tokens=paid[0], output_tokens=paid[1])

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 from pydantic import JsonValue, SecretStr
 
 from lcp_engine.core.protocol.strict_json import is_bare_object
-from lcp_engine.planners.base import CompletionRecord
+from lcp_engine.planners.base import MAX_WAIT, CompletionRecord
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Trouble
 from lcp_engine.planners.llm.output_modes import Probe, Step
@@ -78,6 +78,8 @@ class ModelSettings:
     """Requests at a time, for each endpoint and process."""
     context_tokens: int | None = None
     """The size of the context; None: as the server reports it."""
+    max_wait: float = MAX_WAIT
+    """The most seconds that a question waits for a server that asks to wait (R34); 0: it fails instead."""
     max_answer_bytes: int = 16 * 2**20
     """The most bytes of an answer; its text may have a quarter of them."""
 

@@ -209,6 +209,8 @@ def _record(ask: Ask, outcome: Completion | Trouble, seconds: float) -> Completi
     )
     if isinstance(outcome, Trouble):
         fault = Fault.CONTEXT if outcome.is_about_context else Fault.FAILED
+        paid = (outcome.input_tokens, outcome.output_tokens)
+        made = replace(made, input_tokens=paid[0] or None, output_tokens=paid[1] or None)
         return replace(made, fault=fault, said=outcome.message)
     made = replace(made, input_tokens=outcome.input_tokens, output_tokens=outcome.output_tokens)
     made = replace(made, cached_tokens=outcome.cached_tokens)
@@ -248,7 +250,7 @@ def _counted(ask: Ask, completion: Completion) -> Completion:
 def _pause(trouble: Trouble, tries: int, waited: float, pace: Pace, chance: random.Random) -> float | None:
     """How long to wait before the next try; None if there is none."""
     match trouble.again:
-        case Again.NEVER:
+        case Again.NEVER | Again.WAIT:
             return None
         case Again.LOADING:
             return pace.loading if waited < pace.loading_total else None

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Literal, TypeAlias
 
@@ -24,6 +26,8 @@ class Again(Enum):
     ONCE = auto()
     BACK_OFF = auto()
     LOADING = auto()
+    WAIT = auto()
+    """Later: the server asks to wait, which no thread does (R34)."""
 
 
 PARAMETERS = (
@@ -53,7 +57,7 @@ class Trouble:
     said: str = ""
     """The server's own words."""
     retry_after: float | None = None
-    """In seconds, as the server asked."""
+    """In seconds, as the server asked; None if it did not say, or not in a form that can be read."""
     input_tokens: int = 0
     output_tokens: int = 0
     """Tokens of completions that could not be used; they were paid for."""
@@ -77,7 +81,8 @@ class Trouble:
     @property
     def is_about_context(self) -> bool:
         """The prompt did not fit into the model's context."""
-        return bool(_CONTEXT.search(self.said))
+        # Servers that limit tokens by the minute speak of too many tokens, too.
+        return self.again is not Again.WAIT and bool(_CONTEXT.search(self.said))
 
     @property
     def is_refusal(self) -> bool:
@@ -97,34 +102,51 @@ class Trouble:
 
 
 def trouble_of(
-    where: str, status: int, headers: Mapping[str, str], body: str, scrub: Scrub, *, keyless: str = ""
+    where: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: str,
+    scrub: Scrub,
+    *,
+    keyless: str = "",
+    now: float = 0.0,
 ) -> Trouble:
     """The trouble that an unsuccessful answer means; `headers` have lower-case names.
 
-    `keyless` says why no key was sent, if none was.
+    `keyless` says why no key was sent, if none was. `now`, in seconds since 1970, is for an answer without a date.
     """
     said = words_of(body, scrub)
-    again = _again(status, said)
+    asks = status == 503 and any(headers.get(name, "").strip() for name in _WAITS)
+    words = _words(body, scrub)
+    again = Again.WAIT if asks else _again(status, said, words.codes)
     trouble = Trouble(
         message="",
         again=again,
         status=status,
         said=said,
-        retry_after=_seconds(headers.get("retry-after", "")),
-        words=_words(body, scrub),
+        retry_after=_seconds(headers, now),
+        words=words,
     )
     expectation = _expectation(status, said, again, keyless, about_model=trouble.is_about_model)
     return replace(trouble, message=f"{where}: {expectation}, the server answered {status}: {said}")
 
 
-def trouble_within(where: str, error: JsonValue, scrub: Scrub) -> Trouble:
-    """The trouble of an error inside an answer that began well."""
+def trouble_within(
+    where: str, error: JsonValue, scrub: Scrub, *, input_tokens: int = 0, output_tokens: int = 0
+) -> Trouble:
+    """The trouble of an error inside an answer that began well, with the tokens that the answer has counted."""
     body = json.dumps({"error": error}, ensure_ascii=False)
     said, words = words_of(body, scrub), _words(body, scrub)
     status = _status_within(error, words)
-    again = _again(status or 500, said)
-    message = f"{where}: a whole completion is expected, the server broke off: {said}"
-    return Trouble(message, again, status, said, words=words)
+    return Trouble(
+        message=f"{where}: a whole completion is expected, the server broke off: {said}",
+        again=_again(status or 500, said, words.codes),
+        status=status,
+        said=said,
+        words=words,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+    )
 
 
 def words_of(body: str, scrub: Scrub) -> str:
@@ -184,14 +206,19 @@ _OF_REQUEST = re.compile(
 _NO_CREDIT = re.compile(
     r"insufficient_quota|exceeded your current quota|credit balance|billing", re.IGNORECASE
 )
+_RATE_CODES = frozenset({"rate_limit_error", "rate_limit_exceeded", "resource_exhausted"})
+"""Codes of OpenAI, Anthropic and Google for a rate limit, whose messages speak of quota and billing, too."""
+_WAITS = ("retry-after-ms", "retry-after")
 
 
-def _again(status: int, said: str) -> Again:
+def _again(status: int, said: str, codes: frozenset[str]) -> Again:
+    if status == 529 or (status == 429 and (codes & _RATE_CODES or not _NO_CREDIT.search(said))):
+        return Again.WAIT
     if status in {400, 409, 425, 500, 503} and _LOADING.search(said):
         return Again.LOADING
     if _CONTEXT.search(said) or _NO_CREDIT.search(said):
         return Again.NEVER
-    if status in {408, 425, 429} or (status >= 500 and status not in {501, 505}):
+    if status in {408, 425} or (status >= 500 and status not in {501, 505}):
         return Again.BACK_OFF
     return Again.NEVER
 
@@ -202,6 +229,8 @@ _STATUS: Mapping[str, int] = {
     "unsupported_parameter": 400,
     "unsupported_value": 400,
     "model_not_found": 404,
+    **dict.fromkeys(_RATE_CODES, 429),
+    "overloaded_error": 529,
 }
 """The status that an answer with such a code has if it does not begin well."""
 
@@ -234,13 +263,30 @@ def _expectation(status: int, said: str, again: Again, keyless: str, *, about_mo
     return "a completion is expected"
 
 
-def _seconds(text: str) -> float | None:
-    """`Retry-After` in seconds; None for a date, since the server's clock is not ours."""
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
+_FARTHEST = 1e9
+
+
+def _seconds(headers: Mapping[str, str], now: float) -> float | None:
+    """How long the server asks to wait: `Retry-After` in seconds or as a date (RFC 9110), or in milliseconds.
+
+    A date is compared with the server's own clock, which the answer states in `Date`, or else with `now`.
+    """
+    for name, unit in zip(_WAITS, (1000, 1), strict=True):
+        stated = headers.get(name, "").strip()
+        if _NUMBER.fullmatch(stated):
+            return min(float(stated) / unit, _FARTHEST)
+    at, sent_at = _moment(headers.get("retry-after", "")), _moment(headers.get("date", ""))
+    return None if at is None else max(0.0, at - (now if sent_at is None else sent_at))
+
+
+def _moment(date: str) -> float | None:
+    """A date of HTTP, in any of its three forms, in seconds since 1970; None if it is not one."""
     try:
-        seconds = float(text)
-    except ValueError:
+        read = parsedate_to_datetime(date.strip())
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return seconds if 0 <= seconds < float("inf") else None
 
 
 _PLACES: tuple[Literal["message", "detail", "error", "type"], ...] = ("message", "detail", "error", "type")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 
 from pydantic import JsonValue
@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError, install
-from lcp_engine.planners.base import Planner, Question, Reply
+from lcp_engine.planners.base import MAX_WAIT, Planner, Question, Reply
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,
     MemoryProbeCache,
@@ -35,6 +35,7 @@ from lcp_engine.planners.llm.options import (
     read_remote,
     remote_settings,
     require_key,
+    server_wait,
     shared_limit,
 )
 from lcp_engine.planners.llm.planner import ModelPlanner, Wording
@@ -60,6 +61,7 @@ class OpenAIPlanner(OpenAIOptions):
             settings.context_tokens,
             shared_limit(stated, settings),
             settings.model,
+            partial(server_wait, settings),
         )
 
     @cached_property
@@ -86,6 +88,7 @@ class AnthropicPlanner(RemoteOptions):
             settings.context_tokens,
             shared_limit(stated, settings),
             settings.model,
+            partial(server_wait, settings),
         )
 
     @cached_property
@@ -101,6 +104,7 @@ class Placed:
     context_tokens: int | None
     limit: tuple[str, Limit] | None = None
     model: str = ""
+    server: Callable[[], tuple[str, float]] = lambda: ("", MAX_WAIT)
 
     def model_name(self) -> str:
         return self.model
@@ -108,11 +112,18 @@ class Placed:
     def endpoint_limit(self) -> tuple[str, Limit] | None:
         return self.limit
 
+    def server_wait(self) -> tuple[str, float]:
+        return self._server
+
     def most_tokens(self) -> int | None:
         return None if self.context_tokens is None else self.context_tokens * (MORE_ROOM + 1)
 
     def answer(self, question: Question, /) -> Reply:
         return self.model_planner.answer(question)
+
+    @cached_property
+    def _server(self) -> tuple[str, float]:
+        return self.server()
 
     @cached_property
     def model_planner(self) -> ModelPlanner:

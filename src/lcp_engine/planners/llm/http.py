@@ -134,7 +134,8 @@ class Exchange:
             return read(answer_of(chunks, self._settings.max_answer_bytes, self._settings.scrub))
         text = _beginning(chunks).decode("utf-8", "replace")
         scrub, keyless = self._settings.scrub, self._settings.keyless
-        return trouble_of(self.where, response.status_code, response.headers, text, scrub, keyless=keyless)
+        status, headers, now = response.status_code, response.headers, time.time()
+        return trouble_of(self.where, status, headers, text, scrub, keyless=keyless, now=now)
 
     def _late(self, expectation: str, fact: str) -> Trouble:
         return Trouble(f"{self.where}: {expectation} is expected, {fact}", Again.ONCE)

@@ -83,7 +83,8 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
     has_choices = False
     for part in answer.objects:
         if part.get("error"):
-            return trouble_within(where, part["error"], scrub)
+            read, written = (count_in(usage.get(f"{name}_tokens")) or 0 for name in ("prompt", "completion"))
+            return trouble_within(where, part["error"], scrub, input_tokens=read, output_tokens=written)
         usage = object_in(part.get("usage")) or usage
         for choice in list_in(part.get("choices"))[:1]:
             has_choices = True

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields, replace
 from enum import StrEnum
+from hashlib import pbkdf2_hmac
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -95,6 +96,7 @@ class RemoteOptions(ModelOptions):
     max_answer_bytes: Annotated[int, Field(ge=4096, le=2**30)] | None = None
     rate_limit: RateLimit | None = None
     max_running: Annotated[int, Field(ge=1, le=MOST_RUNNING)] | None = None
+    max_wait: Annotated[float, Field(ge=0, le=604_800)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -213,6 +215,21 @@ def shared_limit(stated: Stated[Remote], settings: ModelSettings) -> tuple[str, 
     limit = limit_of(rate if isinstance(rate, RateLimit) else None, most if isinstance(most, int) else None)
     named = f"{settings.endpoint} {settings.model}" if settings.model else settings.endpoint
     return None if limit.is_none else (named, limit)
+
+
+def server_wait(settings: ModelSettings) -> tuple[str, float]:
+    """The name of endpoint and key, for which a server asks to wait, and how many seconds a question does at most.
+
+    The name is stored. It tells keys apart by a few bytes of a slow, salted hash, which no key can be found from.
+    """
+    name = settings.endpoint
+    if settings.key is not None:
+        key, salt = settings.key.get_secret_value().encode(), settings.endpoint.encode()
+        name = f"{name} {pbkdf2_hmac('sha256', key, salt, _ROUNDS, dklen=6).hex()}"
+    return name, settings.max_wait
+
+
+_ROUNDS = 20_000
 
 
 def require_key(provider: Provider, settings: ModelSettings) -> None:

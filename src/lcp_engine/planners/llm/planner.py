@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import (
+    AskedToWait,
     CompletionRecord,
     Fault,
     PlannerError,
@@ -23,7 +24,7 @@ from lcp_engine.planners.base import (
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering, beginning
 from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Trouble
+from lcp_engine.planners.llm.errors import Again, Trouble
 from lcp_engine.planners.llm.http import SHARE
 from lcp_engine.planners.llm.token_count import METERS, Meter, Tokenizer
 
@@ -202,6 +203,16 @@ class ModelPlanner:
         return [replace(model, name=self.settings.scrub(model.name, shortest=10)) for model in found]
 
     def _error(self, trouble: Trouble, message: str) -> PlannerError:
+        if trouble.again is Again.WAIT:
+            return AskedToWait(
+                self.settings.scrub(message),
+                seconds=trouble.retry_after,
+                details={"status": trouble.status},
+                input_tokens=trouble.input_tokens,
+                output_tokens=trouble.output_tokens,
+                # The event of the wait says what a refusal said, which cost nothing.
+                completions=[made for made in trouble.completions if made.input_tokens or made.output_tokens],
+            )
         code = ErrorCode.PLANNER_REFUSED if trouble.is_refusal else ErrorCode.PLANNER_FAILED
         return PlannerError(
             code,

@@ -79,6 +79,8 @@ class Mission:
     cost: JsonObject
     """What the planner's model cost: `amount`, an exact decimal as text, or null, in `currency`; `unpriced` counts the
     questions that had no price."""
+    waits_for: JsonObject
+    """What its question waits for, without a person: `code`, and `until` when; empty if it does not wait (R34)."""
     json: JsonObject = field(repr=False)
     """The whole object, as `lcp show --json` prints it."""
 
@@ -113,6 +115,7 @@ class Mission:
             issues=list_in(json["issues"]),
             recommendations=list_in(json["recommendations"]),
             cost=object_in(json["cost"]),
+            waits_for=object_in(json["waits_for"]),
             json=json,
         )
 

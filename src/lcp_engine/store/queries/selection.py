@@ -16,7 +16,7 @@ _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
          "errors", "unfulfilled", "warnings", "issues", "recommendations", "completions",
-         "cost"),
+         "cost", "waits_for"),
         json.loads,
     ),
     "auto_dispatch": bool,
