@@ -70,6 +70,7 @@ def plays() -> Mapping[str, Play]:
     echoes = "\n".join(encode(KEY) for encode in ENCODINGS.values())
     reply = json.dumps({"ok": True, "action": "mission_complete", "summary": echoes})
     gzipped = b"Content-Encoding: gzip\r\n"
+    refused = {"message": "no 'max_tokens', 'temperature', 'seed', 'response_format'", "param": "max_tokens"}
     write = json.dumps({"ok": True, "action": "write_file", "rel_path": KEPT, "content": "gone"})
     return {
         **{play.__name__: play for play in DRIPS},
@@ -80,6 +81,7 @@ def plays() -> Mapping[str, Play]:
             _thinks(f"One option would be {write}. No, it would be lost.")
         ),
         "an action between words": _sends(_says(f"For example {write}. What is the goal?")),
+        "refusals without end": _sends(json.dumps({"error": refused}).encode(), b"400 No"),
         "one long reply": _sends(_says("x" * (8 * 2**20))),
         "many headers": _sends(b"", more=b"X-Many: 1\r\n" * 200_000),
         "deep JSON": _sends(b"data: " + b"[" * 10**6 + b"\n\n"),

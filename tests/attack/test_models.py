@@ -9,7 +9,7 @@ pytestmark = pytest.mark.proof
 
 @pytest.mark.parametrize("name", [
     "headers_by_the_byte", "empty_gzip_blocks", "a bomb in a bomb", "a large answer", "echoes in a reply",
-    "a thought that quotes an action", "an action between words",
+    "a thought that quotes an action", "an action between words", "refusals without end",
     "echoes beside JSON", "echoes in an error", "echoes in a header",
 ])  # fmt: skip
 def test_a_hostile_server_learns_nothing_and_holds_up_and_writes_nothing(name: str) -> None:
