@@ -236,7 +236,9 @@ class EngineAndRules(RuleBasedStateMachine):
             queue.beat(ledger.tx, number)
             return claimed
 
-        rows, jobs = self.write(take), self.world.claim(runner, most)
+        rows = self.write(take)
+        missions = {self.id_of(job): job.mission for job in self.world.jobs}
+        jobs = self.world.claim(runner, most, [missions[row.id] for row in rows])
         assert [row.id for row in rows] == [self.id_of(job) for job in jobs]
         leases = [Lease(job, job.attempt, row) for job, row in zip(jobs, rows, strict=True)]
         self.leases += leases

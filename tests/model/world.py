@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -41,18 +41,27 @@ class World:
 
     # -- runners: leases and fences, R17
 
-    def claim(self, runner: Runner, most: int) -> list[Job]:
-        """Turns first, then the oldest; each claim raises `attempt`, which is the fence."""
+    def claim(self, runner: Runner, most: int, turns: Sequence[Mission]) -> list[Job]:
+        """Turns first; of each mission whose turn it is the oldest job. Each claim raises `attempt`, the fence."""
         queued = (job for job in self.jobs if job.state is State.QUEUED and job.kind in EXECUTED)
         ready = [job for job in queued if job.run_after <= self.now]
         for job in ready:
             job.run_after = 0
-        claimed = sorted(ready, key=lambda job: (job.kind != TURN, job.number))
-        for job in claimed[:most]:
+        assert len(turns) == min(most, len(ready))
+        claimed = []
+        for mission in turns:
+            asks = any(job.kind == TURN for job in ready)
+            next_ = min(
+                (job for job in ready if job.mission is mission and asks == (job.kind == TURN)),
+                key=lambda job: job.number,
+            )
+            ready.remove(next_)
+            claimed.append(next_)
+        for job in claimed:
             job.mission.move(job, State.RUNNING)
             job.attempt, job.runner = job.attempt + 1, runner
         self.beat(runner)
-        return claimed[:most]
+        return claimed
 
     def beat(self, runner: Runner) -> None:
         until = self.now + LEASE

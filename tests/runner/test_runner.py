@@ -23,7 +23,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.engine import missions
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.lane import Lane
-from lcp_engine.runner.runner import Runner
+from lcp_engine.runner.runner import MAX_CLAIM, Runner
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
@@ -108,6 +108,32 @@ def test_a_hanging_worker_blocks_nobody_and_its_late_result_changes_nothing(
         assert sorted(shop.executed) == [1, 1, 2, 3, 4, 5]
         assert engine.job(hanging).json == before
         assert engine.jobs(states=["running", "queued"]) == [], "a lane that was left claims nothing more"
+
+
+def test_a_new_mission_starts_after_at_most_one_batch_of_another(database_url: str) -> None:
+    """The other mission has thousands of jobs, and one of them queues the new mission's job."""
+    started: list[int] = []
+
+    def start(params: Params, context: Context) -> Outcome:
+        started.append(params.n)
+        if params.n == 500:
+            engine.enqueue("start", {"n": 0}, mission_id=new)
+        return params
+
+    worker = Worker("start", Params, Params, start, has_effects=False).for_any_params()
+    with Engine(database_url, workers=[worker]) as engine:
+        old, new = engine.instance.database.write(
+            lambda tx: [missions.open_queue(ledger_of(tx), name) for name in ("old", "new")]
+        )
+
+        def fill(tx: Tx) -> None:
+            for n in range(1, 2501):
+                missions.enqueue(ledger_of(tx), worker, old, {"n": n}, name=None, priority=0, run_after=None)
+
+        engine.instance.database.write(fill)
+        engine.work(until_idle=True)
+        assert sorted(started) == list(range(2501))
+        assert started.index(0) - started.index(500) <= MAX_CLAIM
 
 
 def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Shop) -> None:

@@ -15,6 +15,7 @@ from tests.loaded_python import Python
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.permits import UNLIMITED, Limit
+from lcp_engine.engine import missions
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob, rescue, settle
 from lcp_engine.store import queue
@@ -139,6 +140,22 @@ def test_thousands_of_delayed_jobs_hide_nothing(stall: Stall) -> None:
     assert [kinds([job]) for job in stall.claim(runner, 1)] == [{"rated": 1}]
     assert [job.id for job in stall.claim(runner, 1)] == [free]
     assert stall.claim(runner, 1) == []
+
+
+def test_permits_go_to_missions_in_turn(stall: Stall) -> None:
+    runner = stall.open()
+    stall.limit(rated=Limit(spacing=SECOND))
+    of_first = [stall.engine.enqueue("rated") for _ in range(6)]
+    assert [job.id for job in stall.claim(runner)] == of_first[:1]
+    database = stall.engine.instance.database
+    other = database.write(lambda tx: missions.open_queue(ledger_of(tx), "other"))
+    of_other = [stall.engine.enqueue("rated", mission_id=other) for _ in range(2)]
+    assert stall.claim(runner) == []
+    started = []
+    for _ in range(5):
+        stall.now[0] += SECOND
+        started += [job.id for job in stall.claim(runner)]
+    assert started == [of_other[0], of_first[1], of_other[1], *of_first[2:4]]
 
 
 def test_the_most_urgent_of_those_that_wait_goes_first(stall: Stall) -> None:

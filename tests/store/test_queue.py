@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -156,15 +158,19 @@ def test_a_claim_walks_past_no_delayed_job(tmp_path: Path) -> None:
 
     def steps(statement: Statement) -> list[str]:
         explained = Statement(text(f"EXPLAIN QUERY PLAN {statement.sql(database.backend.name)}"))
-        plan = database.read(lambda tx: tx.rows(explained, now=0, most=1))
+        plan = database.read(lambda tx: tx.rows(explained, now=0, most=1, runner=1, mission=1, priority=0))
         return [str(row[3]).partition(" (")[0] for row in plan]
 
-    delayed = "SEARCH jobs USING INDEX ix_jobs_due"
-    assert steps(queue._ready(ALL, None)) == [
+    ready, delayed = "SEARCH jobs USING INDEX ix_jobs_ready", "SEARCH jobs USING INDEX ix_jobs_due"
+    assert [step for step in steps(queue.line_of(ALL, None)) if " jobs" in step] == [
         "SCAN jobs USING INDEX ix_jobs_ready",
-        "SCALAR SUBQUERY 1",
+        ready,
+        ready,
         delayed,
+        ready,
+        ready,
     ]
+    assert steps(queue._next_of(ALL)) == [ready]
     assert steps(queue._due(ALL, None)) == [delayed]
     database.close()
 
@@ -195,6 +201,133 @@ def test_every_delayed_job_comes_to_its_turn_however_many_are_due(
         assert [job.id for _ in range(4) for job in hands.claim(3)] == ids
         _check_consistency(engine)
     queue._due.cache_clear()
+
+
+def _missions(engine: Engine, count: int) -> list[int]:
+    """Missions that hold jobs without a planner."""
+
+    def open_all(tx: Tx) -> list[int]:
+        return [missions.open_queue(ledger_of(tx), f"queue {number}") for number in range(count)]
+
+    return engine.instance.database.write(open_all)
+
+
+def _fill(engine: Engine, mission_id: int, count: int, priority: int = 0) -> None:
+    """Queue many jobs with one statement."""
+
+    def fill(tx: Tx) -> None:
+        tx.plain(
+            "INSERT INTO jobs (mission_id, kind, params, state, created_at, priority) WITH RECURSIVE n (n) AS ("
+            f"SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count}) "
+            f"SELECT {mission_id}, 'noop', '{{}}', 'queued', {tx.now}, {priority} FROM n"
+        )
+        tx.plain(f"UPDATE missions SET queued = queued + {count} WHERE id = {mission_id}")
+
+    engine.instance.database.write(fill)
+
+
+def test_a_new_mission_is_served_by_the_next_claim_however_long_the_others_backlogs_are(
+    engine: Engine, hands: Hands
+) -> None:
+    old, other, new = _missions(engine, 3)
+    _fill(engine, old, 20_000)
+    assert {job.mission_id for job in hands.claim(100)} == {old}
+    _fill(engine, other, 20_000)
+    assert [job.mission_id for job in hands.claim(3)] == [other, old, other]
+    job = engine.enqueue("noop", mission_id=new)
+    claimed = hands.claim(100)
+    assert claimed[0].id == job
+    assert Counter(job.mission_id for job in claimed) == {new: 1, other: 50, old: 49}
+
+
+def test_the_jobs_of_a_mission_stay_in_their_order_and_urgent_ones_come_before_every_turn(
+    engine: Engine, hands: Hands
+) -> None:
+    one, two = _missions(engine, 2)
+    given = ((one, 0), (one, 0), (two, 0), (one, 9), (two, 5), (two, 0), (one, 5), (one, 5))
+    ids = [engine.enqueue("noop", mission_id=mission, priority=priority) for mission, priority in given]
+    assert [job.id - ids[0] for job in hands.claim(9)] == [3, 4, 6, 7, 2, 0, 5, 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_while_a_mission_waits_no_other_is_served_twice(engine: Engine, seed: int) -> None:
+    chance = random.Random(seed)
+    several = [Hands(engine, f"{number}") for number in range(3)]
+    for served in _serve_at_random(engine, chance, several):
+        assert set(served.values()) <= {1}
+
+
+def test_of_more_missions_than_a_claim_compares_each_is_served_as_its_runner_goes_round(
+    engine: Engine, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "MOST_MISSIONS", 3)
+    queue.line_of.cache_clear()
+    for served in _serve_at_random(engine, random.Random(1), [hands]):
+        assert served.total() <= 12
+    queue.line_of.cache_clear()
+
+
+def _serve_at_random(engine: Engine, chance: random.Random, several: list[Hands]) -> Iterator[Counter[int]]:
+    """Queue and claim jobs of seven missions; for each that waits after a claim, how often others were served since."""
+    ready = dict.fromkeys(_missions(engine, 7), 0)
+    served_since: dict[int, Counter[int]] = {}
+    for _ in range(60):
+        if chance.random() < 0.4:
+            mission, count = chance.choice([*ready]), chance.choice([1, 1, 5, 40])
+            _fill(engine, mission, count)
+            ready[mission] += count
+            served_since.setdefault(mission, Counter())
+        claimed = [job.mission_id for job in chance.choice(several).claim()]
+        assert len(claimed) == any(ready.values())
+        for mission in claimed:
+            ready[mission] -= 1
+            del served_since[mission]
+            for served in served_since.values():
+                served[mission] += 1
+            if ready[mission]:
+                served_since[mission] = Counter()
+        yield from served_since.values()
+
+
+def test_runners_of_different_kinds_leave_each_mission_its_turns(engine: Engine) -> None:
+    first, *others = _missions(engine, 4)
+    for mission in others:
+        for _ in range(9):
+            engine.enqueue("noop", mission_id=mission)
+    for _ in range(9):
+        engine.enqueue("other", mission_id=first)
+    noop, other = Hands(engine, "noop"), Hands(engine, "other")
+    claimed = []
+    for _ in range(6):
+        claimed += [job.mission_id for job in noop.claim(1, Scope(("noop",)))]
+        assert [job.mission_id for job in other.claim(1, Scope(("other",)))] == [first]
+    assert claimed == [*others, *others]
+
+
+def test_new_missions_without_end_keep_no_older_one_from_its_turn(database_url: str) -> None:
+    now = [1_000 * SECOND]
+    with Engine(database_url, workers=[_worker("noop")], clock=lambda: now[0]) as engine:
+        hands = Hands(engine, "hands")
+        old, *new = _missions(engine, 30)
+        _fill(engine, old, 9)
+        claimed = [hands.claim()[0].mission_id]
+        for mission in new:
+            now[0] += 7 * SECOND
+            engine.enqueue("noop", mission_id=mission)
+            claimed += [job.mission_id for job in hands.claim()]
+        turns = [place for place, mission in enumerate(claimed) if mission == old]
+        assert [later - turn for turn, later in pairwise(turns)] == [9, 10]
+
+
+def test_what_a_cancelled_mission_had_queued_is_in_no_others_way(engine: Engine, hands: Hands) -> None:
+    old, new = _missions(engine, 2)
+    for _ in range(3):
+        engine.enqueue("noop", mission_id=old)
+    job = engine.enqueue("noop", mission_id=new)
+    hands.claim()
+    engine.cancel(old, by="test")
+    assert [claimed.id for claimed in hands.claim(9)] == [job]
+    assert hands.claim(9) == []
 
 
 def test_a_scope_takes_its_kinds_and_its_mission_only(engine: Engine, hands: Hands) -> None:

@@ -96,7 +96,7 @@ class Lane:
     # -- executing: called by the lane's own thread
 
     def next_group(self, limit_of: Callable[[JobRow], BatchLimit], *, return_all: bool) -> list[JobRow]:
-        """The next leased job and those behind it of its kind and mission, within its limit. Empty after the last one.
+        """The next leased job and those of its kind that its mission has next, within its limit; at the end none.
 
         With `return_all`, every leased job is returned instead.
         """
@@ -111,17 +111,21 @@ class Lane:
             return group
 
     def _fill_up(self, group: list[JobRow], limit: BatchLimit) -> None:
+        """Add the mission's next jobs, past those of other missions, whose turns come between them in a claim."""
         first, characters = group[0], limit.characters - len(group[0].params)
+        passed: list[JobRow] = []
         while self._leased and len(group) < limit.jobs:
             job = self._leased[0]
+            if job.priority != first.priority:
+                break
+            if job.mission_id != first.mission_id:
+                passed.append(self._leased.popleft())
+                continue
             characters -= len(job.params)
-            if characters < 0 or (job.kind, job.mission_id, job.terms) != (
-                first.kind,
-                first.mission_id,
-                None,
-            ):
-                return
+            if characters < 0 or (job.kind, job.terms) != (first.kind, None):
+                break
             group.append(self._leased.popleft())
+        self._leased.extendleft(reversed(passed))
 
     def start(self, job: JobRow, now: float, timeout: float) -> bool:
         """Make `job` the current one, until `now` (monotonic) plus `timeout`, in seconds. False if it was returned."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import zip_longest
 from operator import attrgetter
 
 from sqlalchemy import ColumnElement, bindparam, exists, literal_column, null, or_, select, text, update
@@ -27,7 +28,17 @@ from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement, update_rows
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.queue import BY_URGENCY, MOST_DUE, MissionFilter, Scope, in_scope, scope_params
+from lcp_engine.store.queue import (
+    BY_URGENCY,
+    MOST_DUE,
+    MissionFilter,
+    Scope,
+    in_scope,
+    in_turn,
+    line_of,
+    of_mission,
+    scope_params,
+)
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.schema import jobs, limits
 
@@ -128,6 +139,7 @@ _THESE = {
     "postgresql": text("id = ANY (CAST(:ids AS bigint[])) AND state = 'running'"),
 }
 _WAITING = text(WAITING)
+_WAITING_FOR = f"{WAITING} AND limited_by = :limit"
 _ZERO: ColumnElement[int] = literal_column("0")
 _INSERT = "INSERT INTO limits (name, kind, mission_id, spacing, burst, max_running)"
 # An INSERT would wait for another one of the same name, whose transaction may wait for this one.
@@ -207,11 +219,10 @@ def _waited_for(scope: Scope, away: str | None) -> Statement:
 
 
 @cache
-def _waiting(scope: Scope, away: str | None) -> Statement:
-    """The most urgent jobs of a scope that wait for a limit."""
-    clause = select(jobs.c.id, jobs.c.mission_id).where(_WAITING, jobs.c.limited_by == bindparam("limit"))
-    clause = clause.where(*in_scope(scope, away)).order_by(*BY_URGENCY)
-    return Statement(clause.limit(bindparam("most")).offset(_ZERO))
+def _waiting(scope: Scope) -> Statement:
+    """The mission's next jobs of one priority that wait for a limit."""
+    clause = select(jobs.c.id, jobs.c.mission_id).where(text(_WAITING_FOR), *of_mission(scope))
+    return Statement(clause.order_by(*BY_URGENCY).limit(bindparam("most")).offset(_ZERO))
 
 
 @cache
@@ -263,6 +274,7 @@ class PermitOffice:
         self._kinds: Mapping[str, Named] = {}
         self._waited_for: dict[str, Named] = {}
         self._looks: dict[str, Micros] = {}
+        self._passed: dict[str, int] = {}
 
     def next_look(self, tx: Tx) -> Micros | None:
         """When jobs that wait for a permit should be looked at; None if none wait."""
@@ -420,9 +432,7 @@ class PermitOffice:
 
     def _make_ready(self, ledger: Ledger, bucket: _Bucket) -> None:
         tx, name, left = ledger.tx, bucket.named.name, bucket.left
-        away, given = scope_params(tx, self._scope, self._served)
-        most = MOST_DUE if left is None else min(left, MOST_DUE)
-        rows = tx.rows(_waiting(self._scope, away), limit=name, most=most, **given)
+        rows = self._waiting(ledger, name, MOST_DUE if left is None else min(left, MOST_DUE))
         if not rows:
             self._looks.pop(name, None)
             return
@@ -430,6 +440,17 @@ class PermitOffice:
         tx.many(_MAKE_READY, [(job_id,) for job_id, mission_id in rows if ledger.holds(mission_id)])
         # Unless this claim takes them: then it says when the next ones may be made ready.
         self._looks[name] = tx.now + BLOCK
+
+    def _waiting(self, ledger: Ledger, name: str, most: int) -> list[Row]:
+        """The next jobs that wait for a limit: the most urgent ones, in turn by mission."""
+        tx, passed = ledger.tx, self._passed.get(name, 0)
+        away, given = scope_params(tx, self._scope, self._served)
+        in_line = line_of(self._scope, away, _WAITING_FOR, "CAST(:passed AS bigint)")
+        line = in_turn(ledger, tx.rows(in_line, limit=name, passed=passed, now=tx.now, **given), most)
+        self._passed[name] = line.passes
+        of_each = {"limit": name, "priority": line.priority, "most": line.share}
+        found = [tx.ask(_waiting(self._scope), mission=mission, **of_each) for mission in line.missions]
+        return [row for rows in zip_longest(*(rows() for rows in found)) for row in rows if row][:most]
 
     def _ahead(
         self, ledger: Ledger, buckets: Sequence[_Bucket], known: Collection[int]

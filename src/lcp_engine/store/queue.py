@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import zip_longest
 from typing import Protocol, TypeAlias
 
 from sqlalchemy import (
@@ -27,7 +28,7 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.store.conditions import DELAYED, LIVE, READY
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement, update_rows
-from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, RunnerRow, job_row
 from lcp_engine.store.schema import jobs, runners
@@ -38,6 +39,12 @@ IDLE_LEASE: Micros = 90 * SECOND
 """For so long an idle runner counts as being there; what it says comes every 30 s."""
 MOST_DUE = 1000
 """How many delayed jobs a claim makes ready; beyond that the first due goes before the most urgent."""
+MOST_MISSIONS = 50
+"""How many missions a claim compares, so that its cost does not grow with their number."""
+MOST_SERVED = 10
+"""How many of them share its jobs, since each has to be locked and written; more only if these have too few jobs."""
+NEWCOMER: Micros = 60 * SECOND
+"""A mission that was never served goes before those that were served since a minute before its job was created."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,13 @@ _NONE: ColumnElement[int] = literal_column("0")
 _READY = text(READY)
 _DELAYED = text(DELAYED)
 _RUNNING = text("jobs.state = 'running'")
-BY_URGENCY: tuple[TextClause | ColumnElement[int], ...] = (text("priority DESC"), jobs.c.id)
+# All columns of the index: by fewer of them, PostgreSQL may walk past every job that is settled.
+BY_URGENCY: tuple[TextClause | ColumnElement[int], ...] = (
+    text("priority DESC"), jobs.c.mission_id, jobs.c.id,
+)  # fmt: skip
+_FIRST = "ORDER BY priority DESC, mission_id, id LIMIT 1"
+_IS_DUE = f"SELECT 1 FROM jobs WHERE {DELAYED} AND run_after <= :now AND %s ORDER BY run_after LIMIT 1"
+_PASSED = "(SELECT passed FROM runners WHERE id = :runner)"
 _BY_IDS = Statement(select(*_JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
 _END_DELAY = update_rows(
     {"job": jobs.c.id, "due": jobs.c.run_after},
@@ -121,6 +134,9 @@ _BEAT = Statement(
 _NOTE_SILENT_ROOTS = Statement(
     update(runners).where(runners.c.id == bindparam("runner")).values(silent_roots=bindparam("roots"))
 )
+_PASS = Statement(
+    update(runners).where(runners.c.id == bindparam("runner")).values(passed=bindparam("new_passed"))
+)
 _RENEWED = Statement(
     select(runners.c.alive_until).where(runners.c.id == bindparam("runner")).with_for_update()
 )
@@ -145,18 +161,87 @@ _ABROAD = {
 }
 
 
-@cache
-def _ready(scope: Scope, away: str | None) -> Statement:
-    """The next jobs of a scope, most urgent first, each with 1 if a delayed job is due, otherwise NULL.
+# No "=": PostgreSQL would then order by the id alone, and walk past every job that is settled.
+_OF_MISSION = "mission_id >= :mission AND mission_id <= :mission"
 
-    The kinds are part of the SQL: a runner repeats the same query. `away` names the dialect in which missions are left
-    out, None if none is.
+
+@dataclass(frozen=True)
+class Line:
+    """The missions whose turn it is, all with jobs of the highest priority, and how many jobs each may have taken.
+
+    `served_at` is when the last one of all was served. `passed` is the mission that was come to before, `passes` the
+    one that was come to now if not all were compared. `has_more`: whether there are other missions or less urgent jobs.
     """
-    within = in_scope(scope, away)
-    is_due = select(_ONE).select_from(jobs).where(_DELAYED, jobs.c.run_after <= bindparam("now"), *within)
-    is_due = is_due.order_by(jobs.c.run_after).limit(_ONE).offset(_NONE).correlate(None)
-    clause = select(*_JOB_COLUMNS, is_due.scalar_subquery()).where(_READY, *within).order_by(*BY_URGENCY)
+
+    missions: Sequence[int] = ()
+    priority: int = 0
+    share: int = 1
+    served_at: Micros = 0
+    passed: int = 0
+    passes: int = 0
+    has_more: bool = False
+
+
+@cache
+def line_of(scope: Scope, away: str | None, which: str = READY, passed: str = _PASSED) -> Statement:
+    """The missions of the scope's most urgent jobs: the first `MOST_MISSIONS` after `passed`, or of all if none is.
+
+    Each with when it was served, the priority, `passed`, whether there are less urgent jobs, and whether a delayed job
+    is due. It steps from one mission to the next in the index, however many jobs each has.
+    """
+    if scope.mission_id is not None:
+        return _line_of_one(scope, which)
+    within = _within(scope, away)
+    which = f"FROM jobs WHERE {which} AND {within}"
+    created = (
+        f"SELECT created_at {which} AND priority = line.priority AND mission_id = line.mission_id {_FIRST}"
+    )
+    after = f"(SELECT mission_id {which} AND priority = %s.priority AND mission_id > %s {_FIRST})"
+    return Statement(
+        text(f"""
+        WITH RECURSIVE line (mission_id, place, priority, passed, lower, due) AS (
+            SELECT coalesce({after % ("top", "top.passed")}, top.mission_id), 1, priority, passed,
+                (SELECT 1 {which} AND priority < top.priority {_FIRST}), ({_IS_DUE % within})
+            FROM (SELECT priority, mission_id, {passed} AS passed {which} {_FIRST}) AS top
+            UNION ALL
+            SELECT {after % ("line", "line.mission_id")}, place + 1, priority, passed, lower, due
+            FROM line WHERE mission_id IS NOT NULL AND place < {MOST_MISSIONS}
+        )
+        SELECT line.mission_id, coalesce(served_at, ({created}) - {NEWCOMER}), priority, passed, lower, due
+        FROM line JOIN missions ON missions.id = line.mission_id
+        """)
+    )
+
+
+def _line_of_one(scope: Scope, which: str) -> Statement:
+    """Like `line_of` for the scope of one mission: it steps from one priority to the next."""
+    which = f"FROM jobs WHERE {which}"
+    return Statement(
+        text(f"""
+        WITH RECURSIVE level (priority) AS (
+            SELECT (SELECT priority {which} {_FIRST})
+            UNION ALL
+            SELECT (SELECT priority {which} AND priority < level.priority {_FIRST})
+            FROM level WHERE priority IS NOT NULL
+        )
+        SELECT CAST(:mission AS bigint), 0, priority, 0, 1, ({_IS_DUE % _within(scope, None)})
+        FROM level WHERE (
+            SELECT 1 {which} AND {_kinds(scope)} AND priority = level.priority AND {_OF_MISSION} {_FIRST}
+        ) = 1 ORDER BY priority DESC LIMIT 1
+        """)
+    )
+
+
+@cache
+def _next_of(scope: Scope) -> Statement:
+    """The mission's next ready jobs of one priority."""
+    clause = select(*_JOB_COLUMNS).where(_READY, *of_mission(scope)).order_by(*BY_URGENCY)
     return Statement(clause.limit(bindparam("most")).offset(_NONE))
+
+
+def of_mission(scope: Scope) -> tuple[TextClause, TextClause]:
+    """The conditions for the jobs of one mission in line."""
+    return _kinds(scope), text(f"priority = :priority AND {_OF_MISSION}")
 
 
 @cache
@@ -192,6 +277,12 @@ def in_scope(scope: Scope, away: str | None) -> list[_Where]:
     return where if away is None else [*where, _ABROAD[away]]
 
 
+def _within(scope: Scope, away: str | None) -> str:
+    """Like `in_scope`, as SQL, and without the index of a mission's jobs."""
+    one = [] if scope.mission_id is None else [_OF_MISSION]
+    return " AND ".join([str(_kinds(scope)), *one, *([] if away is None else [str(_ABROAD[away])])])
+
+
 def _kinds(scope: Scope) -> TextClause:
     kinds = ", ".join("'" + kind.replace("'", "''") + "'" for kind in scope.kinds)
     # "coalesce": PostgreSQL expects few rows of a list, and would sort the whole queue instead of walking its index.
@@ -212,27 +303,76 @@ def claim(
     if not scope.kinds or most < 1:
         return claimed
     throttle.make_ready(ledger)
-    were_set_aside = True
-    while were_set_aside and len(claimed) < most:
-        found = _find_and_lock(ledger, scope, most - len(claimed), served)
+    goes_on = True
+    while goes_on and len(claimed) < most:
+        line = _find_line(ledger, scope, runner_id, most - len(claimed), served)
+        found = _find_and_lock(ledger, scope, line, most - len(claimed))
         admitted, were_set_aside = throttle.admit(ledger, found)
         ledger.start_all(admitted, runner_id)
+        turn = max(line.served_at, ledger.tx.now) + 1
+        for place, mission_id in enumerate(dict.fromkeys(job.mission_id for job in admitted)):
+            ledger.mission(mission_id).served_at = turn + place
         claimed += admitted
+        goes_on = were_set_aside or (line.has_more and bool(found)) or len(found) >= line.share
     return claimed
 
 
-def _find_and_lock(ledger: Ledger, scope: Scope, most: int, served: MissionFilter) -> list[JobRow]:
-    """The most urgent ready jobs, their missions locked."""
+def _find_line(ledger: Ledger, scope: Scope, runner_id: int, most: int, served: MissionFilter) -> Line:
+    """The missions to take `most` jobs from, delayed jobs that were due made ready."""
     tx = ledger.tx
-    found, are_due = _find_ready(tx, scope, most, served)
-    if are_due and _end_delays(ledger, scope, served):
-        found, _ = _find_ready(tx, scope, most, served)
-    if not all(ledger.holds(job.mission_id) for job in found):
-        mission_ids = {job.mission_id for job in found}
-        if not tx.is_sqlite:
-            return _find_locked(ledger, scope, most, served, mission_ids)
-        ledger.lock_if_free(mission_ids)  # there is one writer at a time
-    return found
+    while True:
+        away, given = scope_params(tx, scope, served)
+        rows = tx.rows(line_of(scope, away), now=tx.now, runner=runner_id, **given)
+        is_due = not rows or rows[0][-1] is not None
+        if is_due and _end_delays(ledger, scope, served):
+            continue
+        line = in_turn(ledger, rows, most)
+        # A mission that is not served here is left out of the next round.
+        if all(served.includes(tx, mission_id) for mission_id in line.missions):
+            break
+    if line.passes != line.passed:
+        tx.send(_PASS, runner=runner_id, new_passed=line.passes)
+    return line
+
+
+def in_turn(ledger: Ledger, rows: Sequence[Row], most: int) -> Line:
+    """The missions of `line_of` whose turn it is to have `most` jobs taken; this transaction may have served them."""
+    if not rows:
+        return Line()
+    served_at = {
+        mission_id: (ledger.mission(mission_id).served_at if ledger.holds(mission_id) else None) or at
+        for mission_id, at, *_ in rows
+    }
+    _, _, priority, passed, lower, *_ = rows[0]
+    missions = sorted(served_at, key=lambda mission_id: (served_at[mission_id], mission_id))[:most]
+    is_full = len(rows) == MOST_MISSIONS
+    return Line(
+        missions=missions,
+        priority=priority,
+        share=-(-most // min(len(missions), MOST_SERVED)),
+        served_at=max(served_at.values()),
+        passed=passed or 0,
+        passes=max(served_at) if is_full else 0,
+        has_more=lower is not None or is_full or len(missions) < len(rows),
+    )
+
+
+def _find_and_lock(ledger: Ledger, scope: Scope, line: Line, most: int) -> list[JobRow]:
+    """A job of each mission in line in turn, their missions locked; one round trip to PostgreSQL for `MOST_SERVED`."""
+    found: list[JobRow] = []
+    given = {"priority": line.priority, "most": line.share}
+    for first in range(0, len(line.missions), MOST_SERVED):
+        missions = line.missions[first : first + MOST_SERVED]
+        lock = ledger.lock_if_free_later(missions)
+        answers = [ledger.tx.ask(_next_of(scope), mission=mission_id, **given) for mission_id in missions]
+        lock()
+        ready = [
+            job_row(row) for turns in zip_longest(*(answer() for answer in answers)) for row in turns if row
+        ]
+        found += [job for job in ready if ledger.holds(job.mission_id)]
+        if len(found) >= most:
+            break
+    return found[:most]
 
 
 def _end_delays(ledger: Ledger, scope: Scope, served: MissionFilter) -> bool:
@@ -243,30 +383,6 @@ def _end_delays(ledger: Ledger, scope: Scope, served: MissionFilter) -> bool:
     rows = [(job_id, run_after) for job_id, run_after, mission_id in due if ledger.holds(mission_id)]
     ledger.tx.many(_END_DELAY, rows)
     return bool(rows)
-
-
-def _find_locked(
-    ledger: Ledger, scope: Scope, most: int, served: MissionFilter, mission_ids: Iterable[int]
-) -> list[JobRow]:
-    """The ready jobs of locked missions, once these missions are locked; one round trip to PostgreSQL."""
-    tx = ledger.tx
-    lock = ledger.lock_if_free_later(mission_ids)
-    away, given = scope_params(tx, scope, served)
-    answer = tx.ask(_ready(scope, away), now=tx.now, most=most, **given)
-    lock()
-    found = [job_row(row[:-1]) for row in answer()]
-    return [job for job in found if ledger.holds(job.mission_id) and served.includes(tx, job.mission_id)]
-
-
-def _find_ready(tx: Tx, scope: Scope, most: int, served: MissionFilter) -> tuple[list[JobRow], bool]:
-    """The jobs to claim, and whether delayed ones may be due and must be made ready first."""
-    while True:
-        away, given = scope_params(tx, scope, served)
-        rows = tx.rows(_ready(scope, away), now=tx.now, most=most, **given)
-        found = [job_row(row[:-1]) for row in rows]
-        # A mission that is not served here is left out of the next round.
-        if all(served.includes(tx, mission_id) for mission_id in {job.mission_id for job in found}):
-            return found, not rows or rows[0][-1] is not None
 
 
 def scope_params(tx: Tx, scope: Scope, served: MissionFilter) -> tuple[str | None, dict[str, object]]:

@@ -41,6 +41,7 @@ class MissionRow:
     cost: str | None
     currency: str | None
     unpriced: int
+    served_at: int | None
     held: int
     blocked: int
     queued: int
@@ -125,6 +126,7 @@ class JobRow:
     waits_for: int | None
     followers: int
     terms: str | None
+    priority: int = 0
 
     def copy(self) -> JobRow:
         """Like copy.copy, but quick: work that may run again begins with what it was given."""

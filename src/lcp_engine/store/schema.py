@@ -130,6 +130,7 @@ missions = Table(
     Column("cost", Text),
     Column("currency", Text),
     _counter("unpriced"),
+    Column("served_at", Micros),
     _one_of("status", STATUSES),
     _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
     _partial("ix_missions_session", "session_id", where=OF_SESSION),
@@ -139,7 +140,8 @@ that was pruned only this row is left: ids and keys are never used again. `sched
 launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
 known. `session_id` and `user_id` are those of the request that it is for. `result`, `target_file`, `issues` and
 `recommendations` are those of the reply that completed it. `cost` is the sum of those of its turns, an exact decimal in
-`currency`; `unpriced` counts the questions that cost tokens and had no price in that currency."""
+`currency`; `unpriced` counts the questions that cost tokens and had no price in that currency. `served_at`: when a
+claim last took jobs of it, so that missions take turns; later than that if several began in one microsecond."""
 
 plans = Table(
     "plans",
@@ -219,9 +221,9 @@ jobs = Table(
     Column("limited_by", Text),
     _one_of("state", tuple(State)),
     _one_of("role", tuple(Role)),
-    _partial("ix_jobs_ready", text("priority DESC"), "id", where=READY),
+    _partial("ix_jobs_ready", text("priority DESC"), "mission_id", "id", where=READY),
     _partial("ix_jobs_due", "run_after", where=DELAYED),
-    _partial("ix_jobs_waiting", "limited_by", text("priority DESC"), "id", where=WAITING),
+    _partial("ix_jobs_waiting", "limited_by", text("priority DESC"), "mission_id", "id", where=WAITING),
     _partial("ix_jobs_running", "runner_id", where="state = 'running'"),
     _partial("ix_jobs_live", "mission_id", "id", where=LIVE),
     _partial("ix_jobs_next_turn", "mission_id", "id", where=NEXT_TURN),
@@ -462,9 +464,11 @@ runners = Table(
     Column("alive_until", Micros, nullable=False),
     Column("ended_at", Micros),
     Column("silent_roots", Text, nullable=False, server_default=text("'[]'")),
+    Column("passed", Id, nullable=False, server_default=text("0")),
 )
 """Processes that execute jobs; all leases of a runner last until `alive_until` (R17). `silent_roots` lists the
-directories whose file systems do not answer it."""
+directories whose file systems do not answer it. `passed`: the last mission that its claims have come to, where more
+have ready jobs than a claim compares; otherwise 0."""
 
 probes = Table(
     "probes",
