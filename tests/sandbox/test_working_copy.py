@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import working_copy as module
+from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.working_copy import working_copy
+from lcp_engine.sandbox.working_copy import scratch_directory, working_copy
 
 
 @pytest.fixture
@@ -94,6 +99,44 @@ def test_copies_of_processes_that_died_are_removed(project: Path) -> None:
         with working_copy(root, may_read) as other:
             assert one.files.exists()
             assert other.files != one.files
+
+
+def test_programs_in_parallel_leave_the_temporary_directory_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sweeps what it finds, also a directory that another has made and not locked yet."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    place.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+
+    def use(_: int) -> None:
+        with scratch_directory() as directory:
+            (directory / "inner" / "deep").mkdir(parents=True)
+            (directory / "inner" / "f").touch()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(use, range(400)))
+    assert stat.S_IMODE(place.stat().st_mode) == 0o1777
+    assert list(place.iterdir()) == []
+
+
+def test_a_tree_is_removed_however_deep_it_is_and_whatever_its_modes_are(tmp_path: Path) -> None:
+    tree, beside = tmp_path / "tree", tmp_path / "beside"
+    (tree / "closed" / "in").mkdir(parents=True)
+    beside.mkdir(mode=0o755)
+    (beside / "kept").touch()
+    (tree / "link").symlink_to(beside)
+    (tree / "closed" / "in" / "f").touch()
+    with chdir(tree):
+        for _ in range(3000):
+            Path("d").mkdir()
+            os.chdir("d")
+    for closed in (tree / "closed" / "in", tree / "closed", tree):
+        closed.chmod(0)  # says nothing to root
+    remove_tree(tree)
+    assert not tree.exists()
+    assert (stat.S_IMODE(beside.stat().st_mode), [*beside.iterdir()]) == (0o755, [beside / "kept"])
 
 
 def test_a_link_is_not_swept(project: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pydantic import JsonValue
 
 from lcp_engine.changes.merge_contents import remove_kept
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox import directories
 from lcp_engine.sandbox.private_copy import copy_privately
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
@@ -126,13 +126,13 @@ def _make(database: Database, directory: Path, mission_id: int, root: Root) -> S
             )
             raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
         for left_over in place.iterdir():
-            remove_tree(left_over)
+            remove_stage(left_over)
         path = place / f"{uuid4().hex[:12]}-{_this_boot()}"
         path.mkdir(mode=0o700)
         try:
             copied = copy_privately(root, path)
         except BaseException:  # also an interrupt
-            remove_tree(path)
+            remove_stage(path)
             raise
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -203,7 +203,7 @@ def remove_stages(database: Database, directory: Path) -> None:
     machine = this_machine()
     for mission_id, path in database.read(lambda tx: stages_over(tx, machine)):
         if database.write(partial(drop_stage, mission_id=mission_id, path=path)):
-            remove_tree(Path(path))
+            remove_stage(Path(path))
     remove_kept(database, directory)
     for place in leftovers(database, directory):
         with suppress(OSError):
@@ -310,19 +310,13 @@ def _remove_unless_made(database: Database, place: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if database.read(lambda tx: stage_of(tx, int(place.name))) is None:
             for part in place.iterdir():
-                remove_tree(part)
+                remove_stage(part)
             place.rmdir()
     finally:
         os.close(descriptor)
 
 
-def remove_tree(path: Path) -> None:
-    """Remove a directory with all that is in it, whatever its mode bits are, and what says that it was synced."""
+def remove_stage(path: Path) -> None:
+    """Remove a stage, or what was left of one, and what says that it was synced."""
     _marker(path).unlink(missing_ok=True)
-    shutil.rmtree(path, onerror=_make_writable)
-
-
-def _make_writable(function: Callable[[str], object], path: str, error: object) -> None:
-    with suppress(OSError):
-        Path(path).parent.chmod(0o700)
-        function(path)
+    directories.remove_tree(path)

@@ -1,4 +1,4 @@
-"""Create the directories that a file goes into, durably, and remove those that are left empty (R20)."""
+"""Create the directories that a file goes into, durably; remove those left empty (R20), and whole trees."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import fcntl
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
@@ -47,6 +49,63 @@ def remove_made(root: Root, made: Sequence[str]) -> None:
                 os.rmdir(name, dir_fd=descriptor)
             finally:
                 os.close(descriptor)
+
+
+def remove_tree(place: Path) -> None:
+    """Remove a directory with all that is in it, however deep it is and whatever modes its directories have.
+
+    No link is followed, and nothing but what is removed is changed; what cannot be removed stays.
+    """
+    with suppress(OSError):
+        top = _open_fully(str(place))
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
+        place.rmdir()
+
+
+def _empty(top: int) -> None:
+    """Move every directory up to `top` before it is looked into: however deep they lie, two are open at a time."""
+    waiting = [""]
+    while waiting:
+        name = waiting.pop()
+        with suppress(OSError):  # it is gone
+            here = _open_fully(name, top) if name else os.dup(top)
+            try:
+                waiting += _taken_up(here, top)
+            finally:
+                os.close(here)
+            if name:
+                os.rmdir(name, dir_fd=top)
+
+
+def _taken_up(here: int, top: int) -> list[str]:
+    """Remove what is in a directory but the directories, which are moved to `top`; their names there."""
+    moved = []
+    with os.scandir(here) as found:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    for name, is_directory in entries:
+        with suppress(OSError):
+            if not is_directory:
+                os.unlink(name, dir_fd=here)
+                continue
+            os.close(_open_fully(name, here))  # only what can be written to can be moved
+            new = uuid4().hex
+            os.rename(name, new, src_dir_fd=here, dst_dir_fd=top)
+            moved.append(new)
+    return moved
+
+
+def _open_fully(name: str, directory: int | None = None) -> int:
+    """A descriptor of a directory of this user, which may be read and changed from now on. Raises OSError."""
+    seen = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        with suppress(OSError):  # root may do without
+            os.chmod(f"/proc/self/fd/{seen}", 0o700)
+        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(seen)
 
 
 def remove_empty(root: Root, directories: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.list_tree import Filters, list_files
 from lcp_engine.sandbox.root import Root
 
@@ -59,14 +60,24 @@ def working_copy(root: Root, may_read: Callable[[str], bool]) -> Iterator[Workin
 def scratch_directory() -> Iterator[Path]:
     """An empty directory for a program, removed at the end; what processes that were killed left is removed first."""
     _sweep()
-    place = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    place, lock = _locked_directory()
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH)
         yield place
     finally:
         os.close(lock)
-        shutil.rmtree(place, onerror=_make_writable)
+        remove_tree(place)
+
+
+def _locked_directory() -> tuple[Path, int]:
+    """A new directory, and the descriptor that locks it: another process may sweep it away before it is locked."""
+    while True:
+        place = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with suppress(FileNotFoundError):
+            lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_nlink:
+                return place, lock
+            os.close(lock)
 
 
 def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCopy:
@@ -138,12 +149,6 @@ def _stamps_beneath(directory: Path) -> Iterator[tuple[str, _Stamp]]:
                     )
 
 
-def _make_writable(function: Callable[[str], object], path: str, error: object) -> None:
-    with suppress(OSError):
-        os.chmod(os.path.dirname(path), 0o700)
-        function(path)
-
-
 def _sweep() -> None:
     """Remove the copies of processes that died."""
     for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -154,7 +159,7 @@ def _sweep() -> None:
         try:
             if os.fstat(lock).st_uid == os.getuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(place, onerror=_make_writable)
+                remove_tree(place)
         except OSError:
             continue
         finally:
