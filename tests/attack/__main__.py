@@ -12,7 +12,7 @@ import platform
 import random
 from collections.abc import Callable, Mapping
 
-from tests.attack import models, outputs, page, racing, spellings
+from tests.attack import commands, models, outputs, page, racing, spellings
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "races": racing.attack,
@@ -20,6 +20,7 @@ PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "spellings": spellings.attack,
     "outputs": outputs.attack,
     "models": models.attack,
+    "commands": commands.attack,
 }
 """Each is called with the seconds for one attack and a seed, prints what it counted, and returns whether all held."""
 

@@ -138,16 +138,27 @@ def test_a_program_in_the_root_opens_no_more_of_the_root(lab: Lab, monkeypatch: 
     assert (found["stdout"], str(found["stderr"]).count("ermission denied")) == ("", 3)
 
 
-def test_a_script_reaches_no_more_than_the_command_itself(lab: Lab) -> None:
+@pytest.mark.parametrize("interpreter", ["/bin/sh", "//bin/sh", "/etc/../bin/sh", "/proc/self/root/bin/sh"])
+def test_a_script_reaches_no_more_than_the_command_itself(lab: Lab, interpreter: str) -> None:
     """Its interpreter is installed in a directory of the system, whose parent is the whole file system."""
     (lab.root / ".env").write_text("SECRET")
     script = lab.root / "run.sh"
-    script.write_text(f"#!/bin/sh\ncat {lab.root}/.env; ls {lab.root.parent}\n")
+    script.write_text(f"#!{interpreter}\ncat {lab.root}/.env /etc/shadow; ls {lab.root.parent}\n")
     script.chmod(0o755)
     mission = lab.run(ask(["./run.sh"]), DONE, commands={"allow": [["./run.sh"]]}, policy=AUTO)
     (job,) = lab.jobs(mission.id)
     assert job.result is not None
-    assert (job.result["stdout"], str(job.result["stderr"]).count("ermission denied")) == ("", 2)
+    assert (job.result["stdout"], str(job.result["stderr"]).count("ermission denied")) == ("", 3)
+
+
+def test_a_check_that_names_a_script_reaches_no_more(lab: Lab) -> None:
+    (lab.root / ".env").write_text("SECRET")
+    found = f"#!//bin/sh\ncat {lab.root}/.env >found && exit 0\nexit 7\n"
+    (lab.root / "test.sh").write_text(found)
+    (lab.root / "test.sh").chmod(0o755)
+    mission = lab.run(DONE, DONE, DONE, DONE, accept=[{"command": ["./test.sh"]}])
+    assert mission.outcome != "mission_complete"
+    assert "exit code 7" in lab.questions[1].notices[0]
 
 
 def test_its_environment_is_the_missions(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -645,3 +645,41 @@ def test_a_kind_with_needs_is_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(nowhere, "__module__", "__main__")
     with pytest.raises(LcpError, match="its function is expected in a file"):
         registry.worker("nowhere", params=BaseModel, result=BaseModel, needs=Needs())(nowhere)
+
+
+def test_a_program_reads_of_the_packages_of_a_root_what_is_not_denied_and_follows_no_link(
+    kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "outside" / "bin").mkdir(parents=True)
+    for path in ("root/node_modules/ok.js", "root/node_modules/.env", "outside/bin/x", "outside/pyvenv.cfg"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    (root / "venv").symlink_to("../outside")
+    places = f"node_modules/ok.js node_modules/.env venv/bin/x {root}/*/.env {tmp_path}/outside/*"
+    source = f"read -r job; said=$(cat {places})"
+    worker = kind(
+        f'{source}; echo "{{\\"result\\": {{\\"said\\": \\"$said\\"}}}}"', shell=True, needs={"root": True}
+    )
+    assert ask(worker, root).result == {"said": "root/node_modules/ok.js"}
+
+
+@pytest.mark.parametrize(
+    "interpreter", ["//bin/sh", "/etc/../bin/sh", "/proc/self/root/bin/sh", "ROOT/venv/bin/sh"]
+)
+def test_no_interpreter_of_a_program_opens_the_file_system(
+    root: Path, tmp_path: Path, interpreter: str
+) -> None:
+    """`venv` is a link, and leads to what looks like a virtual environment."""
+    (tmp_path / "outside" / "bin").mkdir(parents=True)
+    (tmp_path / "outside" / "bin" / "sh").symlink_to("/bin/sh")
+    for name in ("secret", "pyvenv.cfg"):
+        (tmp_path / "outside" / name).write_text("SECRET")
+    (root / "venv").symlink_to("../outside")
+    program = tmp_path / "program"
+    said = f"$(cat {tmp_path}/outside/secret /etc/shadow)"
+    first = f"#!{interpreter.replace('ROOT', str(root))}"
+    program.write_text(f'{first}\nread -r job; echo "{{\\"result\\": {{\\"said\\": \\"{said}\\"}}}}"\n')
+    program.chmod(0o755)
+    (worker,) = kinds_in({"k": {"command": "./program", "has_effects": False}}, tmp_path)
+    found = ask(worker, root)
+    assert found.result == {"said": ""} or (found.error and found.error.error_code == "FILE_SYSTEM")

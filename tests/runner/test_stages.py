@@ -251,6 +251,29 @@ def test_a_command_sees_the_stage_only_and_is_not_held(theatre: Theatre) -> None
     assert job.result["stdout"] == "ONE\n"
 
 
+def test_a_command_in_a_stage_reads_packages_of_the_root_through_no_other_link(
+    theatre: Theatre, tmp_path: Path
+) -> None:
+    theatre.write(".gitignore", "node_modules/\n.venv/\n")
+    for path in ("node_modules/ok/index.js", "node_modules/.env", ".venv/mine/x"):
+        theatre.write(path, f"{path}\n")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "index.js").write_text("SECRET\n")
+    (theatre.root / "d" / "e").mkdir(parents=True)
+    (theatre.root / "d" / "e" / "top").symlink_to("../..")
+    (theatre.root / "venv").symlink_to("d/e/top/../outside")  # beneath the root as a text
+    script = (
+        f"cat node_modules/ok/index.js */.env .venv/mine/x venv/index.js {theatre.root}/node_modules/.env"
+    )
+    allowed: JsonValue = {"allow": [["sh", "-c", "*"]]}
+    command: JsonValue = {"kind": "run_command", "params": {"command": ["sh", "-c", script]}}
+    denied: JsonValue = [{"paths": [".venv/mine/"], "do": "deny"}]
+    theatre.play(ask(command), DONE, commands=allowed, policy=denied)
+    (job,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
+    assert job.result is not None, job.error
+    assert job.result["stdout"] == "node_modules/ok/index.js\n"
+
+
 def test_a_stage_has_no_link_that_leaves_the_root_and_no_ignored_directory(theatre: Theatre) -> None:
     theatre.write(".git/config", "[core]\n")
     theatre.write(".gitignore", "build/\nnode_modules/\n")

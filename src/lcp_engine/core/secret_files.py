@@ -11,7 +11,7 @@ import re
 
 def is_secret(folded: str) -> bool:
     """Whether the name of a file, or the directory it is in, is one that secrets have."""
-    return not is_source(folded) and _is_secret(folded)
+    return not is_source(folded) and _PUBLIC.search(folded) is None and _is_secret(folded)
 
 
 def is_source(folded: str) -> bool:
@@ -55,8 +55,9 @@ def is_engine_file(folded: str) -> bool:
 
 
 _SOURCE = re.compile(
-    r"(?:[a-z0-9_-]+/)*(?!id_|secring)[a-z0-9_-]+"
-    r"\.(?:pyi?|[cm]?[jt]sx?|[ch]|cc|[ch]pp|go|rs|java|kt|swift|cs|scala|lua|pl|r|sh|sql|vue|md|rst|html?|s?css)"
+    r"(?:\.?venv/lib/python3\.[0-9]+/)?(?:@?[a-z0-9_-]+/)*(?!id_|secring)[a-z0-9_-]+"
+    r"(?:\.d|\.cpython-[0-9]+)?"
+    r"\.(?:py[ic]?|[cm]?[jt]sx?|[ch]|cc|[ch]pp|go|rs|java|kt|swift|cs|scala|lua|pl|r|sh|sql|vue|md|rst|html?|s?css)"
 )
 """No pattern below matches such a path."""
 _DIRECTORY = re.compile(
@@ -79,6 +80,8 @@ _ALWAYS = re.compile(
     )$""",
     re.VERBOSE | re.DOTALL,
 )
+_PUBLIC = re.compile(r"(?:^|/)site-packages/(?:[a-z0-9_-]+/)+(?:cacert|roots)\.pem\Z")
+"""Certificates of public authorities, with which packages such as certifi come: without them, others do not load."""
 _BACKED_UP = re.compile(
     r"""\.env(?:rc)? | .*\.(?:pem|key|p12) | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?
       | [._]netrc | \.npmrc | \.pypirc | \.git-credentials""",

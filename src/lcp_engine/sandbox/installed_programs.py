@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_directories
 
 _BIN = frozenset({"bin", "sbin", "shims"})
+_INTERPRETERS = ("python3", "node")
+"""Those of what `sandbox/installed_packages.py` shares."""
 
 
 def found_program(name: str, directory: Path) -> str:
@@ -24,32 +27,75 @@ def found_program(name: str, directory: Path) -> str:
         raise LcpError(
             ErrorCode.PATH_NOT_FOUND, message, advice="Install it, or start the runner with its PATH."
         )
-    return found
+    return os.path.abspath(found) if "/" not in name else found
 
 
-def places_of(path: str, *, is_alone: bool = False) -> Iterator[str]:
+def places_of(path: str, *, foreign: Sequence[str] = (), is_alone: bool = False) -> Iterator[str]:
     """Where a program and its interpreter are installed: the directories around `bin`, else the files alone.
 
-    Of a program that `is_alone`, only its file, wherever it is, unless it is the Python of a virtual environment.
+    Of a program that `is_alone`, which the user named, only its file, wherever it is, unless it is the Python of a
+    virtual environment. Beneath `foreign` directories, such as a root and its copy, planners and repositories write
+    files and links that could name any place: none follows from them but the virtual environment that they are in, and
+    the interpreters of packages (this Python, and those of `PATH`), whatever the files say.
     """
-    is_alone = is_alone and not Path(path).parent.with_name("pyvenv.cfg").is_file()
+    named = path if is_alone else None
+    is_alone = is_alone and _environment_of(path, foreign) is None
     waiting, seen = [path], set[str]()
     while waiting:
         found = waiting.pop()
-        if found in seen or "/" not in found:
+        if found in seen or not os.path.isabs(
+            found
+        ):  # "#!./sh" is looked for wherever the program happens to be
             continue
         seen.add(found)
         real = os.path.realpath(found)
-        waiting += [real, *_interpreter(real)]
-        directory, home = Path(found).parent, Path.home()
-        around = directory.parent
-        itself = is_alone and real == os.path.realpath(path)
-        if itself or directory.name not in _BIN or around in (home, Path("/")):
-            yield found
-        elif around.parent == home:  # such as ~/.local, which has other things, too
-            yield from map(str, (directory, around / "lib"))
+        is_foreign = is_in(foreign, found)
+        if is_foreign and found != named:
+            yield sys.base_prefix
+            waiting += _interpreters_of_packages(foreign)
         else:
-            yield str(around)
+            waiting += [real, *_interpreter(real)]
+            yield from _around(real, found, foreign, is_alone=is_alone and real == os.path.realpath(path))
+        if (is_foreign or found == path) and (environment := _environment_of(found, foreign)) is not None:
+            yield environment
+
+
+def is_in(directories: Sequence[str], path: str) -> bool:
+    """Whether a path is in one of some directories, as it is spelled or where its links lead."""
+    spellings = (Path(os.path.normpath(path)), Path(os.path.realpath(path)))
+    return any(
+        one.is_relative_to(place)
+        for one in spellings
+        for directory in directories
+        for place in (directory, os.path.realpath(directory))
+    )
+
+
+def _around(real: str, found: str, foreign: Sequence[str], *, is_alone: bool) -> Iterator[str]:
+    directory, home = Path(os.path.realpath(os.path.dirname(found))), Path(os.path.realpath(Path.home()))
+    around = directory.parent
+    holds_more = around in (home, Path("/")) or any(is_in([str(around)], one) for one in foreign)
+    if is_alone or directory.name not in _BIN or holds_more or is_in(foreign, str(around)):
+        yield real
+    elif around.parent == home:  # such as ~/.local, which has other things, too
+        yield from map(str, (directory, around / "lib"))
+    else:
+        yield str(around)
+
+
+def _environment_of(path: str, foreign: Sequence[str]) -> str | None:
+    """The virtual environment whose `bin` has a program; none that a link in a foreign directory leads out to."""
+    place = os.path.dirname(os.path.realpath(os.path.dirname(path)))
+    is_led_out = is_in(foreign, path) and not is_in(foreign, place)
+    is_one = os.path.isfile(f"{place}/pyvenv.cfg") and not any(is_in([place], one) for one in foreign)
+    return place if is_one and not is_led_out else None
+
+
+def _interpreters_of_packages(foreign: Sequence[str]) -> Iterator[str]:
+    """Those that `PATH` has outside of the foreign directories."""
+    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    path = os.pathsep.join(place for place in places if os.path.isabs(place) and not is_in(foreign, place))
+    return filter(None, (shutil.which(name, path=path) for name in _INTERPRETERS))
 
 
 def _interpreter(path: str) -> Iterator[str]:
@@ -73,7 +119,7 @@ def readable_place(path: Path, name: str) -> str:
     """
     place = Path(os.path.normpath(path.absolute()))
     for own in (str(Path.home()), *own_directories()):
-        if Path(own).is_relative_to(place.resolve()):
+        if Path(os.path.realpath(own)).is_relative_to(place.resolve()):
             fact = f"{name}: {place} contains {own}, which no program may read"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice="Name what programs need in it.")
     return str(place)

@@ -88,6 +88,7 @@ class Rights(IntFlag):
     WRITES = _WRITING
     """It may also create, replace and remove files and directories; nothing can be executed or linked."""
     EXECUTES = _READING | _EXECUTE
+    LISTS = _READ_DIR
     DEVICE = _READ_FILE | _WRITE_FILE
     OWNS = (1 << 15) - 1 & ~_MAKE_DEVICES
     """It may do anything there but make devices."""

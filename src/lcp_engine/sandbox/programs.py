@@ -8,18 +8,20 @@ leaves behind.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from lcp_engine.sandbox.landlock import Rights, adopt_orphans, die_with_parent, make_rules, restrict_by
+from lcp_engine.sandbox.root import look_at
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls_of_programs
 from lcp_engine.sandbox.syscalls import landlock_version
 
@@ -79,6 +81,10 @@ class Program:
     bounds: Bounds = field(default_factory=Bounds)
     network: bool = False
     """Whether it may make and accept connections over IP."""
+    packages: Sequence[str] = ()
+    """Places that are readable unless their paths pass a link by now."""
+    listed: Sequence[str] = ()
+    """Directories like these, whose names alone may be read."""
 
 
 @dataclass(frozen=True)
@@ -145,22 +151,51 @@ def _abandon(number: int, frame: object) -> NoReturn:
 
 
 def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
-    for rights, paths in (
-        (Rights.OWNS, program.owned),
-        (Rights.EXECUTES, (*SYSTEM, *program.readable, *(OF_NETWORK if program.network else ()))),
-        (Rights.DEVICE, DEVICES),
+    hidden = set(_around(program.hidden))
+    installed = (*SYSTEM, *program.readable, *(OF_NETWORK if program.network else ()))
+    for rights, paths, look in (
+        (Rights.OWNS, program.owned, _follow),
+        (Rights.EXECUTES, installed, _follow),
+        (Rights.EXECUTES, program.packages, look_at),
+        (Rights.LISTS, program.listed, look_at),
+        (Rights.DEVICE, DEVICES, _follow),
     ):
         for path in paths:
-            if rights is Rights.EXECUTES and any(
-                Path(hidden).is_relative_to(path) for hidden in program.hidden
-            ):
+            if (descriptor := _looked_at(path, look)) is None:
                 continue
-            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-                try:
+            try:
+                status = os.fstat(descriptor)
+                if rights is not Rights.EXECUTES or (status.st_dev, status.st_ino) not in hidden:
                     yield descriptor, rights
-                finally:
-                    os.close(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _looked_at(path: str, look: Callable[[str], int]) -> int | None:
+    try:
+        return look(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return None
+
+
+def _follow(path: str) -> int:
+    if not os.path.isabs(path):
+        raise FileNotFoundError(path)  # it would be looked for beneath the directory of this process
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+def _around(hidden: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Which directories contain one of these places, or are it, however they are spelled."""
+    for place in hidden:
+        here = Path(os.path.realpath(place))
+        for directory in (here, *here.parents):
+            with suppress(OSError):
+                status = directory.stat()
+                yield status.st_dev, status.st_ino
 
 
 def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: int) -> NoReturn:

@@ -67,6 +67,8 @@ class Root:
         spellings: tuple[str, ...] = (),
     ) -> None:
         self._checks_first = False
+        self.copy_of: str | None = None
+        """The root that this one is a stage of."""
         if opened is not None:
             self.path, self.spellings, self.descriptor = os.fspath(path), spellings, opened
             self.kernel = has_openat2() if kernel is None else kernel
@@ -95,6 +97,11 @@ class Root:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Its directory, and the one of the root that it is a stage of."""
+        return (self.path,) if self.copy_of is None else (self.path, self.copy_of)
 
     def open_file(self, path: str) -> Opened:
         """The regular file at `path`, opened for reading without ever blocking; links within the root are followed."""
@@ -298,6 +305,16 @@ def _kind(mode: int) -> str:
         stat.S_IFCHR: "character device", stat.S_IFBLK: "block device",
     }  # fmt: skip
     return names.get(stat.S_IFMT(mode), "special file")
+
+
+def look_at(path: str) -> int:
+    """A descriptor of what is at an absolute path, which passes no link. Raises OSError."""
+    top = os.open("/", _DIRECTORY)
+    try:
+        inner = path.strip("/") or "."
+        return opener(top, _LOOK, _NO_LINKS)(inner) if has_openat2() else _walk(top, _LOOK, inner)
+    finally:
+        os.close(top)
 
 
 def _walk(directory: int, flags: int, path: str) -> int:

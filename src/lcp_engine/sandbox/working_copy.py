@@ -14,13 +14,12 @@ from pathlib import Path
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
+from lcp_engine.sandbox.installed_packages import SHARED, packages_of
 from lcp_engine.sandbox.list_tree import Filters, list_files
 from lcp_engine.sandbox.root import Root
 
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 1024 * 1024
-SHARED = ("node_modules", ".venv", "venv")
-"""Directories of installed packages: a copy leads to those of the root, which can be read and executed."""
 _PREFIX = "lcp-run-"
 _Stamp = tuple[int, int, int]
 _EVERYTHING = compile_patterns([])
@@ -33,7 +32,9 @@ class WorkingCopy:
     files: Path
     home: Path
     shared: tuple[str, ...]
-    """Directories outside that the copy leads to."""
+    """What may be read and executed outside: the packages that the copy leads to."""
+    listed: tuple[str, ...]
+    """Directories around parts of them, which may only be listed."""
     _stamps: dict[str, _Stamp]
 
     def changed(self) -> list[str]:
@@ -48,7 +49,7 @@ class WorkingCopy:
 
 @contextmanager
 def working_copy(root: Root, may_read: Callable[[str], bool]) -> Iterator[WorkingCopy]:
-    """A copy of the files of a root that may be read, without links; it is removed at the end.
+    """A copy of the files of a root that may be read, without links but those to packages; it is removed at the end.
 
     What belongs to git and to the engine is left out. Raises `TOO_LARGE`, and `FILE_SYSTEM` if there is no room.
     """
@@ -84,7 +85,6 @@ def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCo
     files, home = place / "root", place / "home"
     for directory in (files, home):
         directory.mkdir(mode=0o700)
-    shared = [name for name in SHARED if (Path(root.path) / name).is_dir() and may_read(f"{name}/x")]
     filters = Filters(
         is_closed=lambda path: path.rstrip("/") in SHARED, is_hidden=lambda path: not may_read(path)
     )
@@ -92,11 +92,13 @@ def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCo
     _check_size(listing.total, sum(listing.sizes or ()))
     for path in listing.files:
         _copy(root, path, files / path)
-    # Those of a stage lead to the ones of the root.
-    places = {name: os.path.realpath(Path(root.path) / name) for name in shared}
-    for name, leads_to in places.items():
-        (files / name).symlink_to(leads_to)
-    return WorkingCopy(files, home, tuple(places.values()), dict(_stamps_beneath(files)))
+    packages = [*packages_of(root, may_read)]
+    for one in packages:
+        with suppress(FileExistsError):  # it was a file when the root was listed
+            (files / one.name).symlink_to(one.place)
+    shared = tuple(place for one in packages for place in one.readable)
+    listed = tuple(place for one in packages for place in one.listed)
+    return WorkingCopy(files, home, shared, listed, dict(_stamps_beneath(files)))
 
 
 def _check_size(files: int, size: int) -> None:

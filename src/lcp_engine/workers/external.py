@@ -114,6 +114,8 @@ class ExternalProgram:
     """The files among `path` and `arguments` that the user named by their paths."""
     installed: tuple[str, ...] = ()
     """Further places that it is installed in."""
+    starts: tuple[str, ...] = ()
+    """The paths of further programs that it starts, each installed like the program itself."""
     long_lived: bool = False
     concurrency: int | None = None
     memory: int = 2 * 1024**3

@@ -32,7 +32,6 @@ from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.installed_programs import places_of
 from lcp_engine.workers.base import Worker, refuse_to_execute
 from lcp_engine.workers.external import (
     EnvironmentName,
@@ -240,11 +239,11 @@ def bridge_to(
         raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=advice)
     command: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    installed: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
     if server.command:
         found = found_command(subject, server.command, base)
         command, files = (found.path, *found.arguments), found.files
-        installed = tuple(places_of(found.path, is_alone=found.path in files))
+        starts = (found.path,)
     needs = readable_needs(subject, server.needs, base)
     if server.url is not None:
         named = () if server.token is None else (server.token,)
@@ -256,7 +255,7 @@ def bridge_to(
     return replace(
         python,
         files=files,
-        installed=(*python.installed, *installed),
+        starts=starts,
         long_lived=not needs.root,
         concurrency=server.concurrency,
         memory=server.memory,

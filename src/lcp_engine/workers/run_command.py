@@ -14,7 +14,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.installed_programs import environment_of, found_program, places_of
+from lcp_engine.sandbox.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
@@ -97,9 +97,9 @@ def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResul
 
 
 def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surroundings) -> Program:
-    commands, root = around.commands, around.root.path
+    commands, foreign = around.commands, (str(copy.files.parent), *around.root.places)
     # What lies in the root is in the copy as far as it may be read.
-    installed = [place for place in places_of(path) if not Path(place).is_relative_to(root)]
+    installed = [place for place in places_of(path, foreign=foreign) if not is_in(foreign, place)]
     return Program(
         path=path,
         arguments=tuple(command),
@@ -110,8 +110,10 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
             **_files_with(around.texts, copy.home),
         },
         owned=(str(copy.files), str(copy.home)),
-        readable=(*copy.shared, *installed, *around.readable),
-        hidden=(*own_places(), str(Path.home()), root),
+        readable=(*installed, *around.readable),
+        packages=copy.shared,
+        listed=copy.listed,
+        hidden=(*own_places(), str(Path.home()), *around.root.places),
         bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
     )
 

@@ -25,7 +25,7 @@ from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Reque
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
 from lcp_engine.runner.confined.server import PROGRAMS
-from lcp_engine.sandbox.installed_programs import environment_of, places_of
+from lcp_engine.sandbox.installed_programs import environment_of, is_in, places_of
 from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.sandbox.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
@@ -78,7 +78,7 @@ class ExternalPrograms:
         """
         program = worker.program
         assert program is not None
-        pool = _pool_of(worker)
+        pool, root = _pool_of(worker), context.mission_root
         secrets = _environment(worker.kind, program)
         job = _Job(worker, params, context, tuple(secrets.values()))
         if not program.long_lived:
@@ -86,9 +86,10 @@ class ExternalPrograms:
                 copy = None
                 if may_read is not None:
                     copy = leaving.enter_context(working_copy(context.root, may_read))
-                once = leaving.enter_context(_Running(worker.kind, program, secrets, self._under_way, copy))
+                running = _Running(worker.kind, program, secrets, self._under_way, root=root, copy=copy)
+                once = leaving.enter_context(running)
                 return Answered(once.answer_once(job), job.stderr)
-        running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way)
+        running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way, root=root)
         try:
             answer = running.answer(job)
         except BaseException:  # an interrupt, too: what it answers later is for nobody
@@ -114,7 +115,8 @@ class ExternalPrograms:
         pool = _pool_of(worker)
         secrets = _environment(worker.kind, program)
         jobs = [_Job(worker, params, context, tuple(secrets.values())) for params, context in asked]
-        running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way)
+        root = asked[0][1].mission_root
+        running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way, root=root)
         nth = 0
         try:
             for together in _sent_together(jobs):
@@ -301,6 +303,8 @@ class _Running:
         program: ExternalProgram,
         environment: dict[str, str],
         under_way: ProgramsUnderWay,
+        *,
+        root: Root | None,
         copy: WorkingCopy | None = None,
     ) -> None:
         self._under_way = under_way
@@ -320,7 +324,8 @@ class _Running:
             # It ends what the program has started first.
             self._leaving.callback(process.wait_for_end, _END_SECONDS)
             self._leaving.callback(self._channel.close)
-            self._program = _program(program, environment, directory, scratch, copy)
+            foreign = () if root is None else root.places
+            self._program = _program(program, environment, directory, scratch, copy, foreign=foreign)
             request = PROGRAMS.dump_python(self._program, mode="json")
             self._channel.send({"do": Request.RUN, "program": request})
         except (Disconnected, TimedOut) as error:
@@ -529,7 +534,16 @@ def _program(
     directory: Path,
     scratch: Path,
     copy: WorkingCopy | None,
+    *,
+    foreign: Sequence[str],
 ) -> Program:
+    installed = [
+        place
+        for path in (program.path, *program.starts)
+        for place in places_of(path, foreign=foreign, is_alone=path in program.files)
+        # Of packages, a program with a copy reads what a command does.
+        if copy is None or not is_in(foreign, place)
+    ]
     return Program(
         path=program.path,
         arguments=program.arguments,
@@ -537,12 +551,13 @@ def _program(
         environment={**environment_of(scratch), **environment},
         owned=tuple({str(directory), str(scratch)}),
         readable=(
-            *places_of(program.path, is_alone=program.path in program.files),
+            *installed,
             *program.files,
             *program.installed,
             *program.needs.read,
-            *(copy.shared if copy else ()),
         ),
+        packages=copy.shared if copy else (),
+        listed=copy.listed if copy else (),
         hidden=(*own_directories(), str(Path.home())),
         network=program.needs.network,
         bounds=Bounds(seconds=None, memory=program.memory),

@@ -1,0 +1,134 @@
+"""Find what a program may read of the packages that are installed in a root: nothing that is denied, and no link.
+
+They are not copied, since they are many files. The kernel lets a program read all that is beneath a directory, or
+nothing: one in which something is denied is opened part by part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lcp_engine.sandbox.list_tree import PRUNED
+from lcp_engine.sandbox.root import Root, look_at
+
+SHARED = ("node_modules", ".venv", "venv")
+"""Directories of installed packages: a copy leads to those of the root, which can be read and executed."""
+
+
+@dataclass(frozen=True)
+class Packages:
+    """A directory of a root, called `name` and found at `place`, in which packages are installed."""
+
+    name: str
+    place: str
+    readable: tuple[str, ...]
+    """The directories and files that may be read and executed, with all that is beneath them."""
+    listed: tuple[str, ...]
+    """Directories around them whose names may be listed, also those of denied files."""
+
+
+def packages_of(root: Root, may_read: Callable[[str], bool]) -> Iterator[Packages]:
+    """The packages of a root, or of the one that it is a stage of. A link in their place leads nowhere."""
+    for name in SHARED:
+        if may_read(f"{name}/x") and (top := _opened(root, name)) is not None:
+            with top:
+                found = _Walk(top, name, may_read).packages()
+            if found.readable:
+                yield found
+
+
+def _opened(root: Root, name: str) -> Root | None:
+    """The directory of packages, if there is one."""
+    with suppress(OSError):
+        return Root(f"{root.path}/{name}", opened=root.open_directory(name))
+    with suppress(OSError):
+        # A stage has no absolute link but those that the engine made.
+        place = os.readlink(name, dir_fd=root.descriptor)
+        if root.copy_of is not None and os.path.isabs(place):
+            seen = look_at(place)
+            try:
+                return Root(place, opened=os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_DIRECTORY))
+            finally:
+                os.close(seen)
+    return None
+
+
+class _Walk:
+    """Looks at everything in a directory once. Paths of directories have a "/" at the end; "" is the top."""
+
+    def __init__(self, top: Root, name: str, may_read: Callable[[str], bool]) -> None:
+        self._top = top
+        self._name = name
+        self._may_read = may_read
+        self._allowed: dict[str, list[str]] = {}
+        """What is in each directory and not denied; a directory comes after the one that it is in."""
+        self._parted: set[str] = set()
+        """The directories with something denied beneath."""
+        self._closed: set[str] = set()
+        """The directories that are denied themselves."""
+        waiting = [""]
+        while waiting:
+            prefix = waiting.pop()
+            self._allowed[prefix] = self._look_into(prefix)
+            waiting += [path for path in self._allowed[prefix] if path.endswith("/")]
+
+    def packages(self) -> Packages:
+        """What may be read, and what may be listed: nothing around a closed directory, whose names would be, too.
+
+        But Python finds no module in a directory that it cannot list.
+        """
+        unlisted = self._unlisted() if self._name == "node_modules" else self._closed
+        readable, listed = list[str](), list[str]()
+        waiting = [""]
+        while waiting:
+            path = waiting.pop()
+            place = f"{self._top.path}/{path}".rstrip("/")
+            if path not in self._parted:
+                readable.append(place)
+                continue
+            if path not in unlisted:
+                listed.append(place)
+            waiting += self._allowed[path]
+        return Packages(self._name, self._top.path, tuple(readable), tuple(listed))
+
+    def _look_into(self, prefix: str) -> list[str]:
+        is_pruned = prefix[:-1].rpartition("/")[2] in PRUNED
+        if is_pruned or not self._may_read(f"{self._name}/{prefix}x"):
+            self._closed.add(prefix)
+            self._part(prefix)
+        allowed = list[str]()
+        try:
+            descriptor = self._top.open_directory(prefix[:-1])
+        except OSError:
+            self._part(prefix)
+            return allowed
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in () if is_pruned else entries:
+                    path = f"{prefix}{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        allowed.append(f"{path}/")
+                    elif not entry.is_symlink():
+                        if self._may_read(f"{self._name}/{path}"):
+                            allowed.append(path)
+                        else:
+                            self._part(prefix)
+        finally:
+            os.close(descriptor)
+        return allowed
+
+    def _part(self, prefix: str) -> None:
+        while prefix not in self._parted:
+            self._parted.add(prefix)
+            prefix = prefix[: prefix[:-1].rfind("/") + 1]
+
+    def _unlisted(self) -> set[str]:
+        """The closed directories, and those around them."""
+        found = set(self._closed)
+        for prefix, allowed in reversed(self._allowed.items()):
+            if not found.isdisjoint(allowed):
+                found.add(prefix)
+        return found

@@ -1,0 +1,133 @@
+"""Commands use the packages that are installed in a root, but for what is denied in them, and through no link."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lcp_engine.core.mission.spec import Commands
+from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.sandbox.programs import Ended, Program, cannot_confine
+from lcp_engine.sandbox.root import Root
+from lcp_engine.workers.read_file import WORKER as READ_FILE
+from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_in_copy
+
+pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    place = tmp_path / "root"
+    for path, text in {
+        "node_modules/ok/index.js": "ok", "node_modules/ok/deep/index.js": "deep", "node_modules/pk/index.js": "SECRET",
+        "node_modules/.env": "SECRET", "venv/pyvenv.cfg": "cfg", "venv/src/tool/.git/config": "SECRET",
+    }.items():  # fmt: skip
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_text(f"{text}\n")
+    (tmp_path / "outside" / "bin").mkdir(parents=True)
+    (tmp_path / "outside" / "secret").write_text("SECRET\n")
+    return place
+
+
+def run(root: Path, *command: str, denied: Sequence[str] = (), seconds: float = 60) -> RunCommandResult:
+    policy = Policy([Rule(do=Verdict.DENY, paths=tuple(denied))] if denied else [])
+
+    def confined(opened: Root, program: Program) -> Ended:
+        return run_program(opened, program, (0, 1), ProgramsUnderWay())
+
+    with Root(root) as opened:
+        may_read = READ_FILE.allowed_paths(policy)
+        return run_in_copy(command, Surroundings(opened, may_read, Commands(seconds=seconds), (), confined))
+
+
+def shell(root: Path, script: str, denied: Sequence[str] = ()) -> str:
+    return run(root, "/bin/sh", "-c", script, denied=denied).stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "denied", "said"),
+    [
+        ("cat node_modules/ok/index.js node_modules/ok/deep/index.js", (), "ok\ndeep\n"),
+        ("cat node_modules/.env; cat ROOT/node_modules/.env", (), ""),
+        ("ls -A node_modules", (), ".env\nok\npk\n"),
+        ("cat node_modules/pk/index.js node_modules/ok/index.js; ls node_modules/pk", ("node_modules/pk/",), "ok\n"),
+        ("ls node_modules; ls node_modules/ok", ("/node_modules/pk",), "deep\nindex.js\n"),
+        ("cat node_modules/ok/deep/index.js node_modules/ok/index.js", ("node_modules/ok/deep/**",), "ok\n"),
+        ("ls node_modules; cat node_modules/ok/index.js", ("node_modules/**",), ""),
+        ("ls node_modules/ok; cat node_modules/ok/index.js", ("*.js",), ""),
+        ("cat venv/pyvenv.cfg venv/src/tool/.git/config", (), "cfg\n"),
+    ],
+)  # fmt: skip
+def test_what_is_denied_in_packages_is_closed_and_the_rest_is_not(
+    root: Path, script: str, denied: Sequence[str], said: str
+) -> None:
+    assert shell(root, script.replace("ROOT", str(root)), denied) == said
+
+
+@pytest.mark.parametrize("target", ["../outside", "OUTSIDE", "link", "venv"])
+def test_a_link_in_place_of_packages_leads_nowhere(root: Path, target: str) -> None:
+    (root / "link").symlink_to("../outside")
+    (root / ".venv").symlink_to(target.replace("OUTSIDE", f"{root.parent}/outside"))
+    assert shell(root, f"ls -A; cat .venv/secret {root}/.venv/secret") == "node_modules\nvenv\n"
+
+
+def test_a_link_that_is_made_after_the_look_leads_nowhere(root: Path) -> None:
+    """The program starts later than the copy is made."""
+
+    def confined(opened: Root, program: Program) -> Ended:
+        (root / "node_modules" / "ok").rename(root / "node_modules" / "was")
+        (root / "node_modules" / "ok").symlink_to(root.parent / "outside")
+        return run_program(opened, program, (0, 1), ProgramsUnderWay())
+
+    with Root(root) as opened:
+        may_read = READ_FILE.allowed_paths(Policy())
+        around = Surroundings(opened, may_read, Commands(), (), confined)
+        assert run_in_copy(["/bin/sh", "-c", "cat node_modules/ok/secret"], around).stdout == ""
+
+
+def test_a_real_virtual_environment_in_the_root_runs_its_own_tests(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [sys.executable, "-m", "venv", "--without-pip", str(root / ".venv")]
+    subprocess.run(made, check=True, capture_output=True)
+    (packages,) = (root / ".venv" / "lib").glob("python*/site-packages")
+    here = Path(pytest.__file__).parent.parent
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        for place in (here / name, *here.glob(f"{name}-*.dist-info")):
+            shutil.copytree(place, packages / place.name)
+    shutil.copy(here / "py.py", packages)
+    for name in ("certifi/own.pem", "certifi/cacert.pem", ".aws/credentials"):
+        (packages / name).parent.mkdir(exist_ok=True)
+        (packages / name).write_text(f"{name}\n")
+    script = root / ".venv" / "bin" / "pytest"
+    script.write_text(f"#!{root}/.venv/bin/python\nimport sys, pytest\nsys.exit(pytest.main())\n")
+    script.chmod(0o755)
+    (root / "test_it.py").write_text(
+        "import sys\n\n\ndef test_it():\n    assert sys.prefix.endswith('.venv')\n"
+    )
+    monkeypatch.setenv("PATH", f"{root}/.venv/bin:{os.environ['PATH']}")  # as if it were activated
+    for command in (["pytest"], [".venv/bin/pytest"], ["./.venv/bin/python", "-m", "pytest"]):
+        ended = run(root, *command)
+        assert "1 passed" in ended.stdout, ended
+    assert shell(root, f"cat {packages}/certifi/* {packages}/.aws/*") == "certifi/cacert.pem\n", (
+        "public certificates are no secret"
+    )
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_a_script_that_npm_has_linked_runs(root: Path) -> None:
+    script = root / "node_modules" / "ok" / "cli.js"
+    script.write_text("#!/usr/bin/env node\nconsole.log(require('other'))\n")
+    script.chmod(0o755)
+    (root / "node_modules" / ".bin").mkdir()
+    (root / "node_modules" / ".bin" / "ok").symlink_to("../ok/cli.js")
+    (root / "node_modules" / "other").mkdir()
+    (root / "node_modules" / "other" / "index.js").write_text("module.exports = 'of another'\n")
+    assert run(root, "node_modules/.bin/ok").stdout == "of another\n"
