@@ -78,6 +78,13 @@ def test_a_link_in_place_of_packages_leads_nowhere(root: Path, target: str) -> N
     assert shell(root, f"ls -A; cat .venv/secret {root}/.venv/secret") == "node_modules\nvenv\n"
 
 
+def test_a_name_that_is_no_text_closes_nothing_but_its_file(root: Path) -> None:
+    (root / "node_modules" / os.fsdecode(b"\xff.js")).write_text("SECRET")
+    (root / "node_modules" / os.fsdecode(b"\xfe")).mkdir()
+    said = shell(root, "cat node_modules/ok/index.js node_modules/*.js", ("node_modules/nothing",))
+    assert said == "ok\n"
+
+
 def test_a_link_that_is_made_after_the_look_leads_nowhere(root: Path) -> None:
     """The program starts later than the copy is made."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lcp_engine.sandbox.list_tree import PRUNED
+from lcp_engine.sandbox.list_tree import PRUNED, is_text
 from lcp_engine.sandbox.root import Root, look_at
 
 SHARED = ("node_modules", ".venv", "venv")
@@ -109,7 +109,9 @@ class _Walk:
             with os.scandir(descriptor) as entries:
                 for entry in () if is_pruned else entries:
                     path = f"{prefix}{entry.name}"
-                    if entry.is_dir(follow_symlinks=False):
+                    if not is_text(entry.name):
+                        self._part(prefix)
+                    elif entry.is_dir(follow_symlinks=False):
                         allowed.append(f"{path}/")
                     elif not entry.is_symlink():
                         if self._may_read(f"{self._name}/{path}"):

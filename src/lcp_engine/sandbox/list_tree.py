@@ -77,6 +77,15 @@ def list_files(
     )
 
 
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8; no job could name it otherwise."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _Walk:
     def __init__(  # noqa: PLR0917 -- one caller, which names them
         self, root: Root, base: str, patterns: Patterns, limit: int, sizes: bool, filters: Filters
@@ -158,9 +167,9 @@ class _Walk:
         """The names that are UTF-8: any other cannot be stated in JSON, and no job could name it."""
         if all(map(str.isascii, names)):
             return names
-        odd = [_shown(prefix + name) for name in names if not _is_text(name)]
+        odd = [_shown(prefix + name) for name in names if not is_text(name)]
         self.skipped += [path for path in odd if not self._is_hidden(path)]
-        return [name for name in names if _is_text(name)]
+        return [name for name in names if is_text(name)]
 
     def _from_root(self, path: str) -> str:
         return f"{self.base}/{path}" if self.base else path
@@ -230,14 +239,6 @@ class _Ancestors:
 
 def _is_in(path: str, directory: str) -> bool:
     return not directory or path.startswith(f"{directory}/")
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shown(path: str) -> str:

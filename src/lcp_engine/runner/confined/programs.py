@@ -96,7 +96,7 @@ def ended_of(head: Head, body: Buffer, program: Program) -> Ended:
         )
     if head.get("is") == Answer.FAILED:
         message = f"{program.arguments[0]} ({program.path}) cannot be started: {head.get('reason')}"
-        advice = "Correct the program, or the command; a script needs an interpreter that is installed."
+        advice = "Correct the program or command; an interpreter must be where programs may read (docs/commands.md)."
         raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice)
     at = number_of(head, "stdout")
     code, number, stopped = head.get("exit_code"), head.get("signal"), head.get("stopped")
