@@ -16,7 +16,7 @@ import pytest
 from lcp_engine.errors import LcpError
 
 if TYPE_CHECKING:
-    from tests.web.conftest import House
+    from tests.web.conftest import Answer, House
 
 Fields: TypeAlias = dict[str, str | list[str]]
 
@@ -157,6 +157,88 @@ def test_from_the_inbox_a_decision_leads_back_to_the_same_view(house: House) -> 
             f"/jobs/{job_id}/approve", data=sent, headers={"Origin": house.home}, follow_redirects=False
         )
         assert answer.headers["location"] == address
+
+
+# -- without JavaScript: nothing measures what was on the screen
+
+
+def _submit(house: House, page: Answer, action: str, pressed: Fields) -> Answer:
+    """Submit a form of a page as a browser without scripts does, with the button that is pressed."""
+    (form,) = [
+        one
+        for one in re.findall(r"<form\b[^>]*>.*?</form>", page.text, re.DOTALL)
+        if f'method="post" action="{action}"' in one
+    ]
+    hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form)
+    fields: Fields = {}
+    for name, value in hidden:
+        fields[name] = [*fields.get(name, []), unescape(value)]
+    return house.post(unescape(action), {**fields, **pressed})
+
+
+DOORS: list[tuple[str, str, Fields]] = [
+    ("/jobs/{job}", "/jobs/{job}/approve", {}),
+    ("/jobs/{job}/diff", "/jobs/{job}/approve", {}),
+    ("/jobs/{job}", "/jobs/{job}/always", {"paths": "a.md", "scope": "mission"}),
+    (
+        "/jobs/{job}/edit",
+        "/jobs/{job}/edit",
+        {"decision": "approve", "param.0": "a.md", "param.1": "one\ntwo\n"},
+    ),
+    ("/inbox", "/jobs/{job}/approve", {}),
+    ("/inbox", "/inbox", {"decision": "approve", "job": "{job}"}),
+    ("/inbox/all", "/inbox/all", {"decision": "approve"}),
+]
+
+
+@pytest.mark.parametrize(("path", "action", "pressed"), DOORS)
+def test_without_javascript_a_page_states_files_and_lines_before_the_approval(
+    house: House, path: str, action: str, pressed: Fields
+) -> None:
+    job_id = house.hold("a.md", "one\ntwo\n")
+    shown = path.format(job=job_id)
+    fields = {name: str(value).format(job=job_id) for name, value in pressed.items()}
+    if path.startswith("/inbox"):  # fields of its cards that belong to the form of all
+        fields |= {name: str(value) for name, value in house.shown(shown, f"shown.{job_id}").items()}
+    asked = _submit(house, house.get(shown), action.format(job=job_id), {**fields})
+    assert asked.status == 200
+    assert "Nothing is decided yet" in asked.words
+    assert "a.md +2" in asked.words
+    assert "Approve 1 file, 3 lines" in asked.words
+    assert house.engine.job(job_id).state == "held"
+    again = _submit(house, asked, action.format(job=job_id), {})
+    assert "Approved" in again.words
+    assert house.engine.job(job_id).state == "queued"
+    (decided,) = house.engine.events(1, job_id=job_id, event="decided")
+    assert isinstance(decided["data"], dict)
+    assert decided["data"]["unseen"] == {"lines": None, "of": 3}
+    assert "not known of 3 lines" in house.get("/missions/1/history").words
+
+
+def test_without_javascript_what_has_changed_since_is_not_approved_by_the_second_press(house: House) -> None:
+    job_id = house.hold("a.md", "one\n")
+    page = house.get(f"/jobs/{job_id}")
+    (house.root / "a.md").write_text("somebody else's\n")
+    asked = _submit(house, page, f"/jobs/{job_id}/approve", {})
+    assert _submit(house, asked, f"/jobs/{job_id}/approve", {}).status == 409
+    assert house.engine.job(job_id).state == "held"
+
+
+@pytest.mark.parametrize("unseen", ["x", "1:2", "1:3/2", "1:-1/2", "{job}:1/2 x", "?:1/2", "1" * 99 + ":1/2"])
+def test_a_form_that_states_nonsense_about_what_was_seen_decides_nothing(house: House, unseen: str) -> None:
+    job_id = house.hold()
+    form = {**house.shown(f"/jobs/{job_id}"), "unseen": unseen.format(job=job_id)}
+    assert house.post(f"/jobs/{job_id}/approve", form).status == 422
+    assert house.engine.job(job_id).state == "held"
+
+
+def test_how_much_was_not_seen_is_stored_with_the_decision(house: House) -> None:
+    job_id = house.hold()
+    form = {**house.shown(f"/jobs/{job_id}"), "unseen": f"{job_id}:1204/1230 {job_id + 1}:7/9"}
+    assert "1,204 of 1,230 lines" in house.post(f"/jobs/{job_id}/approve", form).words
+    (decided,) = house.engine.events(1, job_id=job_id, event="decided")
+    assert isinstance(decided["data"], dict)
+    assert decided["data"]["unseen"] == {"lines": 1204, "of": 1230}
 
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp\x85\t&amp;"

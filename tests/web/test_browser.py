@@ -209,6 +209,26 @@ def runner(house: House) -> Iterator[None]:
     thread.join()
 
 
+def settled(page: Page) -> None:
+    """Wait until a key decides, because what it decides on has been on the screen for long enough."""
+    until(page, "isSettled(performance.now())")
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait for a condition on a page, also while no frame is drawn. Its policy lets no text be evaluated there."""
+    poll = f"const poll = setInterval(() => {{ if ({condition}) done(clearInterval(poll)); }}, 20);"
+    page.evaluate(f"new Promise((done) => {{ {poll} }})")
+
+
+def see_all(page: Page) -> None:
+    """Scroll through all that a decision would be about, as its reader does."""
+    until(page, "drawnAt < performance.now()")
+    page.evaluate("""async () => {
+        const unseen = () => [...rows.values()].flat().find((row) => seenOf(row) < 1);
+        while (unseen()) { goTo(unseen()); await new Promise(requestAnimationFrame); look(); }
+    }""")
+
+
 @pytest.mark.usefixtures("runner")
 def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window: Window) -> None:
     page = window.open("/launch")
@@ -233,6 +253,7 @@ def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window
     path.fill("SURVEY.md")
     page.get_by_role("button", name="Show the diff").click()
     page.get_by_text("+# A person's survey of", exact=False).wait_for()
+    see_all(page)
     page.get_by_role("button", name="Approve with these params").click()
     page.locator("header .state.succeeded").wait_for()
     page.get_by_role("link", name=re.compile("^survey")).click()
@@ -253,12 +274,14 @@ def test_an_approval_from_an_old_window_is_refused_and_shows_what_is_new(window:
     page.get_by_text("-# a").wait_for()
     MISHAPS[mishap](window.house.root / "a.md")
     page.get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Approve 1 file").click()
     page.get_by_role("alert").get_by_text("Nothing was decided").wait_for()
     assert page.get_by_text("-# a", exact=True).count() == 0
     assert window.house.engine.job(job_id).state == "held"
     if mishap == "changed":
         page.get_by_text("-somebody else's").wait_for()
         page.get_by_role("button", name="Approve").click()
+        page.get_by_role("button", name="Approve 1 file").click()
         page.get_by_text("Approved. A runner will execute it.").wait_for()
 
 
@@ -290,6 +313,8 @@ def test_a_diff_has_numbers_and_stands_side_by_side_where_there_is_room(
     page.set_viewport_size({"width": 390, "height": 700})
     assert column(".del")[1] < column(".add")[1], "a phone has room for one column"
     page.get_by_role("button", name="Approve", exact=True).click()
+    if not javascript:
+        page.get_by_role("button", name="Approve 1 file, 4 lines").click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
 
 
@@ -298,6 +323,7 @@ def test_all_that_fit_are_decided_with_one_form(window: Window) -> None:
     window.house.run(window.house.ask(*jobs), window.house.complete)
     page = window.open("/inbox?kind=write_file")
     page.get_by_role("link", name="Decide on all matching jobs").click()
+    see_all(page)
     page.get_by_role("button", name="Approve 5 jobs").click()
     page.get_by_text("No held jobs match.").wait_for()
     assert len(window.house.engine.jobs(states=["queued"])) >= 5
@@ -445,14 +471,15 @@ def test_what_an_open_inbox_fetches_moves_neither_its_list_nor_an_approval(windo
     assert page.locator("#changed").is_hidden()
     with pytest.raises(LcpError, match="is not what was shown"):
         house.engine.approve(job_id)
-    page.get_by_role("button", name=f"Approve job {job_id}").click()
-    page.get_by_text("Nothing was decided; the current state is shown below.", exact=False).wait_for()
+    page.get_by_text(f"Job {job_id} has changed since you were shown it.", exact=False).wait_for()
+    assert page.locator(".diff .del").all_inner_texts() == ["-# a"]
     assert house.engine.job(job_id).state == "held"
 
 
 def test_after_a_decision_the_inbox_goes_on_at_the_next_job(window: Window) -> None:
     jobs = [window.house.hold(f"{number}.md", "line\n" * 30) for number in range(5)]
     page = window.open("/inbox", viewport={"width": 1200, "height": 500})
+    see_all(page)
     page.get_by_role("button", name=f"Approve job {jobs[2]}").click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     assert page.evaluate("document.querySelector(':target').id") == f"job-{jobs[3]}"
@@ -465,6 +492,7 @@ def test_everything_but_the_live_part_works_without_javascript(window: Window) -
     first, second = window.house.hold("x.md"), window.house.hold("y.md")
     page = window.open("/inbox", java_script_enabled=False)
     page.get_by_role("button", name=f"Approve job {first}").click()
+    page.get_by_role("button", name="Approve 1 file, 1 line").click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     page.get_by_role("link", name="Inbox").click()
     page.get_by_label(f"Select job {second}").check()
@@ -486,6 +514,7 @@ def test_forty_writes_are_decided_with_one_look_and_undone(window: Window) -> No
     (merge,) = house.engine.jobs(kinds=["merge"], states=["held"])
     page = window.open(f"/jobs/{merge.id}")
     assert all(page.get_by_text(f"+text {n}", exact=True).is_visible() for n in range(39))
+    see_all(page)
     page.get_by_role("button", name="Approve", exact=True).click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     house.work()
@@ -516,6 +545,7 @@ def test_all_jobs_of_a_page_are_ticked_at_once(window: Window) -> None:
     window.house.run(window.house.ask(*jobs), window.house.complete)
     page = window.open("/inbox")
     page.get_by_label("All 5 on this page").check()
+    see_all(page)
     page.get_by_role("button", name="Approve", exact=True).first.click()
     page.get_by_text("No jobs wait").wait_for()
     assert len(window.house.engine.jobs(states=["queued"])) >= 5
@@ -607,6 +637,7 @@ def test_the_forms_of_a_merge_are_readable(window: Window) -> None:
         page.get_by_role("button", name="Show the diff").click()
         page.get_by_text("+one more").wait_for()
         assert _faults(page) == [], width
+    see_all(page)
     page.get_by_role("button", name="Approve with these texts").click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
 
@@ -640,6 +671,7 @@ def test_the_page_of_a_signed_link_is_readable(
             page.goto(made)
             if approvers:
                 page.get_by_label("Your token as an approver").first.fill("of anna")
+            see_all(page)
             page.get_by_role("button", name="Approve").click()
             page.get_by_text("This link decides nothing more.").wait_for()
             assert _faults(page) == []

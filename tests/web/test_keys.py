@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.web.test_browser import chromium, window
+from tests.web.test_browser import chromium, see_all, settled, window
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -15,20 +15,13 @@ __all__ = ["chromium", "window"]
 
 
 def _hold(house: House, count: int) -> list[int]:
-    writes = [house.job("write_file", rel_path=f"{n}.md", content="line\n" * 40) for n in range(count)]
+    writes = [house.job("write_file", rel_path=f"{n}.md", content="line\n" * 31) for n in range(count)]
     house.run(house.ask(*writes, commentary="These <b>belong</b> together."), house.complete, name="Notes")
     return [job.id for job in house.engine.jobs(states=["held"])]
 
 
 def _current(page: Page) -> str:
     return str(page.evaluate("document.activeElement.id"))
-
-
-def _settled(page: Page) -> None:
-    page.evaluate(
-        "new Promise((done) => { const look = () => performance.now() > SETTLE_MS ? done() : "
-        "requestAnimationFrame(look); look(); })"
-    )
 
 
 def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
@@ -39,7 +32,7 @@ def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
     assert _current(page) == f"job-{jobs[1]}"
     page.keyboard.press("k")
     assert _current(page) == f"job-{jobs[0]}"
-    _settled(page)
+    settled(page)
     diff = page.locator(f"#diff-{jobs[0]}")
     page.keyboard.press("y")
     assert diff.get_attribute("open") is not None, "what is folded is not approved"
@@ -47,6 +40,7 @@ def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
     page.keyboard.press("d")
     assert diff.get_attribute("open") is None
     page.keyboard.press("d")
+    settled(page)
     page.keyboard.press("y")
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     page.locator(f"#job-{jobs[1]}:focus").wait_for()
@@ -65,7 +59,7 @@ def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
 def test_keys_do_nothing_where_no_job_is_chosen_or_another_key_is_held(window: Window) -> None:
     jobs = _hold(window.house, 2)
     page = window.open("/inbox")
-    _settled(page)
+    settled(page)
     for key in ("y", "n", "e", "d", "Control+y", "x"):
         page.keyboard.press(key)
     page.keyboard.press("j")
@@ -91,7 +85,8 @@ def test_the_keys_are_listed_and_each_is_explained(window: Window) -> None:
 def test_after_a_decision_on_a_job_the_next_one_is_a_key_away(window: Window) -> None:
     jobs = _hold(window.house, 3)
     page = window.open(f"/jobs/{jobs[0]}")
-    _settled(page)
+    see_all(page)
+    settled(page)
     page.keyboard.press("y")
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     page.keyboard.press("j")

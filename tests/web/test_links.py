@@ -89,7 +89,7 @@ def test_a_link_shows_its_job_without_access_and_nothing_else(afar: Afar) -> Non
     for told in ("write_file", "a.md", "+one", "+two", "Find out.", "Look around.", "wait for a person"):
         assert told in page.words
     assert set(re.findall(r'(?:href|src|action)="([^"]+)"', page.text)) == {
-        "/static/icon.svg", "/static/page.css",
+        "/static/icon.svg", "/static/page.css", "/static/decide.js",
     }  # fmt: skip
     assert page.headers["cache-control"] == "no-store"
     for other in ("/", "/inbox", f"/jobs/{job}", f"{link}/x", "/d", "/d/", f"/d/../jobs/{job}"):
@@ -212,6 +212,29 @@ def test_a_link_is_bound_to_the_file_as_it_was(afar: Afar) -> None:
             in late.words
         )
     assert afar.state(job) == "held"
+
+
+def test_without_javascript_the_page_of_a_link_states_files_and_lines_and_asks_for_the_token_again(
+    named: Afar,
+) -> None:
+    job = named.house.hold("a.md", CONTENT)
+    link = named.link(job, person="anna")
+    page = named.get(link)
+    form = page.text.partition("</form>")[0]
+    fields = dict(re.findall(r'<input type="hidden" name="(decision|shown|unseen)" value="([^"]*)"', form))
+    fields = {name: unescape(value) for name, value in fields.items()}
+    asked = named.post(link, **fields, key="of anna")
+    assert "a.md +2" in asked.words
+    assert "Approve 1 file, 3 lines" in asked.words
+    assert "of anna" not in asked.text
+    assert named.state(job) == "held"
+    again = dict(re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)"', asked.text))
+    again = {name: unescape(value) for name, value in again.items()}
+    assert named.post(link, **again).status == 403
+    assert "Approved" in named.post(link, **again, key="of anna").words
+    (decided,) = named.engine.events(1, job_id=job, event="decided")
+    assert isinstance(decided["data"], dict)
+    assert decided["data"]["unseen"] == {"lines": None, "of": 3}
 
 
 def test_changes_by_approved_jobs_of_the_mission_do_not_spoil_a_link(afar: Afar) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import BaseModel, JsonValue
 
@@ -89,7 +90,8 @@ def approve(
     )
     if revised is not None:
         _check_path(ledger, job, read)
-    sight = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
+    bound = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
+    sight = replace(bound, unseen=None if shown is None else shown.unseen)
     missing = gather(ledger, job, consent, by, sight)
     if missing != 0:
         return missing is not None
@@ -99,6 +101,8 @@ def approve(
     if revised is not None:
         set_params(ledger.tx, job.id, revised, _effect_of(ledger, worker, job, revised, read))
         data["before"] = before
+    if sight.unseen is not None:
+        data["unseen"] = sight.unseen.json
     mission = ledger.mission(job.mission_id)
     ledger.note(mission, "decided", job.id, data)
     refresh(ledger, mission)

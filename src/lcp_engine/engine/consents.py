@@ -90,6 +90,8 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
             "by": by, "needed": consent.approvals, "have": len(people) + 1, "mission": job.mission_id,
             "fingerprint": sight.fingerprint, "path": sight.path, "found": sight.found, "seen_at": sight.at,
         }  # fmt: skip
+        if sight.unseen is not None:
+            data["unseen"] = sight.unseen.json
         ledger.note(ledger.mission(job.mission_id), CONSENTED, job.id, data)
     return missing
 

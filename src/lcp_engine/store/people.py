@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from os.path import normpath
 
@@ -31,12 +31,26 @@ from lcp_engine.store.schema import approvals, events, jobs, reviews, turns
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """How much a person approves that was not on their screen: so many `lines`, None if it is not known, `of` all."""
+
+    lines: int | None
+    of: int
+
+    @property
+    def json(self) -> JsonObject:
+        """For the event of the decision."""
+        return {"lines": self.lines, "of": self.of}
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """A job as a person saw it: its params by their fingerprint, and the file that it would change.
 
     `path` is relative to the root, None if the kind names no file. `found` is the file's SHA-256 in hex, None if there
     was none, or the error code if it could not be read. `at`: nothing that was seen is older than this. `after` is
-    the SHA-256 of what the file would become, and `job_id` the job; None where they were not noted.
+    the SHA-256 of what the file would become, and `job_id` the job; None where they were not noted. `unseen` is stored
+    with the decision, which it does not change.
     """
 
     fingerprint: str
@@ -45,6 +59,7 @@ class Sight:
     at: Micros
     after: str | None = None
     job_id: int | None = None
+    unseen: Unseen | None = field(default=None, compare=False)
 
     @property
     def mark(self) -> str:

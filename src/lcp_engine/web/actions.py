@@ -17,6 +17,7 @@ from lcp_engine.core.protocol.question_form import Unfilled, fill_in
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
+from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
@@ -39,7 +40,12 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     job_id = number(request.path_params["job"])
     try:
         params = choice_in(form, context.engine.look(job_id)) if "offered" in form.fields else None
-        decided = approve_shown(context, job_id, read_shown(form), params=params)
+        shown = read_shown(form)
+        if may_ask(context, job_id, form, shown):
+            return ask_again(
+                context, request, form, {job_id: context.engine.look(job_id, params=params)}, params
+            )
+        decided = approve_shown(context, job_id, shown, params=params)
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
     if context.engine.job(job_id).state == State.HELD:
@@ -56,6 +62,8 @@ def approve_always(context: PageContext, request: Request, form: Form) -> Respon
             message = f"scope: {scope[:40]!r} is neither {' nor '.join(SCOPES)}; nothing was decided"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         shown = read_shown(form) or NOTHING_SHOWN
+        if may_ask(context, job_id, form, shown):
+            return ask_again(context, request, form, {job_id: context.engine.look(job_id)})
         add_rule_with_approval(context.engine, job_id, rule, scope, shown=shown)
     except LcpError as refused:
         entered: dict[str, JsonValue] = {"paths": form.verbatim("paths"), "scope": form.text("scope")}
@@ -105,6 +113,11 @@ def approve_shown(
             message = f"job {job_id} was not shown in full where it was approved: open it and decide there"
             raise LcpError(ErrorCode.NOT_SHOWN, message)
     return engine.approve(job_id, params=params, shown=shown or NOTHING_SHOWN)
+
+
+def may_ask(context: PageContext, job_id: int, form: Form, shown: Sight | None) -> bool:
+    """Whether to ask once more before the approval of a held job, since no script has measured what was seen of it."""
+    return not form.is_measured and shown is not None and context.engine.job(job_id).state == State.HELD
 
 
 def reject(context: PageContext, request: Request, form: Form) -> Response:

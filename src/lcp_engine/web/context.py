@@ -101,6 +101,7 @@ def make_templates() -> Environment:
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
         seconds=_seconds_between, exact=exact, left_out=summaries.left_out_line, json_line=json_line, ticked=_ticked,
         sentence=_sentence, cost=told_cost, question=summaries.question_in, wait=told_wait,
+        unseen_lines=_unseen_lines,
     )  # fmt: skip
     templates.globals.update(
         query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST
@@ -151,6 +152,12 @@ def _part(text: str) -> str:
 
 def _sentence(clause: str) -> str:
     return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+
+
+def _unseen_lines(unseen: Mapping[str, int | None]) -> str:
+    """How much of what was approved was not on the screen, of the event of a decision."""
+    lines = unseen.get("lines")
+    return f"{'not known' if lines is None else f'{lines:,}'} of {unseen.get('of') or 0:,} lines"
 
 
 def _seconds_between(

@@ -20,6 +20,7 @@ from lcp_engine.core.refused_values import explain
 from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
+from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
@@ -39,7 +40,7 @@ def edit_form(request: Request) -> Response:
     context = context_of(request)
     job = _job(context, request)
     if job.kind == MERGE:
-        return edit_merge(context, job, Form({}))
+        return edit_merge(context, request, job, Form({}))
     return _show(context, job, _fields(context, job))
 
 
@@ -47,7 +48,7 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
     """Show what the edited params would change, or approve the job with them. Invalid input stays in the form."""
     job = _job(context, request)
     if job.kind == MERGE:
-        return edit_merge(context, job, form)
+        return edit_merge(context, request, job, form)
     typed = [
         replace(field, text=form.verbatim(f"param.{index}"))
         for index, field in enumerate(_fields(context, job))
@@ -63,6 +64,8 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
     is_other_file = look.sight.path and look.sight.found is not None
     if shown is None or (is_other_file and shown.path != look.sight.path):
         return _show(context, job, fields, status=409, problem=UNSEEN, edited=params, shown=opened)
+    if not form.is_measured:
+        return ask_again(context, request, form, {job.id: look}, params)
     try:
         context.engine.approve(job.id, params=params, shown=shown)
     except LcpError as refused:

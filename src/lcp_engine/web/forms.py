@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs, urlencode
 
@@ -15,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.store.people import Sight
+from lcp_engine.store.people import Sight, Unseen
 from lcp_engine.web.access import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ TYPED = ("answer", "reply", "words", "reason", "content", "title", "text", "path
 URLENCODED = "application/x-www-form-urlencoded"
 SHOWN = "shown"
 """The field with what the form's page showed of a job."""
+UNSEEN = "unseen"
+"""The field with how much of that was not on the screen: for some jobs `JOB:LINES/OF`, or `UNMEASURED`."""
+UNMEASURED = "unknown"
+"""What the field says until a script of the page has measured it."""
+_UNSEEN = re.compile(r"([0-9]{1,18}):([0-9]{1,9}|\?)/([0-9]{1,9})")
 BACK = "back"
 """The field of the inbox's forms with the query of the inbox, to return to it."""
 NEXT = "next"
@@ -84,6 +91,24 @@ class Form:
     def ids(self, name: str) -> list[int]:
         """The ids of the ticked boxes. Raises a 422 for what is not an id."""
         return [number(text) for text in self.fields.get(name, [])]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the form says how much of what its page showed was on the screen."""
+        return self.text(UNSEEN) != UNMEASURED
+
+    @cached_property
+    def unseen(self) -> Mapping[int, Unseen]:
+        """How much of each job was not on the screen, as `unseen_value` writes it. Raises a 422 for anything else."""
+        found: dict[int, Unseen] = {}
+        for part in self.text(UNSEEN).split() if self.is_measured else ():
+            read = _UNSEEN.fullmatch(part)
+            if read is None or (read[2] != "?" and int(read[2]) > int(read[3])):
+                raise HTTPException(
+                    422, "the form does not say how much of its page was seen; reload the page"
+                )
+            found[int(read[1])] = Unseen(None if read[2] == "?" else int(read[2]), int(read[3]))
+        return found
 
 
 class RefusedForm(HTTPException):
@@ -142,7 +167,8 @@ def shown_value(sight: Sight) -> str:
 
     ASCII, so that no browser changes it.
     """
-    return json.dumps(asdict(sight), separators=(",", ":"))
+    shown = {name: value for name, value in asdict(sight).items() if name != UNSEEN}
+    return json.dumps(shown, separators=(",", ":"))
 
 
 def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
@@ -159,7 +185,13 @@ def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
         raise HTTPException(
             422, "the form does not say what its page showed; reload the page and try again"
         ) from refused
-    return Sight(**shown.model_dump())
+    sight = Sight(**shown.model_dump())
+    return replace(sight, unseen=form.unseen.get(shown.job_id))
+
+
+def unseen_value(found: Mapping[int, Unseen]) -> str:
+    """How much of some jobs was not on the screen, as a field's value."""
+    return " ".join(f"{job}:{'?' if one.lines is None else one.lines}/{one.of}" for job, one in found.items())
 
 
 def shown_name(job_id: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -21,7 +21,8 @@ from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.engine.always import can_have_rule
 from lcp_engine.errors import LcpError
 from lcp_engine.store.people import Sight
-from lcp_engine.web.actions import approve_shown
+from lcp_engine.web.actions import approve_shown, may_ask
+from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt
@@ -69,6 +70,8 @@ def decide_ticked(context: PageContext, request: Request, form: Form) -> Respons
         return _show_inbox(context, request, 422, [NO_REASON], ids)
 
     shown = _read_all_shown(form, ids) if decision == "approve" else {}
+    if looks := _looks_to_ask_about(context, form, shown):
+        return ask_again(context, request, form, looks)
 
     def decide(job_id: int) -> bool:
         if decision == "reject":
@@ -85,6 +88,14 @@ def decide_ticked(context: PageContext, request: Request, form: Form) -> Respons
 def _read_all_shown(form: Form, ids: Iterable[int]) -> dict[int, Sight | None]:
     """What the form's page showed in full of these jobs. Raises a 422 before anything is decided."""
     return {job_id: read_shown(form, shown_name(job_id)) for job_id in ids}
+
+
+def _looks_to_ask_about(
+    context: PageContext, form: Form, shown: Mapping[int, Sight | None]
+) -> dict[int, Look]:
+    """What the jobs would change that nothing measured on the form's page; nothing if it did."""
+    some = [job_id for job_id, sight in shown.items() if may_ask(context, job_id, form, sight)]
+    return context.engine.look_over([context.engine.job(job_id).json for job_id in some])
 
 
 def decide_all_form(request: Request) -> Response:
@@ -110,6 +121,8 @@ def decide_all(context: PageContext, request: Request, form: Form) -> Response:
         shown = {job_id: sight for job_id, sight in marks.items() if sight is not None}
         if marks and not shown:
             return _show_decide_all(context, request, 422, [NONE_SHOWN])
+        if looks := _looks_to_ask_about(context, form, shown):
+            return ask_again(context, request, form, looks)
         refused = _refusals([*shown], lambda job_id: approve_shown(context, job_id, shown[job_id]))
     else:
         refused = _refusals([job.id for job in matching.rejectable], reject)

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.web.ask_again import asked_about
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import status_of
@@ -52,6 +53,8 @@ def _decide(context: PageContext, token: str, form: Form) -> Response:
                 if shown is None:
                     message = "the form does not say what its page showed; nothing was decided"
                     raise LcpError(ErrorCode.NOT_SHOWN, message)
+                if not form.is_measured:
+                    return _ask_again(context, token, form)
                 job_id = links.approve(token, shown=shown, approver_token=key)
                 is_held = context.engine.job(job_id).state == State.HELD
                 said = FLASH_MESSAGES["consented" if is_held else "approved"]
@@ -98,6 +101,13 @@ def _show(
     )
 
 
+def _ask_again(context: PageContext, token: str, form: Form) -> Response:
+    """State what the link would approve, and ask once more; a token of an approver is entered again."""
+    linked = context.engine.links.open(token)
+    asked = asked_about(context, form, {linked.job.id: linked.look})
+    return _page(context, 200, title=asked.title, asked=asked, linked=linked)
+
+
 def _refuse(context: PageContext, error: LcpError) -> Response:
     is_gone = error.code is ErrorCode.LINK_REFUSED and error.failed.details.get("why") in _GONE
     status = HTTPStatus.GONE if is_gone else HTTPStatus(status_of(error))
@@ -108,6 +118,14 @@ def _refuse(context: PageContext, error: LcpError) -> Response:
 
 def _page(context: PageContext, status: int, **values: object) -> Response:
     """A page that names nothing but the job of the link."""
-    empty = {"linked": None, "said": "", "problem": "", "advice": "", "reason": "", "longest": LONGEST}
+    empty = {
+        "linked": None,
+        "said": "",
+        "problem": "",
+        "advice": "",
+        "reason": "",
+        "longest": LONGEST,
+        "asked": None,
+    }
     template = context.templates.get_template("link.html")
     return HTMLResponse(template.render({**empty, **values}), status)

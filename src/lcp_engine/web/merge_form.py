@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
+from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Job
@@ -13,6 +14,7 @@ from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff, Hunk
 from lcp_engine.core.safe_text import hides_nothing
 from lcp_engine.errors import LcpError
+from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
@@ -94,7 +96,7 @@ class EditedFile:
         return min(30, self.text.count("\n") + 3)
 
 
-def edit_merge(context: PageContext, job: Job, form: Form) -> Response:
+def edit_merge(context: PageContext, request: Request, job: Job, form: Form) -> Response:
     """Show the chosen files as texts, then what the edits would change, or approve the merge with them."""
     engine = context.engine
     look, opened = engine.look(job.id), form.text(SHOWN)
@@ -116,6 +118,8 @@ def edit_merge(context: PageContext, job: Job, form: Form) -> Response:
         shown = previewed if is_of_these else read_shown(form)
         if shown is None:
             return _show(context, job, form, files, status=409, problem=UNSEEN, edited=edited)
+        if not form.is_measured:
+            return ask_again(context, request, form, {job.id: edited}, params)
         engine.approve(job.id, params=params, shown=shown)
     except LcpError as refused:
         files = [EditedFile(path, text) for path, text in _typed(form).items()]

@@ -1,7 +1,6 @@
 // The keyboard in the inbox and on a job: each key does what a control of the page does.
 "use strict";
 
-const SETTLE_MS = 500;
 const help = byId("keys");
 const cards = [...document.querySelectorAll(".held-job")];
 const card = () => document.activeElement.closest(".held-job");
@@ -13,10 +12,9 @@ function go(step) {
 }
 
 function approve(at) {
-  // A press that was meant for the page before decides nothing, and nothing is approved folded.
-  if (performance.now() < SETTLE_MS) return;
-  const folded = at.querySelector("details.diff:not([open])");
-  if (folded) folded.open = true; else at.querySelector("form[action$='/approve']")?.requestSubmit();
+  // A press that was meant for the page before decides nothing.
+  const button = at.querySelector("form[action$='/approve'] [data-decides=approve]");
+  if (button && isSettled()) button.form.requestSubmit(button);
 }
 
 function reject(at) {
@@ -41,11 +39,13 @@ const KEYS = {
 document.addEventListener("keydown", (event) => {
   const isTyping = document.activeElement.matches("textarea, select, input:not([type=checkbox], [type=radio])");
   if (isTyping || event.repeat || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-  if (!KEYS[event.key]) return;
+  if (!KEYS[event.key] || document.activeElement === differs) return;
   event.preventDefault();
   KEYS[event.key]();
 });
 
 document.documentElement.classList.add("has-keys");
+// The job that a key decides on has to be seen to be the chosen one.
+document.addEventListener("focusin", ({ target }) => target.matches(".held-job") && isNew());
 document.addEventListener("click", (event) => event.target.id === "offer-keys" && help.showModal());
 cards.find((one) => one.id === location.hash.slice(1))?.focus();

@@ -2,12 +2,13 @@
 "use strict";
 
 const QUIET_MS = 250;
+// A page that takes long to make is asked for less often.
+const REST = 4;
 const FLASH_MS = 4000;
 const RETRY_MS = 2000;
 const TICK_MS = 15_000;
 const UNITS = [["d", 86_400], ["h", 3600], ["min", 60]];
 const NOTICES = "lcp-notices";
-const byId = (id) => document.getElementById(id);
 const live = byId("live");
 const away = byId("away");
 const announcement = byId("announcement");
@@ -17,6 +18,8 @@ let loadedAt = 0;
 let isLoading = false;
 let isStale = false;
 let stopWatching = null;
+let tookMs = 0;
+let pending = null;
 
 // A form that is being filled in stays as it is.
 function isInUse(node) {
@@ -35,14 +38,66 @@ function isInUse(node) {
 // A note stays until it has been read; a refusal until the reader leaves.
 const isNote = (node) => node.id === "problem" || (node.id === "flash" && performance.now() < FLASH_MS);
 
-const MORPH = {
+const isOwn = (name, node) => name === "aria-disabled" || (name === "open" && node instanceof HTMLDetailsElement)
+  || (name === "checked" && node.name === "job");
+const morphOf = (isKept) => ({
   morphStyle: "innerHTML",
   callbacks: {
-    beforeAttributeUpdated: (name, node) => !(name === "open" && node instanceof HTMLDetailsElement),
-    beforeNodeMorphed: (node) => !(node.matches && (node.dataset.copy || (node.matches("form, .decide") && isInUse(node)))),
+    beforeAttributeUpdated: (name, node) => !isOwn(name, node),
+    beforeNodeMorphed: (node) => !(node.matches && (node.dataset.copy || node.matches(".armed") || (isKept(node) && isInUse(node)))),
     beforeNodeRemoved: (node) => !(node.matches && (isNote(node) || isInUse(node))),
   },
-};
+});
+const MORPH = morphOf((node) => node.matches("form, .decide"));
+// What is shown anew comes with its form, also a form that was being filled in.
+const MORPH_ALL = morphOf((node) => node.matches("form") && !node.querySelector("[name=shown]"));
+
+// What a decision at a place would be about. When it was looked at is no part of it.
+function standing(place) {
+  const fields = [...place.querySelectorAll("input[type=hidden]")].filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
+  const asked = [...place.querySelectorAll(".asked")];
+  return JSON.stringify([fields.map(({ value }) => value.replace(/"at":\d+,/, "")), asked.map((node) => node.textContent)]);
+}
+
+// What the buttons of the page would do.
+const deeds = () => JSON.stringify([...document.querySelectorAll("[data-decides]")].map(
+  ({ form, textContent }) => [form.getAttribute("action"), standing(form), textContent]));
+
+function morph(nodes, options) {
+  const before = deeds();
+  Idiomorph.morph(byId("main"), nodes, options);
+  collect();
+  if (deeds() === before) lookSoon(); else restart();
+}
+
+// Says that what stands there has changed, where that is what a decision would be about.
+function tellDiffering(fresh) {
+  const before = [...differing].join();
+  differing.clear();
+  for (const place of document.querySelectorAll(".held-job[id], #decide")) {
+    const now = fresh.getElementById(place.id);
+    if (now && standing(now) !== standing(place)) differing.add(place.id);
+  }
+  pending = differing.size ? fresh : null;
+  differs.hidden = !differing.size;
+  showButtons();
+  if (!differing.size || [...differing].join() === before) return;
+  const jobs = [...differing].map((id) => id.replace("-", " ")).join(", ").replace("job", "Job");
+  byId("differing").textContent = differing.has("decide") ? "This" : jobs;
+  differs.focus({ preventScroll: true });
+}
+
+function showDiffering() {
+  const [first] = differing;
+  for (const id of differing) for (const box of byId(id).querySelectorAll("input[name=job]")) box.checked = false;
+  differing.clear();
+  differs.hidden = true;
+  seen = new WeakMap();
+  disarm();
+  morph([...pending.getElementById("main").childNodes], MORPH_ALL);
+  restart();
+  byId(first)?.focus();
+}
 
 const announced = (page) => [...page.querySelectorAll("[data-announce]")].map((node) => node.dataset.announce);
 
@@ -54,11 +109,12 @@ function update(fresh) {
   offerReload(fresh);
   notify(fresh);
   document.title = fresh.title;
+  tellDiffering(fresh);
+  const count = fresh.getElementById("held-count");
+  if (count) Idiomorph.morph(byId("held-count"), [...count.childNodes], MORPH);
   // Where somebody decides, nothing moves.
-  for (const id of document.body.dataset.changed ? ["held-count"] : ["held-count", "main"]) {
-    const found = fresh.getElementById(id);
-    if (found) Idiomorph.morph(byId(id), [...found.childNodes], MORPH);
-  }
+  const main = fresh.getElementById("main");
+  if (main && !pending && !document.body.dataset.changed) morph([...main.childNodes], MORPH);
 }
 
 async function load() {
@@ -75,12 +131,13 @@ async function load() {
     say("lost");
   } finally {
     isLoading = false;
+    tookMs = performance.now() - loadedAt;
     if (isStale) loadSoon();
   }
 }
 
 function loadSoon() {
-  timer ??= setTimeout(load, Math.max(0, loadedAt + QUIET_MS - performance.now()));
+  timer ??= setTimeout(load, Math.max(0, loadedAt + Math.max(QUIET_MS, REST * tookMs) - performance.now()));
 }
 
 function offerReload(fresh) {
@@ -116,6 +173,7 @@ function disconnect() {
   live.hidden = true;
 }
 
+addEventListener("pageshow", ({ persisted }) => persisted && connect());
 document.onvisibilitychange = () => {
   stopWatching?.();
   disconnect();
@@ -213,6 +271,7 @@ document.addEventListener("click", async (event) => {
 const { page } = document.body.dataset;
 if (page && page !== location.pathname) history.replaceState(null, "", page);
 
+byId("show").onclick = showDiffering;
 unfold();
 reveal("all", selectAll);
 reveal("choice", readFile);

@@ -1,0 +1,208 @@
+// Deciding: a press counts for what has been on the screen, and says how much of it has not.
+"use strict";
+
+const SETTLE_MS = 500;
+const PRESS_MS = 1000;
+const CONTEXT_PX = 40;
+const LINES = ".code > span:not(.block, .hunk, .twin), .code > .block > span:not(.twin)";
+const WITHOUT_LINES = ".diff > p, .held-job .fields dd, #params .fields dd";
+const APPROVES = "[data-decides=approve]";
+const byId = (id) => document.getElementById(id);
+const differs = byId("differs");
+// The places where a decision would be about something else than what stands there.
+const differing = new Set();
+let rounds = 0;
+let drawnAt = Infinity;
+let newAt = 0;
+let press = null;
+let rows = new Map();
+let seen = new WeakMap();
+let frame = null;
+let armed = null;
+
+const isAway = () => document.hidden || document.visibilityState !== "visible";
+
+// A callback runs before its frame is drawn: in the second one, the first frame has been.
+function restart() {
+  const round = ++rounds;
+  drawnAt = Infinity;
+  showButtons();
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    if (round !== rounds || isAway()) return;
+    drawnAt = performance.now();
+    look();
+    setTimeout(showButtons, SETTLE_MS);
+  }));
+}
+
+const isNew = () => { newAt = performance.now(); };
+const isSettled = (at = press.at) => at >= Math.max(drawnAt, newAt) + SETTLE_MS;
+
+function showButtons() {
+  const isEarly = performance.now() < drawnAt + SETTLE_MS;
+  for (const button of document.querySelectorAll("[data-decides]"))
+    button.ariaDisabled = isEarly || isOff(button.form) ? "true" : null;
+}
+
+// -- Presses: judged by when they were made, however late they are handled.
+
+function note({ type, timeStamp, detail, repeat = false }) {
+  const handledAt = performance.now();
+  const isOfPress = type === "click" && press && handledAt - press.handledAt < PRESS_MS;
+  if (isOfPress) Object.assign(press, { handledAt, clicks: detail });
+  else press = { at: timeStamp, handledAt, clicks: detail, isRepeat: repeat, isPointer: type === "pointerdown" || detail > 0 };
+}
+for (const type of ["keydown", "pointerdown", "click"]) addEventListener(type, note, true);
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const button = event.submitter ?? form.querySelector("[data-decides]");
+  if (button?.matches("[data-decides]") && !mayDecide(form, button)) event.preventDefault();
+});
+
+function mayDecide(form, button) {
+  if (isOff(form)) { differs.focus(); return false; }
+  const by = press && performance.now() - press.handledAt < PRESS_MS ? press : null;
+  if (by && (by.isRepeat || by.clicks > 1 || by.at < drawnAt + (by.isPointer ? SETTLE_MS : 0))) return false;
+  if (!button.matches(APPROVES)) return true;
+  const found = unseenIn(form).filter(({ lines }) => lines);
+  if (found.length && by && armed !== button) { arm(button); return false; }
+  if (found.length && by && by.at < drawnAt + SETTLE_MS) return false;
+  form.elements.unseen.value = found.map(({ job, lines, of }) => `${job}:${lines}/${of}`).join(" ");
+  return true;
+}
+
+// -- What a form decides on, and how much of it was seen
+
+const placeOf = (node) => node.closest(".held-job") ?? byId("main");
+
+function shownIn(form) {
+  const one = form.elements.shown ? "shown" : "previewed";
+  const fields = [...form.elements].filter(({ name }) => name === one || name.startsWith("shown."));
+  const isListed = (field) => placeOf(field).querySelector("input[name=job]")?.checked ?? true;
+  return form.id === "batch" ? fields.filter(isListed) : fields;
+}
+
+const isOff = (form) => [form.closest("#decide"), form, ...shownIn(form)].some(
+  (node) => node && (differing.has(node.id) || differing.has(placeOf(node).id)));
+
+function unseenIn(form) {
+  return shownIn(form).map((field) => {
+    const count = { job: JSON.parse(field.value).job_id, lines: 0, of: 0 };
+    for (const row of rows.get(placeOf(field)) ?? []) {
+      count.of += row.lines;
+      count.lines += Math.ceil(row.lines * (1 - seenOf(row)));
+    }
+    return count;
+  });
+}
+
+const seenOf = ({ element }) => seen.get(element) ?? 0;
+
+function collect() {
+  rows = new Map();
+  if (armed && !armed.isConnected) armed = null;
+  if (!document.querySelector(APPROVES)) return;
+  const lists = document.querySelectorAll(".held-job");
+  for (const place of lists.length ? lists : [byId("main")]) {
+    const lines = [...place.querySelectorAll(LINES)];
+    rows.set(place, (lines.length ? lines : [...place.querySelectorAll(WITHOUT_LINES)]).map(rowOf));
+  }
+}
+
+function rowOf(node) {
+  const text = node.querySelector("pre");
+  if (!text) return { element: node, box: node.closest("pre"), lines: 1 };
+  return { element: text, box: text, lines: text.textContent.split("\n").length };
+}
+
+// The top of a row in the window, and its height; of a text that scrolls, those of all its lines.
+function extentOf({ element, box }) {
+  const { top, height } = element.getBoundingClientRect();
+  return element === box && height ? [top - box.scrollTop, box.scrollHeight] : [top, height];
+}
+
+// The part of the window that nothing covers.
+function clearing() {
+  const { offsetTop, height } = visualViewport;
+  const bar = document.querySelector(".batch");
+  const isOver = bar && getComputedStyle(bar).position === "sticky";
+  const top = Math.max(offsetTop, isOver ? bar.getBoundingClientRect().bottom : 0);
+  return [top, Math.min(offsetTop + height, armed?.getBoundingClientRect().top ?? Infinity)];
+}
+
+// A row was seen as far as it was on the screen from its top on, all of it in one go or by scrolling.
+function look() {
+  frame = null;
+  if (isAway() || drawnAt === Infinity || differing.size || document.querySelector("dialog[open]")) return;
+  const [top, bottom] = clearing();
+  const boxes = new Map();
+  for (const row of [...rows.values()].flat()) {
+    const before = seenOf(row);
+    if (before === 1) continue;
+    if (row.box && !boxes.has(row.box)) boxes.set(row.box, row.box.getBoundingClientRect());
+    const box = boxes.get(row.box) ?? { top, bottom };
+    const [from, to] = [Math.max(top, box.top), Math.min(bottom, box.bottom)];
+    if (from >= to) continue;
+    const [start, height] = extentOf(row);
+    const end = Math.min(1, (to + 1 - start) / height);
+    if (!height || from > start + before * height + 1 || end <= before) continue;
+    seen.set(row.element, end);
+    isNew();
+  }
+  nameUnseen();
+}
+
+function lookSoon() {
+  frame ??= requestAnimationFrame(look);
+}
+
+// -- The press that approves what was not seen
+
+function arm(button) {
+  disarm();
+  armed = button;
+  armed.plain = { text: armed.textContent, label: armed.ariaLabel };
+  const { offsetWidth, offsetHeight } = armed;
+  Object.assign(armed.parentElement.style, { minWidth: `${offsetWidth}px`, minHeight: `${offsetHeight}px` });
+  armed.classList.add("armed");
+  nameUnseen();
+  goTo(shownIn(armed.form).flatMap((field) => rows.get(placeOf(field)) ?? []).find((row) => seenOf(row) < 1));
+  byId("announcement").textContent = `${armed.textContent}? Press once more to do so.`;
+  restart();
+}
+
+function nameUnseen() {
+  if (!armed) return;
+  const found = unseenIn(armed.form);
+  const [lines, of] = ["lines", "of"].map((key) => found.reduce((sum, one) => sum + one[key], 0));
+  if (!lines) { disarm(); return; }
+  const words = ` with ${lines.toLocaleString("en")} of ${of.toLocaleString("en")} line${of === 1 ? "" : "s"} not seen`;
+  armed.textContent = armed.plain.text + words;
+  if (armed.plain.label) armed.ariaLabel = armed.plain.label + words;
+}
+
+function disarm() {
+  if (!armed) return;
+  armed.textContent = armed.plain.text;
+  armed.ariaLabel = armed.plain.label;
+  armed.classList.remove("armed");
+  Object.assign(armed.parentElement.style, { minWidth: "", minHeight: "" });
+  armed = null;
+}
+
+function goTo(row) {
+  for (let at = row.element; (at = at.parentElement?.closest("details")); ) at.open = true;
+  const unseenTop = () => { const [start, height] = extentOf(row); return start + seenOf(row) * height; };
+  if (row.box) row.box.scrollTop += unseenTop() - row.box.getBoundingClientRect().top - CONTEXT_PX;
+  (row.box ?? row.element).scrollIntoView({ block: "nearest" });
+  const [top, bottom] = clearing();
+  if (unseenTop() < top || unseenTop() > bottom - CONTEXT_PX) scrollBy(0, unseenTop() - top - CONTEXT_PX);
+}
+
+for (const type of ["scroll", "resize", "toggle"]) addEventListener(type, lookSoon, { capture: true, passive: true });
+visualViewport.addEventListener("resize", lookSoon);
+document.addEventListener("visibilitychange", restart);
+addEventListener("pageshow", ({ persisted }) => persisted && restart());
+collect();
+restart();
