@@ -374,6 +374,7 @@ _BODIES = (
     ("odd ids", b"job=x&jobs=1,,x&job=-1"),
     ("large ids", b"job=" + b"9" * 4000 + b"&jobs=" + b"9" * 4000),
     ("odd sights", b"shown=x&shown.2=%7B%7D&job=2&jobs=2&decision=approve"),
+    ("odd amounts of what was not seen", b"shown=x&unseen=2%3A9%2F1+%3F%2F%3F&job=2&jobs=2&decision=approve"),
     ("deep", b"shown=" + b"%5B" * 20_000),
     ("deep params", b"params=" + b"%7B%22a%22%3A" * 20_000 + b"&decision=approve"),
     ("half", b"params=%7B%22rel_path%22%3A"),

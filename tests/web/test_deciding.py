@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.web.test_browser import chromium, see_all, settled, until, window
+from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -97,6 +97,7 @@ def test_what_stands_there_is_not_exchanged_for_what_would_be_approved_now(windo
     notice = page.locator("#differs:focus")
     notice.wait_for()
     assert "This has changed" in notice.inner_text()
+    assert _faults(page) == []
     assert page.locator(".diff .del").all_inner_texts() == ["-# a"], "it stays"
     assert page.locator("tr", has_text="any event").count() == 0, "nothing moves"
     for press in ("y", "e", "n", "j"):
@@ -179,6 +180,8 @@ def test_a_first_press_goes_to_what_was_not_seen_and_a_second_one_names_it(
     press()
     named = page.get_by_role("button", name=NAMED)
     named.wait_for()
+    if by == "click":
+        assert _faults(page) == []
     assert window.house.engine.job(job_id).state == "held"
     until(page, "drawnAt < performance.now()")
     assert page.evaluate("seenOf([...rows.values()].flat()[0])") == 1

@@ -4,6 +4,7 @@
 const SETTLE_MS = 500;
 const PRESS_MS = 1000;
 const CONTEXT_PX = 40;
+const LONG_MS = 16;
 const LINES = ".code > span:not(.block, .hunk, .twin), .code > .block > span:not(.twin)";
 const WITHOUT_LINES = ".diff > p, .held-job .fields dd, #params .fields dd";
 const APPROVES = "[data-decides=approve]";
@@ -18,6 +19,7 @@ let press = null;
 let rows = new Map();
 let seen = new WeakMap();
 let frame = null;
+let lookMs = 0;
 let armed = null;
 
 const isAway = () => document.hidden || document.visibilityState !== "visible";
@@ -135,6 +137,7 @@ function clearing() {
 function look() {
   frame = null;
   if (isAway() || drawnAt === Infinity || differing.size || document.querySelector("dialog[open]")) return;
+  const began = performance.now();
   const [top, bottom] = clearing();
   const boxes = new Map();
   for (const row of [...rows.values()].flat()) {
@@ -151,10 +154,12 @@ function look() {
     isNew();
   }
   nameUnseen();
+  lookMs = performance.now() - began;
 }
 
+// With very many lines, less often than at each frame.
 function lookSoon() {
-  frame ??= requestAnimationFrame(look);
+  frame ??= lookMs < LONG_MS ? requestAnimationFrame(look) : setTimeout(look, 4 * lookMs);
 }
 
 // -- The press that approves what was not seen

@@ -59,6 +59,8 @@ function standing(place) {
   return JSON.stringify([fields.map(({ value }) => value.replace(/"at":\d+,/, "")), asked.map((node) => node.textContent)]);
 }
 
+const NOTHING = JSON.stringify([[], []]);
+
 // What the buttons of the page would do.
 const deeds = () => JSON.stringify([...document.querySelectorAll("[data-decides]")].map(
   ({ form, textContent }) => [form.getAttribute("action"), standing(form), textContent]));
@@ -72,16 +74,16 @@ function morph(nodes, options) {
 
 // Says that what stands there has changed, where that is what a decision would be about.
 function tellDiffering(fresh) {
-  const before = [...differing].join();
+  const known = [...differing].join();
   differing.clear();
   for (const place of document.querySelectorAll(".held-job[id], #decide")) {
-    const now = fresh.getElementById(place.id);
-    if (now && standing(now) !== standing(place)) differing.add(place.id);
+    const [now, before] = [fresh.getElementById(place.id), standing(place)];
+    if (now && before !== NOTHING && standing(now) !== before) differing.add(place.id);
   }
   pending = differing.size ? fresh : null;
   differs.hidden = !differing.size;
   showButtons();
-  if (!differing.size || [...differing].join() === before) return;
+  if (!differing.size || [...differing].join() === known) return;
   const jobs = [...differing].map((id) => id.replace("-", " ")).join(", ").replace("job", "Job");
   byId("differing").textContent = differing.has("decide") ? "This" : jobs;
   differs.focus({ preventScroll: true });
