@@ -12,12 +12,13 @@ import platform
 import random
 from collections.abc import Callable, Mapping
 
-from tests.attack import commands, models, outputs, page, racing, spellings
+from tests.attack import commands, models, outputs, page, racing, recipes, spellings
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "races": racing.attack,
     "page": page.attack,
     "spellings": spellings.attack,
+    "recipes": recipes.attack,
     "outputs": outputs.attack,
     "models": models.attack,
     "commands": commands.attack,

@@ -120,7 +120,8 @@ def test_a_check_that_fails_because_policy_denies_the_file_asks_for_no_other_att
 
 def test_a_check_on_a_file_that_another_kind_may_write_does(lab: Lab) -> None:
     deny: Object = {"kinds": ["write_file"], "paths": ["b"], "do": "deny"}
-    lab.run(ask(B), DONE, DONE, DONE, DONE, policy=[deny, FREE], accept=EXISTS)
+    other: Object = {"kinds": ["rewrite_file"], "paths": ["b"], "do": "auto"}
+    lab.run(ask(B), DONE, DONE, DONE, DONE, policy=[other, deny, FREE], accept=EXISTS)
     assert lab.mission().status == "waiting"
 
 

@@ -25,10 +25,16 @@ from lcp_engine.workers.merge import MERGE
 
 def explain_policy(instance: Instance, job: Job) -> JsonObject:
     """Which rule decides about a job, and every rule that was considered."""
-    spec, root = instance.read(spec_and_root, job.mission_id)
+    spec, policy = _spec_and_policy(instance, job.mission_id)
     return explain_job(
-        instance.admission, job.json, spec, root, instance.read(hold_code, job.mission_id, job.id)
+        instance.admission, policy, job.json, spec, instance.read(hold_code, job.mission_id, job.id)
     )
+
+
+def _spec_and_policy(instance: Instance, mission_id: int) -> tuple[str, Policy]:
+    """The spec of a mission as it is stored, and its policy as it is now."""
+    spec, root = instance.read(spec_and_root, mission_id)
+    return spec, instance.read(instance.admission.policy_now, mission_id, spec_of(spec), root)
 
 
 def rules_for_job(instance: Instance, job: Job) -> list[Rule]:
@@ -64,8 +70,7 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
         if worker is None or params is None:
             continue
         if job.mission_id not in policies:
-            spec, root = instance.read(spec_and_root, job.mission_id)
-            policies[job.mission_id] = instance.admission.policy(spec_of(spec), root)
+            _, policies[job.mission_id] = _spec_and_policy(instance, job.mission_id)
         policy, workers = policies[job.mission_id], instance.admission.workers
         consent = instance.read(consent_by, job.mission_id, policy, worker, params, workers=workers)
         if not consent.is_usual:

@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.policy import PathPolicy, Policy, Ruling, Verdict, strictest
+from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Ruling, Verdict, strictest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import FileAccess
@@ -145,7 +146,8 @@ def judge_of(instance: Instance, mission_id: int, root: Root) -> Judge:
 
 def _judge_of_kind(instance: Instance, policy: Policy, kind: str) -> PathPolicy:
     worker = instance.admission.workers.get(kind)
-    return policy.for_kind(kind if worker is None else worker.named, has_effects=True, writes=True)
+    unknown = KindNames((kind,)) if kind == MERGE.kind else KindNames((kind,), restricted_as=(WRITE,))
+    return policy.for_kind(unknown if worker is None else worker.named, has_effects=True, writes=True)
 
 
 @contextmanager

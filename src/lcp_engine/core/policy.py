@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
-from typing import Annotated, NamedTuple, Self, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, NamedTuple, Self, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from lcp_engine.core.patterns import RulePatterns, compile_rule
+from lcp_engine.core.patterns import RulePatterns, compile_rule, literal
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
@@ -24,6 +26,9 @@ class Verdict(StrEnum):
     AUTO = "auto"
     HOLD = "hold"
     DENY = "deny"
+
+
+MOST_APPROVALS = 20
 
 
 class Rule(BaseModel):
@@ -42,7 +47,7 @@ class Rule(BaseModel):
     final: bool = Field(
         default=False, description="In the configuration only: the rule comes before those of every mission."
     )
-    approvals: Annotated[int, Field(ge=1, le=20)] = Field(
+    approvals: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = Field(
         default=1, description="With `hold`: how many people have to approve the job."
     )
     not_requester: bool = Field(
@@ -87,6 +92,7 @@ class Consent:
 
 
 USUAL = Consent()
+EVERYBODYS = Consent(MOST_APPROVALS, not_requester=True)
 
 
 @dataclass(frozen=True)
@@ -143,18 +149,33 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class KindNames:
-    """A kind and others whose rules are about it, too: all rules for `names`, and those for `denied_as` that deny."""
+    """A kind and others whose rules are about it, too: all rules for `names`, those for `restricted_as` that hold or
+    deny, and those for `denied_as` that deny. No rule for another kind lets it run unless that is one of its `names`.
+    """
 
     names: tuple[str, ...]
     denied_as: tuple[str, ...] = ()
+    restricted_as: tuple[str, ...] = ()
 
     def for_rules(self, verdict: Verdict) -> tuple[str, ...]:
         """The kinds whose rules with this verdict are about it."""
-        return (*self.names, *self.denied_as) if verdict is Verdict.DENY else self.names
+        match verdict:
+            case Verdict.AUTO:
+                return self.names
+            case Verdict.HOLD:
+                return (*self.names, *self.restricted_as)
+            case Verdict.DENY:
+                return (*self.names, *self.restricted_as, *self.denied_as)
+            case _:
+                assert_never(verdict)
 
 
 Named: TypeAlias = str | KindNames
 PathPolicy: TypeAlias = Callable[[str], Ruling]
+Move: TypeAlias = tuple[str, str]
+"""Where the content of a file was, and where a job of the mission brought it."""
+Origins: TypeAlias = Mapping[str, tuple[str, ...]]
+"""By path, its case folded: where the content of that file was before."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +196,8 @@ class Policy:
     default. A denial of the default is lifted only by a user's rule that names the path as it is spelled. `relative`
     turns a path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are the
     engine's files and directories in the root, such as its database ("" is the root itself). In a `stage` what would be
-    held for writing files runs: a person approves the merge.
+    held for writing files runs: a person approves the merge. A file with `origins` is used under the rules for these,
+    too, unless it is written: the strictest counts.
     Raises `LcpError` INVALID_PATTERN for a rule with an invalid pattern.
     """
 
@@ -187,6 +209,7 @@ class Policy:
         relative: Callable[[str], str] = lambda path: path,
         engine_paths: Iterable[str] = (),
         stage: bool = False,
+        origins: Origins = MappingProxyType({}),
     ) -> None:
         mission = [_named(_MISSION, number, rule) for number, rule in enumerate(mission_rules, 1)]
         users = [_named(_USER, number, rule) for number, rule in enumerate(user_rules, 1)]
@@ -195,15 +218,55 @@ class Policy:
             mission,
             [rule for rule in users if rule.origin == _USER],
         )
-        self._relative = relative
+        self.relative = relative
         self._stage = stage
+        self.origins = origins
         self._engine_paths = frozenset(path.casefold() for path in engine_paths)
         self._in_engine_paths = tuple(f"{path}/" for path in self._engine_paths if path)
+
+    @property
+    def follows_moves(self) -> bool:
+        """Whether it matters where the content of a file was before: not if nothing is held or denied."""
+        final, mission, user = self._rules
+        return any(rule.ruling.verdict is not Verdict.AUTO for rule in mission) or bool(final or user)
+
+    def following(self, moves: Iterable[Move]) -> Policy:
+        """The same policy after these moves, the oldest first: what is held or denied stays so where it is now."""
+        origins = dict(self.origins)
+        for before, after in moves:
+            old, new = self.relative(before), self.relative(after)
+            come = (*((old,) if self._restricts(old) else ()), *origins.get(old.casefold(), ()))
+            if come and old != new:
+                key = new.casefold()
+                origins[key] = tuple(dict.fromkeys((*origins.get(key, ()), *come)))
+        followed = copy(self)
+        followed.origins = origins
+        return followed
+
+    def kept_by_rules(self) -> tuple[Rule, ...]:
+        """Rules that keep held and denied what was moved, for a mission that goes on in the same root."""
+        rules = [rule for group in self._rules for rule in group if rule.ruling.verdict is not Verdict.AUTO]
+        kept: dict[Rule, None] = {}
+        for path, origins in self.origins.items():
+            for rule in (one for one in rules if any(map(one.matches, origins))):
+                kept[rule.at(path)] = None
+        return tuple(kept)
+
+    def _restricts(self, path: str) -> bool:
+        """Whether a rule that holds or denies jobs of some kind, or a denial of the default, is about the path."""
+        rules = (rule for group in self._rules for rule in group)
+        return self._denial(path, writes=False) is not None or any(
+            rule.ruling.verdict is not Verdict.AUTO and rule.matches(path) for rule in rules
+        )
+
+    def _with_origins(self, path: str, *, writes: bool) -> tuple[str, ...]:
+        """The paths whose rules count for a file."""
+        return (path,) if writes or not self.origins else (path, *self.origins.get(path.casefold(), ()))
 
     def judge(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
         """The ruling on a job when it is requested; of several paths the strictest counts."""
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
-        return strictest([policy(self._relative(path)) for path in paths] or [policy("")])
+        return strictest([policy(self.relative(path)) for path in paths] or [policy("")])
 
     def mildest(self, kind: Named, *, has_effects: bool) -> Ruling:
         """The mildest ruling that a job has on any path, denials of the default aside."""
@@ -222,7 +285,10 @@ class Policy:
         A job that changes files and names none, such as a merge, satisfies every rule about what it does.
         """
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
-        rulings = [policy(self._relative(path)) for path in paths] or [policy("")]
+        relative = (self.relative(path) for path in paths)
+        rulings = [policy(one) for path in relative for one in self._with_origins(path, writes=writes)] or [
+            policy("")
+        ]
         if writes and not paths:
             rulings += [rule.ruling for group in self._rules for rule in group if rule.has_kind(kind)]
         return reduce(Consent.joined, (ruling.consent for ruling in rulings))
@@ -243,9 +309,13 @@ class Policy:
             found = _walk(rules, path, default, denial, _first) if has_rules else denial or default
             return STAGED if in_stage and found.verdict is Verdict.HOLD else found
 
+        def judge_with_origins(path: str) -> Ruling:
+            return strictest([judge(one) for one in self._with_origins(path, writes=writes)])
+
         has_rules, in_stage = any(rules), self._stage and writes
         denies = any(rule.ruling.verdict is Verdict.DENY for group in rules for rule in group)
-        return Judge(judge, has_denying_rules=denies)
+        follows = self.origins and not writes
+        return Judge(judge_with_origins if follows else judge, has_denying_rules=denies)
 
     def only_files(self, kind: Named, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
         """The files that jobs of that kind may use, if rules list them one by one and deny all others.
@@ -269,7 +339,8 @@ class Policy:
         """Like `judge`, with every rule that was considered: one entry for each path, or one if there is no path."""
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
         explained: list[Explained] = []
-        for path in map(self._relative, paths or ("",)):
+        relative = map(self.relative, paths or ("",))
+        for path in (one for stated in relative for one in self._with_origins(stated, writes=writes)):
             notes = _Notes(kind)
             denial = self._denial(path, writes=writes)
             found = _walk(self._rules, path, default, denial, notes.first)
@@ -340,6 +411,15 @@ class _NamedRule:
 
     def matches(self, path: str) -> bool:
         return self.patterns is None or (bool(path) and self.patterns.matches(path))
+
+    def at(self, path: str) -> Rule:
+        """The rule, about this one path."""
+        ruling, kinds = self.ruling, tuple(sorted(self.kinds))
+        consent = ruling.consent
+        return Rule(
+            kinds=kinds, paths=(literal(f"/{path}"),), do=ruling.verdict, approvals=consent.approvals,
+            not_requester=consent.not_requester,
+        )  # fmt: skip
 
     def may_lift(self, path: str) -> bool:
         """Whether it may replace a denial: it denies, too, or names this path as it is spelled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os.path import normpath
@@ -14,7 +14,7 @@ from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import ON_FILES, KindRole
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.policy import STAGED, Policy, Rule, Verdict
+from lcp_engine.core.policy import STAGED, Move, Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
 from lcp_engine.core.protocol.references import references_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
@@ -25,7 +25,9 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.paths import names_of
+from lcp_engine.store.changes import Brought, brought_after
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import Sight, rejection_before, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
@@ -57,6 +59,31 @@ class Admission:
         return _policy(
             spec.policy, self.user_rules, self.engine_files, root, spec.root_aliases, stage=spec.stage
         )
+
+    def policy_now(self, tx: Tx, mission_id: int, spec: MissionSpec, root: str | None) -> Policy:
+        """The policy of a mission after all that its jobs have moved."""
+        return self.followed(tx, mission_id, self.policy(spec, root), 0)[0]
+
+    def followed(self, tx: Tx, mission_id: int, policy: Policy, change_id: int) -> tuple[Policy, int]:
+        """`policy`, which is as it was after that change, as it is now, and the last change that counts."""
+        if not policy.follows_moves:
+            return policy, change_id
+        found = brought_after(tx, mission_id, change_id)
+        if not found:
+            return policy, change_id
+        return policy.following(self._moves(found)), found[-1].id
+
+    def _moves(self, changes: Sequence[Brought]) -> Iterator[Move]:
+        """From where each changed file may have its content: from those that its job removed, or names besides."""
+        gone: dict[int, list[str]] = {}
+        for one in changes:
+            if one.is_gone:
+                gone.setdefault(one.job_id, []).append(one.path)
+        for one in (one for one in changes if not one.is_gone):
+            worker = self.workers.get(one.kind)
+            params = None if worker is None else params_of(worker, one.params)
+            named = () if worker is None or params is None else worker.paths(params)
+            yield from ((before, one.path) for before in (*named, *gone.get(one.job_id, ())))
 
 
 @dataclass(frozen=True)
@@ -243,7 +270,10 @@ def _evaluate(
     verdict, reason, refusal = Verdict.HOLD, stated(NO_WORKER), ErrorCode.NO_WORKER
     depth_of, written = depth, 0
     if worker is not None and params is not None:
-        verdict, reason, refusal = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
+        policy = admission.policy(spec, mission.root)
+        if not worker.writes:
+            policy = admission.policy_now(ledger.tx, mission.id, spec, mission.root)
+        verdict, reason, refusal = ruling_on(policy, worker, params, spec)
         depth_of = depth + 1 if worker.executed_by is ExecutedBy.PLANNER else depth
         written = worker.written_bytes(params)
         job = job.model_copy(update={"params": worker.normal(job.params, params)})

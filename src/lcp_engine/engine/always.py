@@ -70,7 +70,7 @@ def approve_always(
     worker = worker_of(admission.workers, job)
     params = worker.read(from_json(job.params), f"job {job.id}")
     _check_can(ledger, admission, worker, job, params)
-    rules = _placed(admission, mission, worker, params, rule)
+    rules = _placed(ledger, admission, job, worker, params, rule=rule)
     _change(ledger, mission, rules, {"by": by, "added": rule.as_json()}, job.id)
     return True
 
@@ -125,9 +125,10 @@ def _check_can(
 
 
 def _placed(
-    admission: Admission, mission: MissionRow, worker: Worker[BaseModel], params: BaseModel, rule: Rule
-) -> tuple[Rule, ...]:
+    ledger: Ledger, admission: Admission, job: JobRow, worker: Worker[BaseModel], params: BaseModel, *, rule: Rule
+) -> tuple[Rule, ...]:  # fmt: skip
     """The mission's rules with `rule` as far behind as it lets the job run. Raises `WRONG_STATE` if nowhere."""
+    mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
     alone = admission.policy(spec.model_copy(update={"policy": (rule,)}), mission.root)
     _, reason, _ = ruling_on(alone, worker, params, spec)
@@ -135,7 +136,8 @@ def _placed(
     for place in range(len(spec.policy), -1, -1) if is_about_it else ():
         rules = (*spec.policy[:place], rule, *spec.policy[place:])
         there = spec.model_copy(update={"policy": rules})
-        verdict, reason, _ = ruling_on(admission.policy(there, mission.root), worker, params, there)
+        policy = admission.policy_now(ledger.tx, mission.id, there, mission.root)
+        verdict, reason, _ = ruling_on(policy, worker, params, there)
         if verdict is Verdict.AUTO:
             return rules
     message = f"the rule {rule} would not let {worker.kind} jobs like this one run: {reason}"

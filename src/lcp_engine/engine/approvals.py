@@ -172,7 +172,8 @@ def _check_policy(
     """Check policy again: an approval lifts a hold, never a denial, and policy may not have known the job before."""
     mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
-    verdict, reason, code = ruling_on(admission.policy(spec, mission.root), worker, params, spec)
+    policy = admission.policy_now(ledger.tx, mission.id, spec, mission.root)
+    verdict, reason, code = ruling_on(policy, worker, params, spec)
     if verdict is Verdict.DENY:
         raise LcpError(code, f"job {job.id} may not run: {reason}", advice=reason.advice)
 
@@ -182,7 +183,7 @@ def consent_to(
 ) -> Consent:
     """Whose approvals the job needs with these params."""
     mission = ledger.mission(job.mission_id)
-    policy = admission.policy(spec_of(mission.spec), mission.root)
+    policy = admission.policy_now(ledger.tx, mission.id, spec_of(mission.spec), mission.root)
     return consent_by(ledger.tx, mission.id, policy, worker, params, workers=admission.workers)
 
 

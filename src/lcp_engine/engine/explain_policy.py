@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.policy import Explained, Verdict
+from lcp_engine.core.policy import Explained, Policy, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import NO_WORKER, Admission, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
@@ -18,16 +18,16 @@ _ORDER = [Verdict.AUTO, Verdict.HOLD, Verdict.DENY]
 
 
 def explain_job(
-    admission: Admission, job: JsonObject, spec_text: str, root: str | None, held_for: ReasonCode | None
+    admission: Admission, policy: Policy, job: JsonObject, spec_text: str, held_for: ReasonCode | None
 ) -> JsonObject:
     """How today's rules decide about a job: the `rules` for each path, the `gates`, the strictest `verdict`.
 
-    `job` is the job's JSON object, `held_for` the code for which it was held last. Its limits are those that applied
-    when it was requested.
+    `policy` is its mission's as it is now, `job` the job's JSON object, `held_for` the code for which it was held last.
+    Its limits are those that applied when it was requested.
     """
     spec, kind = spec_of(spec_text), str(job["kind"])
     worker = admission.workers.get(kind)
-    explained = [] if worker is None else _explained(admission, worker, job, spec, root)
+    explained = [] if worker is None else _explained(policy, worker, job)
     gates = [*_policy(explained), *_kind(worker, spec), _planner(job), _limits(job, held_for)]
     deciding = max(gates, key=lambda gate: _ORDER.index(Verdict(str(gate["verdict"]))))
     return {
@@ -42,15 +42,11 @@ def explain_job(
     }
 
 
-def _explained(
-    admission: Admission, worker: Worker[BaseModel], job: JsonObject, spec: MissionSpec, root: str | None
-) -> list[Explained]:
+def _explained(policy: Policy, worker: Worker[BaseModel], job: JsonObject) -> list[Explained]:
     stated = job["params"]
     params = params_of(worker, stated if isinstance(stated, dict) else {})
     paths = () if params is None else worker.paths(params)
-    return admission.policy(spec, root).explain(
-        worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=paths
-    )
+    return policy.explain(worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=paths)
 
 
 def _policy(explained: list[Explained]) -> list[JsonObject]:

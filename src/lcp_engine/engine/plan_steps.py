@@ -203,7 +203,9 @@ def admit(
             return found
         params = found
     read = worker.read(params, _label(job))
-    verdict, reason, code = ruling_on(admission.policy(spec, mission_root), worker, read, spec)
+    verdict, reason, code = ruling_on(
+        admission.policy_now(tx, job.mission_id, spec, mission_root), worker, read, spec
+    )
     refusal = None
     if verdict is Verdict.DENY:
         refusal = Failed(code, f"{_label(job)} is not allowed: {reason}", advice=reason.advice)

@@ -82,6 +82,11 @@ def fork(
     point, _ = _find_point(past, at)
     spec = spec_of(past.spec)
     spec = spec.model_copy(update={"policy": rules_at(past, point.seq)})
+    # Its root is as it is now, with what the jobs of the mission have moved.
+    moved = instance.read(instance.admission.policy_now, mission_id, spec, past.root).kept_by_rules()
+    spec = spec.model_copy(
+        update={"policy": (*(one for one in moved if one not in spec.policy), *spec.policy)}
+    )
     if planner is not None:
         spec = spec.model_copy(update={"planner": planner})
     made = make_planner(spec.planner, instance.planner_environment)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from posixpath import normpath
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue
@@ -35,6 +36,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import reader_of
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance
@@ -179,10 +181,13 @@ class Executor:
             with suppress(LcpError):  # each job meets the error alone
                 mission = self._missions.of_jobs(jobs)
                 if mission.root is not None:
+                    before = self._missions.follow(mission, jobs[0].mission_id)
                     given = [self._assignment(job, worker, mission) for job in jobs]
                     found = self._confinement.work_ahead(
                         mission.root, given, lambda nth: tracker.start(jobs[nth])
                     )
+                    if self._missions.follow(mission, jobs[0].mission_id).change != before.change:
+                        return [None] * len(jobs)  # a file was moved meanwhile
                     return [
                         None if one is None else finish(job, worker, one)
                         for job, one in zip(jobs, found, strict=True)
@@ -256,12 +261,48 @@ class Executor:
         return Hold(found.hold)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
-        mission, confinement = self._missions.of_jobs([job]), self._confinement
+        """Execute a job; one that reads is executed again if a file was moved meanwhile that may be held there."""
+        mission = self._missions.of_jobs([job])
+        if worker.writes:
+            return self._judged(self._call(job, worker, mission), worker, mission, job)
+        while True:
+            before = self._missions.follow(mission, job.mission_id)
+            outcome = self._call(job, worker, mission)
+            if self._missions.follow(mission, job.mission_id).change == before.change:
+                return self._judged(outcome, worker, mission, job)
+            if worker.program is not None:
+                message = f"{label(job)}: files were moved while its program ran, which may have read them"
+                return Failed(ErrorCode.CONFLICT, message, advice="Request it again, after the moves.")
+
+    def _judged(
+        self,
+        outcome: Succeeded | FileEffect | Hold | Failed,
+        worker: Worker[BaseModel],
+        mission: OpenMission,
+        job: JobRow,
+    ) -> Succeeded | FileEffect | Hold | Failed:
+        """What rules make of a change of files that a plug-in returned; the engine's own kinds ask policy first."""
+        if not isinstance(outcome, FileEffect) or worker.confined is not None:
+            return outcome
+        policy = self._missions.follow(mission, job.mission_id).policy
+        writes = replace(worker, writes=True)
+        judge = policy.for_kind(writes.named, has_effects=True, writes=True)
+        context = replace(self._missions.context(mission, job, worker), policy=judge)
+        context = worker.granting(worker.read(from_json(job.params), label(job)), context)
+        paths = map(normpath, outcome.paths)
+        by_rule = (path for path in paths if judge(path).reason.code is ReasonCode.RULE)
+        refused = (context.judge(path) for path in by_rule)
+        return next((one for one in refused if one is not None), outcome)
+
+    def _call(
+        self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission
+    ) -> Succeeded | FileEffect | Hold | Failed:
+        confinement = self._confinement
         is_confined = confinement is not None and worker.reads_files and confinement.executes(worker.kind)
         if confinement is not None and mission.root is not None and is_confined:
             return confinement.work(mission.root, self._assignment(job, worker, mission))
         params = worker.read(from_json(job.params), label(job))
-        context = self._missions.context(mission, job, worker)
+        context = worker.granting(params, self._missions.context(mission, job, worker))
         if worker.program is not None:
             may_read = self._missions.readable(mission, context) if worker.program.needs.root else None
             return outcome_of(
@@ -273,8 +314,10 @@ class Executor:
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
     def _assignment(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Assignment:
-        setup = self._missions.setup(mission)
-        return Assignment(worker, label(job), job.params, mission.key, setup, bool(job.approved))
+        setup, key = self._missions.setup(mission)
+        return Assignment(
+            worker, label(job), job.params, key, setup, self._missions.is_approved(mission, job)
+        )
 
     def _apply(
         self, effects: Sequence[JobEffect], worker: Worker[BaseModel], tracker: Tracker
@@ -349,7 +392,8 @@ class Turns:
             return FinishedTurn(job, reply, self._instance.admission, echo=echo)
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and not isinstance(reply, Malformed) and _says_done(reply):
-            setup = self._missions.setup(mission)
+            self._missions.follow(mission, job.mission_id)
+            setup, _ = self._missions.setup(mission)
             run = partial(self._fault_of_command, job, mission, spec)
             with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
                 failed = (*checks.failed(spec.accept), *self._failed_claims(reply, asked, spec, checks))

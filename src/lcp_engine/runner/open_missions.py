@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.stages import open_stage
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.policy import PathPolicy, Verdict
+from lcp_engine.core.policy import PathPolicy, Policy, Verdict
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.question import earlier_job
 from lcp_engine.errors import Failed
@@ -27,7 +27,10 @@ from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity, check_same, open_known
+from lcp_engine.store.changes import brought_after
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import Roots
+from lcp_engine.store.people import approved_at
 from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import Context, EarlierJob, Worker
@@ -36,6 +39,15 @@ from lcp_engine.workers.run_command import Surroundings
 
 MAX_OPEN = 64
 """Missions whose roots and planners are kept open between jobs."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The policy of a mission as it was after that change, with what it makes of each kind."""
+
+    policy: Policy
+    change: int = 0
+    judges: dict[str, PathPolicy] = field(default_factory=dict)
 
 
 @dataclass
@@ -53,7 +65,7 @@ class OpenMission:
     root_path: str | None = None
     aliases: tuple[str, ...] = ()
     planner: Planner | None = None
-    judges: dict[str, PathPolicy] = field(default_factory=dict)
+    followed: Followed | None = None
     is_staged: bool = False
     turn: int = 0
     key: str = field(default_factory=lambda: uuid4().hex)
@@ -132,13 +144,47 @@ class OpenMissions:
             self._missions[jobs[0].mission_id] = reopened
         return reopened
 
+    def follow(self, mission: OpenMission, mission_id: int) -> Followed:
+        """The policy of a mission after all that its jobs have moved until now."""
+        admission = self._instance.admission
+        known = self._followed(mission)
+        if not known.policy.follows_moves:
+            return known
+        policy, change = self._instance.database.read(
+            lambda tx: admission.followed(tx, mission_id, known.policy, known.change)
+        )
+        with self._lock:
+            if change > self._followed(mission).change:  # another thread may know more by now
+                mission.followed = Followed(policy, change)
+            return self._followed(mission)
+
+    def _followed(self, mission: OpenMission) -> Followed:
+        if mission.followed is None:
+            mission.followed = Followed(self._instance.admission.policy(mission.spec, mission.root_path))
+        return mission.followed
+
     def context(self, mission: OpenMission, job: JobRow, worker: Worker[BaseModel]) -> Context:
         """The context of a job of the mission."""
         context = self.context_of_kind(mission, worker)
         find = partial(self._earlier_job, job.mission_id)
         return replace(
-            context, approved=bool(job.approved), job_id=job.id, attempt=job.attempt, earlier_job=find
+            context,
+            approved=self.is_approved(mission, job),
+            job_id=job.id,
+            attempt=job.attempt,
+            earlier_job=find,
         )
+
+    def is_approved(self, mission: OpenMission, job: JobRow) -> bool:
+        """Whether a person approved the job after all that was moved: what was not there then was not approved."""
+        if not job.approved or not self._followed(mission).policy.origins:
+            return bool(job.approved)
+
+        def is_newest(tx: Tx) -> bool:
+            at = approved_at(tx, job)
+            return at is None or all(one.at <= at for one in brought_after(tx, job.mission_id, 0))
+
+        return self._instance.database.read(is_newest)
 
     def _earlier_job(self, mission_id: int, number: int) -> EarlierJob | Failed:
         workers = self._instance.admission.workers
@@ -151,11 +197,13 @@ class OpenMissions:
 
     def context_of_kind(self, mission: OpenMission, worker: Worker[BaseModel]) -> Context:
         """The context of jobs of one kind that no person approved."""
-        judge = mission.judges.get(worker.kind)
+        followed = self._followed(mission)
+        judge = followed.judges.get(worker.kind)
         if judge is None:
-            policy = self._instance.admission.policy(mission.spec, mission.root_path)
-            judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
-            mission.judges[worker.kind] = judge
+            judge = followed.policy.for_kind(
+                worker.named, has_effects=worker.has_effects, writes=worker.writes
+            )
+            followed.judges[worker.kind] = judge
         return Context(
             mission.root,
             mission.aliases,
@@ -174,24 +222,25 @@ class OpenMissions:
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.
 
-        Those that a job could read now: where reading is held, only for a program that a person approved.
+        Those that a job could read now without a person: who approves a program has not seen what it reads.
         """
-        policy = self._instance.admission.policy(mission.spec, mission.root_path)
+        policy = self._followed(mission).policy
         judge = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)
-        refused = (Verdict.DENY,) if context.approved else (Verdict.DENY, Verdict.HOLD)
 
         def may_read(path: str) -> bool:
-            return judge(path).verdict not in refused and context.policy(path).verdict is not Verdict.DENY
+            return judge(path).verdict is Verdict.AUTO and context.policy(path).verdict is not Verdict.DENY
 
         return may_read
 
-    def setup(self, mission: OpenMission) -> Setup:
-        """What a confined process needs of the mission, to make the same context as `context`."""
-        admission, spec = self._instance.admission, mission.spec
+    def setup(self, mission: OpenMission) -> tuple[Setup, str]:
+        """What a confined process needs of the mission, to make the same context as `context`; and what names that."""
+        admission, spec, followed = self._instance.admission, mission.spec, self._followed(mission)
         inner = () if mission.root_path is None else beneath(admission.engine_files, mission.root_path)
-        return Setup(
-            self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner, spec.stage
-        )
+        setup = Setup(
+            self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner, spec.stage,
+            dict(followed.policy.origins),
+        )  # fmt: skip
+        return setup, f"{mission.key}-{followed.change}"
 
     def _open(self, mission_id: int) -> OpenMission:
         spec_text, root, known = self._instance.database.read(

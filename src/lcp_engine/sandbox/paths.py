@@ -68,10 +68,18 @@ class Names:
         return _collapse(_relative(root, self._is_windows(root)) if inner is None else inner, root)
 
     def relative(self, path: str) -> str:
-        """Any spelling of a path, relative to the root if it can be resolved, for policy rules; never raises."""
+        """Any spelling of a path, relative to the root if it can be resolved, for policy rules; never raises.
+
+        As in `Place.path` each ".." takes away the name before it.
+        """
         inner = self._inside(path)
-        parts = [part for part in (_split(path, True) if inner is None else inner) if part not in ("", ".")]
-        return "/".join(parts)
+        kept: list[str] = []
+        for part in _split(path, True) if inner is None else inner:
+            if part == ".." and kept and kept[-1] != "..":
+                kept.pop()
+            elif part not in ("", "."):
+                kept.append(part)
+        return "/".join(kept)
 
     def _inside(self, path: str) -> list[str] | None:
         """The parts of `path` below a name of the root; None if it does not begin with one."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from sqlalchemy import bindparam, func, insert, select, text, update
 
+from lcp_engine.clock import Micros
 from lcp_engine.sandbox.root_identity import is_same_place
-from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.file_changes import has_undone, timeline_of
@@ -59,6 +60,15 @@ _APPLIED_OF_FILES = Statement(
         changes.c.staged.is_(None),
         changes.c.file.in_(select(changes.c.file).where(changes.c.mission_id == bindparam("mission"))),
     ).order_by(changes.c.id)
+)
+# Of the kinds that do not bring what is in one file to another one there are many changes.
+_BROUGHT = Statement(
+    text(
+        "SELECT c.id, c.job_id, c.path, c.sha256_after, j.kind, j.params, c.intended_at "
+        "FROM changes c JOIN jobs j ON j.id = c.job_id "
+        "WHERE c.mission_id = :mission AND c.id > :after AND c.undoes IS NULL AND j.kind NOT IN "
+        "('write_file', 'rewrite_file', 'edit_file', 'delete_file', 'make_directory', 'merge', 'undo') ORDER BY c.id"
+    )
 )
 _PARAMS_OF = Statement(select(jobs.c.params).where(jobs.c.id == bindparam("job")))
 _NEW = (*(field.name for field in fields(ChangeRow) if field.name != "id"), "intended_at", "closed_at")
@@ -166,6 +176,27 @@ def changes_in_stage(tx: Tx, mission_id: int, path: str) -> Sequence[ChangeRow]:
 def applied_changes_of_files(tx: Tx, mission_id: int) -> Sequence[ChangeRow]:
     """All applied changes, of any mission, of the files that a mission has intended to change, the oldest first."""
     return [ChangeRow(*row) for row in tx.rows(_APPLIED_OF_FILES, mission=mission_id)]
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A change of a job whose kind may bring what is in one file to another; `is_gone`: it removes the file."""
+
+    id: int
+    job_id: int
+    path: str
+    is_gone: bool
+    kind: str
+    params: JsonObject
+    at: Micros
+
+
+def brought_after(tx: Tx, mission_id: int, change_id: int) -> Sequence[Brought]:
+    """Such changes of a mission that were recorded after that one, whatever became of them, the oldest first."""
+    return [
+        Brought(int(change), int(job), str(path), sha is None, str(kind), from_json(params), at)
+        for change, job, path, sha, kind, params, at in tx.rows(_BROUGHT, mission=mission_id, after=change_id)
+    ]
 
 
 def params_of(tx: Tx, job_id: int) -> str:

@@ -202,7 +202,7 @@ _LAST_NO = Statement(
 )
 
 _DECISIONS = Statement(
-    select(events.c.data)
+    select(events.c.data, events.c.at)
     .where(events.c.mission_id == bindparam("mission"), events.c.job_id == bindparam("job"))
     .where(text("event = 'decided'"))
     .order_by(events.c.seq.desc())
@@ -223,6 +223,12 @@ def last_decision(tx: Tx, job: JobRow) -> str | None:
     data = from_json(row[0])
     how = " with other params" if data.get("params") else ""
     return f"{data.get('by')} has {_DID.get(str(data.get('decision')), 'decided')} it{how}"
+
+
+def approved_at(tx: Tx, job: JobRow) -> Micros | None:
+    """When the last approval let the job run."""
+    rows = tx.rows(_DECISIONS, mission=job.mission_id, job=job.id)
+    return next((at for data, at in rows if from_json(data).get("decision") == "approve"), None)
 
 
 def unanswered_hold(tx: Tx, job: JobRow) -> Reason | None:

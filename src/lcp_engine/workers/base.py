@@ -6,15 +6,25 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import State
-from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.kinds import WRITE, KindRole
 from lcp_engine.core.memory import Entry
 from lcp_engine.core.permits import RateLimit
-from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Verdict
+from lcp_engine.core.policy import (
+    EVERYBODYS,
+    USUAL,
+    Consent,
+    KindNames,
+    PathPolicy,
+    Policy,
+    Ruling,
+    Verdict,
+)
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -67,6 +77,8 @@ class Context:
     caps: Caps
     approved: bool = False
     """Whether a person approved this job."""
+    granted: Consent = EVERYBODYS
+    """Whose approvals these were, if it was approved."""
     job_id: int | None = None
     """The job; None outside a mission's queue. With `attempt`, it tells one execution from every other."""
     attempt: int = 1
@@ -91,14 +103,22 @@ class Context:
         return names_of(self.root.spellings, self.aliases)
 
     def judge(self, path: str) -> Failed | Hold | None:
-        """Why policy refuses or holds a resolved path; an approval overrules a hold, but not a denial."""
+        """Why policy refuses or holds a resolved path; an approval overrules its hold, never a denial."""
         ruling = self.policy(path)
         if ruling.verdict is Verdict.DENY:
             message = f"{path!r} is denied: {ruling.reason}"
             return Failed(ErrorCode.PATH_DENIED, message, advice=ruling.reason.advice)
         if ruling.verdict is Verdict.HOLD and not self.approved:
             return Hold(ruling.reason.text)
+        if ruling.verdict is Verdict.HOLD and not self.is_granted(ruling):
+            message = f"{path!r} needs approvals that this job was not asked for: {ruling.reason}"
+            advice = "Request the job with the path as it is in the root, so that those people are asked."
+            return Failed(ErrorCode.NOT_ALLOWED, message, advice=advice)
         return None
+
+    def is_granted(self, ruling: Ruling) -> bool:
+        """Whether those have approved the job who have to for a held path; it may be led to by a link."""
+        return self.approved and self.granted.joined(ruling.consent) == self.granted
 
     def to_change(
         self, find: Callable[[Names], Place], *, is_directory: bool = False
@@ -346,6 +366,8 @@ class Worker(Generic[P]):
     """Kinds whose rules are about this one, too, since it does to files what they do."""
     denied_as: tuple[str, ...] = ()
     """Kinds whose denying rules are about this one, too."""
+    restricted_as: tuple[str, ...] = ()
+    """Kinds whose rules that hold or deny are about this one, too. Of a kind that `writes`, `write_file` is one."""
     confined: str | None = None
     """Where a process confined to the root finds this worker, as "module:attribute"; None runs it in the runner's."""
 
@@ -370,7 +392,9 @@ class Worker(Generic[P]):
     @property
     def named(self) -> KindNames:
         """By which names of kinds rules of a policy are about its jobs."""
-        return KindNames((self.kind, *self.judged_as), self.denied_as)
+        puts_bytes = self.writes and self.executed_by is ExecutedBy.RUNNER
+        restricted = (*self.restricted_as, *((WRITE,) if puts_bytes else ()))
+        return KindNames((self.kind, *self.judged_as), self.denied_as, restricted)
 
     def under(self, settings: KindSettings | None) -> Worker[P]:
         """The worker as a mission sets it."""
@@ -419,6 +443,17 @@ class Worker(Generic[P]):
         judge = policy.for_kind(self.named, has_effects=self.has_effects, writes=self.writes)
         return lambda path: judge(path).verdict is not Verdict.DENY
 
+    def granting(self, params: P, context: Context) -> Context:
+        """The context of a job with these params, with whose approvals it has if it was approved."""
+        named = self.paths(params)
+        if not context.approved or (self.writes and not named):
+            return context
+        names = None if context.mission_root is None else context.names
+        paths = [path if names is None else names.relative(path) for path in named]
+        return replace(
+            context, granted=reduce(Consent.joined, (context.policy(path).consent for path in paths), USUAL)
+        )
+
     def for_any_params(self) -> Worker[BaseModel]:
         """The same worker for a table of kinds; its functions raise TypeError for the params of another kind."""
 
@@ -457,6 +492,7 @@ class Worker(Generic[P]):
             remembers=self.remembers,
             judged_as=self.judged_as,
             denied_as=self.denied_as,
+            restricted_as=self.restricted_as,
             confined=self.confined,
         )
 

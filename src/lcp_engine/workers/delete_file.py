@@ -57,6 +57,5 @@ WORKER = Worker(
             files={"old.txt": "old\n"},
         ),
     ),
-    denied_as=("write_file",),
     confined="lcp_engine.workers.delete_file:WORKER",
 )

@@ -104,6 +104,7 @@ WORKER = Worker(
             files={"notes.txt": "notes\n"},
         ),
     ),
-    denied_as=("read_file", "write_file", "delete_file"),
+    denied_as=("read_file",),
+    restricted_as=("delete_file",),
     confined="lcp_engine.workers.move_file:WORKER",
 )

@@ -195,7 +195,7 @@ class _Search:
 
     def _is_left_out(self, path: str, ruling: Ruling) -> bool:
         """Whether policy keeps a file from being searched, which is said unless a rule denies the file."""
-        if ruling.verdict is Verdict.HOLD and self.context.approved:
+        if ruling.verdict is Verdict.HOLD and self.context.is_granted(ruling):
             return False
         if ruling.verdict is Verdict.HOLD or ruling.reason.code is not ReasonCode.RULE:
             self.skipped.append(f"{path}: {ruling.reason.text}")

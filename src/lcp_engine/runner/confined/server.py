@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import assert_never
@@ -250,16 +250,23 @@ class Setup:
     user_rules: tuple[Rule, ...] = ()
     engine_paths: tuple[str, ...] = ()
     stage: bool = False
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def context_maker(self, root: Root, worker: Worker[BaseModel]) -> Callable[[bool], Context]:
         """What makes the context of a job of that kind, given whether a person approved the job."""
-        policy = Policy(self.rules, self.user_rules, engine_paths=self.engine_paths, stage=self.stage)
-        judge = policy.for_kind(worker.named, has_effects=worker.has_effects, writes=worker.writes)
+        judge = self._policy(stage=self.stage).for_kind(
+            worker.named, has_effects=worker.has_effects, writes=worker.writes
+        )
         return lambda approved: Context(root, self.aliases, judge, self.caps, approved=approved)
 
     def may_read(self) -> Callable[[str], bool]:
         """Returns whether `read_file` may read a path."""
-        return READ_FILE.allowed_paths(Policy(self.rules, self.user_rules, engine_paths=self.engine_paths))
+        return READ_FILE.allowed_paths(self._policy(stage=False))
+
+    def _policy(self, *, stage: bool) -> Policy:
+        return Policy(
+            self.rules, self.user_rules, engine_paths=self.engine_paths, stage=stage, origins=self.origins
+        )
 
 
 PROGRAMS: TypeAdapter[Program] = TypeAdapter(Program)
@@ -325,7 +332,7 @@ class _Job:
 
     def _call_worker(self, params: BaseModel) -> Outcome:
         try:
-            return self.worker.execute(params, self.context)
+            return self.worker.execute(params, self.worker.granting(params, self.context))
         except MemoryError:
             # Other jobs of this process may lack memory now; the runner starts them again in another one.
             self.channel.send({"is": Answer.OUT_OF_MEMORY})
