@@ -19,7 +19,7 @@ from lcp_engine.core.reasons import Reason
 from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
-from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
+from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY, whole_steps_before
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
@@ -28,7 +28,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import RESOLVED, steps_before, store_resolved
+from lcp_engine.store.stated_plans import RESOLVED, store_resolved
 from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
@@ -214,7 +214,7 @@ def admit(
 
 def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
     """The params of a step without references."""
-    given = {one.step: one.result for one in steps_before(tx, job.id) if one.state is State.SUCCEEDED}
+    given = {one.step: one.result for one in whole_steps_before(tx, job.id) if one.state is State.SUCCEEDED}
     try:
         resolved = resolve(from_json(job.params), given)
     except Missing as missing:

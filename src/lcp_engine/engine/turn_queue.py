@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
 from lcp_engine.core.kinds import TURN
@@ -13,11 +13,14 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.edges import followers_of, next_turn
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import find_plan_of
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import MOST_COMPARED, steps_before
+from lcp_engine.store.stated_plans import MOST_COMPARED, Before, steps_before
+from lcp_engine.workers.params import Result
+from lcp_engine.workers.registry import BUILT_IN
 
 TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
@@ -157,7 +160,22 @@ def begin_step(ledger: Ledger, step: JobRow) -> bool:
 
 def _holds(ledger: Ledger, step: JobRow, condition: str) -> bool:
     ledger.write_results()
-    before = steps_before(ledger.tx, step.id, MOST_COMPARED)
+    before = whole_steps_before(ledger.tx, step.id, MOST_COMPARED)
     return is_true(
         parse_expression(condition), {one.step: StepFacts(one.state, one.result) for one in before}
     )
+
+
+def whole_steps_before(tx: Tx, job_id: int, most: int = 2**31 - 1) -> list[Before]:
+    """Like `steps_before`, with the keys that results of the engine's own kinds leave out (`Result.whole`)."""
+    return [one._replace(result=_whole(one)) for one in steps_before(tx, job_id, most)]
+
+
+def _whole(one: Before) -> JsonValue:
+    worker = BUILT_IN.get(one.kind)
+    if worker is None or not issubclass(worker.result, Result) or one.result is None:
+        return one.result
+    try:
+        return worker.result.model_validate(one.result).whole()
+    except ValidationError:  # of another version of the engine
+        return one.result

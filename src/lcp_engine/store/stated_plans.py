@@ -32,9 +32,10 @@ class StatedText(NamedTuple):
 
 
 class Before(NamedTuple):
-    """A step that another one waits for: its id in the plan, its state and its result."""
+    """A step that another one waits for: its id in the plan, its kind, its state and its result."""
 
     step: str
+    kind: str
     state: State
     result: JsonValue
 
@@ -53,6 +54,7 @@ _ONE = Statement(
 _BEFORE = Statement(
     select(
         jobs.c.terms,
+        jobs.c.kind,
         jobs.c.state,
         func.coalesce(
             jobs.c.result,
@@ -104,8 +106,8 @@ def stated_plan(tx: Tx, mission_id: int, name: str) -> str:
 def steps_before(tx: Tx, job_id: int, most: int = 2**31 - 1) -> list[Before]:
     """What the steps that a job waits for have given; a result of more than `most` bytes is null."""
     return [
-        Before(terms_of(terms).step, State(state), None if result is None else json.loads(result))
-        for terms, state, result in tx.rows(_BEFORE, job=job_id, most=most)
+        Before(terms_of(terms).step, str(kind), State(state), None if result is None else json.loads(result))
+        for terms, kind, state, result in tx.rows(_BEFORE, job=job_id, most=most)
     ]
 
 

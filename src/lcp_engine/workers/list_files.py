@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.patterns import compile_patterns
@@ -41,6 +41,9 @@ class ListFilesResult(Result):
     truncated: bool = Field(default=False, exclude_if=lambda value: not value)
     total: int | None = Field(default=None, exclude_if=lambda value: value is None)
     skipped: list[str] = Field(default=[], exclude_if=lambda value: not value)
+
+    def whole(self) -> dict[str, JsonValue]:
+        return {**super().whole(), "total": len(self.files) if self.total is None else self.total}
 
 
 def execute(params: ListFilesParams, context: Context) -> ListFilesResult | Hold | Failed:

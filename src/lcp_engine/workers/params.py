@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from lcp_engine.sandbox.paths import Names, Place
@@ -97,6 +97,11 @@ class Result(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ok: Literal[True] = True
+
+    def whole(self) -> dict[str, JsonValue]:
+        """The result with the keys that it leaves out because they say nothing new: references of plans find them."""
+        left_out: dict[str, JsonValue] = {name: getattr(self, name) for name in type(self).model_fields}
+        return {**left_out, **self.model_dump(mode="json")}
 
 
 def requested_paths(params: FileParams) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
@@ -31,6 +31,11 @@ class ReadFileResult(Result):
     size_bytes: int
     truncated: bool = Field(default=False, exclude_if=lambda value: not value)
     total: int | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    def whole(self) -> dict[str, JsonValue]:
+        rest = bool(self.content) and not self.content.endswith("\n")
+        lines = self.content.count("\n") + rest if self.total is None else self.total
+        return {**super().whole(), "total": lines}
 
 
 def execute(params: ReadFileParams, context: Context) -> ReadFileResult | Hold | Failed:
