@@ -358,3 +358,16 @@ def test_a_rule_of_its_own_above_says_what_a_kind_may_do(office: Lab) -> None:
         {"kinds": ["delete_file"], "paths": ["deploy/run.sh"], "do": "auto"}, DEPLOY,
     ])  # fmt: skip
     assert office.states() == ["succeeded"]
+
+
+@pytest.mark.parametrize("stage", [False, True], ids=["root", "stage"])
+def test_a_hold_for_writing_lifts_no_denial_of_another_kind(office: Lab, *, stage: bool) -> None:
+    deny: list[JsonValue] = [
+        {"kinds": ["read_file"], "paths": ["contracts/"], "do": "deny"},
+        {"kinds": ["delete_file"], "paths": ["src/"], "do": "deny"},
+    ]
+    office.run(
+        ask(move("contracts/acme.txt", "x.txt"), job("delete_file", rel_path="src/a.txt")), DONE,
+        policy=[{"kinds": ["write_file"], "do": "hold"}, *deny], stage=stage,
+    )  # fmt: skip
+    assert office.states()[:2] == ["rejected", "rejected"]

@@ -171,6 +171,15 @@ class KindNames:
 
 
 Named: TypeAlias = str | KindNames
+
+
+def _without_holds(kind: Named) -> Named:
+    """The names of a kind without those whose holds are about it: these never stand in for a denial after them."""
+    if isinstance(kind, str):
+        return kind
+    return KindNames(kind.names, (*kind.restricted_as, *kind.denied_as))
+
+
 PathPolicy: TypeAlias = Callable[[str], Ruling]
 Move: TypeAlias = tuple[str, str]
 """Where the content of a file was, and where a job of the mission brought it."""
@@ -271,7 +280,8 @@ class Policy:
     def mildest(self, kind: Named, *, has_effects: bool) -> Ruling:
         """The mildest ruling that a job has on any path, denials of the default aside."""
         found: list[Ruling] = []
-        for rule in (rule for group in self._rules for rule in group if rule.has_kind(kind)):
+        own = _without_holds(kind)
+        for rule in (rule for group in self._rules for rule in group if rule.has_kind(own)):
             found.append(rule.ruling)
             if rule.matches_everything:
                 break
@@ -295,24 +305,32 @@ class Policy:
 
     def elsewhere(self, kind: Named, *, has_effects: bool) -> Ruling:
         """The ruling on a path that no rule about certain paths, and no denial of the default, is about."""
-        rules = (rule for group in self._rules for rule in group if rule.has_kind(kind))
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
-        return next((rule.ruling for rule in rules if rule.covers_most), default)
+        found: list[Ruling] = []
+        for names in (kind, _without_holds(kind)):
+            rules = (rule for group in self._rules for rule in group if rule.has_kind(names))
+            found.append(next((rule.ruling for rule in rules if rule.covers_most), default))
+        return strictest(found)
 
     def for_kind(self, kind: Named, *, has_effects: bool, writes: bool) -> PathPolicy:
         """The function that rules on one resolved path (relative to the root) while a job of that kind executes."""
-        rules = _Rules(*([rule for rule in group if rule.has_kind(kind)] for group in self._rules))
+        rules, own = (
+            _Rules(*([rule for rule in group if rule.has_kind(names)] for group in self._rules))
+            for names in (kind, _without_holds(kind))
+        )
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
 
         def judge(path: str) -> Ruling:
             denial = self._denial(path, writes=writes)
             found = _walk(rules, path, default, denial, _first) if has_rules else denial or default
+            if has_others:
+                found = strictest([found, _walk(own, path, default, denial, _first)])
             return STAGED if in_stage and found.verdict is Verdict.HOLD else found
 
         def judge_with_origins(path: str) -> Ruling:
             return strictest([judge(one) for one in self._with_origins(path, writes=writes)])
 
-        has_rules, in_stage = any(rules), self._stage and writes
+        has_rules, in_stage, has_others = any(rules), self._stage and writes, rules != own
         denies = any(rule.ruling.verdict is Verdict.DENY for group in rules for rule in group)
         follows = self.origins and not writes
         return Judge(judge_with_origins if follows else judge, has_denying_rules=denies)
@@ -324,7 +342,8 @@ class Policy:
         """
         judge = self.for_kind(kind, has_effects=has_effects, writes=writes)
         named: dict[str, None] = {}
-        for rule in (rule for group in self._rules for rule in group if rule.has_kind(kind)):
+        own = _without_holds(kind)
+        for rule in (rule for group in self._rules for rule in group if rule.has_kind(own)):
             if rule.ruling.verdict is Verdict.DENY and rule.matches_everything:
                 return tuple(path for path in named if judge(path).verdict is not Verdict.DENY)
             if rule.ruling.verdict is not Verdict.DENY:
@@ -341,9 +360,12 @@ class Policy:
         explained: list[Explained] = []
         relative = map(self.relative, paths or ("",))
         for path in (one for stated in relative for one in self._with_origins(stated, writes=writes)):
-            notes = _Notes(kind)
             denial = self._denial(path, writes=writes)
+            notes, own = _Notes(kind), _Notes(_without_holds(kind))
             found = _walk(self._rules, path, default, denial, notes.first)
+            alone = _walk(self._rules, path, default, denial, own.first)
+            if strictest([found, alone]) is not found:
+                notes, found = own, alone
             looked = notes.whole(denial, default, found)
             ruling = STAGED if self._stage and writes and found.verdict is Verdict.HOLD else found
             explained.append(Explained(path, ruling, looked))

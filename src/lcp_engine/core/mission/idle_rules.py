@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lcp_engine.core.policy import KindNames, Rule
+from lcp_engine.core.policy import KindNames, Rule, Verdict
 from lcp_engine.core.summaries import nearest
 
 _EVERYTHING = frozenset({"*", "**"})
@@ -36,8 +36,13 @@ def rules_by_path(
         (name, rule)
         for at, (name, rule) in enumerate(own)
         if rule.paths and (_EVERYTHING.isdisjoint(rule.paths) or _excludes(rule.paths))
-        if not any(_covers(other, rule) for _, other in own[:at])
+        if not any(_covers(other, rule) for _, other in own[:at] if _decides(other, named))
     ]
+
+
+def _decides(rule: Rule, named: KindNames) -> bool:
+    """Whether no rule after it decides; a hold for another kind leaves a denial after it its effect."""
+    return rule.do is not Verdict.HOLD or any(_has(rule, kind) for kind in named.names)
 
 
 def _in_order(rules: Sequence[Rule], user_rules: Sequence[Rule]) -> list[tuple[str, Rule]]:
