@@ -29,7 +29,7 @@ class Terminal:
         environment: Mapping[str, str] | None = None,
         size: tuple[int, int] = (24, 120),
     ) -> None:
-        self._master, slave = pty.openpty()
+        self.master, slave = pty.openpty()
         self.resize(*size)
         self.process = lcp.attach(
             slave, *arguments, environment=_of_terminal(lcp.environment, environment or {})
@@ -44,7 +44,7 @@ class Terminal:
     def __exit__(self, *raised: object) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        os.close(self.master)
 
     def expect(self, text: str) -> str:
         """Read until `text` is shown; returns and forgets what was shown before it."""
@@ -62,15 +62,15 @@ class Terminal:
         """Type keys, and read the output meanwhile, so that neither side waits for the other."""
         left = keys.encode()
         while left:
-            reads, writes, _ = select.select([self._master], [self._master], [], PATIENCE_SECONDS)
+            reads, writes, _ = select.select([self.master], [self.master], [], PATIENCE_SECONDS)
             assert reads or writes, f"it hangs after {self.shown!r}"
             if reads:
                 self.shown += self._read()
             if writes:
-                left = left[os.write(self._master, left[:1024]) :]
+                left = left[os.write(self.master, left[:1024]) :]
 
     def resize(self, lines: int, columns: int) -> None:
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def end(self) -> int:
         """Read to the end; the exit code."""
@@ -79,9 +79,9 @@ class Terminal:
         return self.process.wait()
 
     def _read(self) -> str:
-        assert select.select([self._master], [], [], PATIENCE_SECONDS)[0], f"it hangs after {self.shown!r}"
+        assert select.select([self.master], [], [], PATIENCE_SECONDS)[0], f"it hangs after {self.shown!r}"
         try:
-            return self._decode(os.read(self._master, 65536))
+            return self._decode(os.read(self.master, 65536))
         except OSError:  # the other end is closed
             return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import sqlite3
 import threading
 import time
@@ -16,6 +17,7 @@ from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import PATIENCE_SECONDS, Terminal
 from tests.conftest import POSTGRES, SQLITE
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
@@ -64,6 +66,14 @@ class Person:
 
     async def press(self, *keys: str) -> None:
         await self._pilot.press(*keys)
+
+    async def press_before(self, key: str, came_at: float) -> None:
+        """Press a key that arrived then, and is handled only now."""
+        pressed = events.Key(key, key if len(key) == 1 else None)
+        pressed.time = came_at
+        assert self.top._driver is not None
+        self.top._driver.send_message(pressed.set_sender(self.top))
+        await self._pilot.pause()
 
     async def type(self, text: str) -> None:
         await self._pilot.press(*text, "enter")
@@ -241,6 +251,72 @@ def test_a_key_that_is_held_down_approves_one_job(engine: Engine, root: Path) ->
 
     drive(engine, script)
     assert states(engine) == {"notes.md": "queued", "more.md": "held"}
+
+
+def test_a_key_that_came_before_the_job_was_shown_decides_nothing_however_late(
+    engine: Engine, root: Path
+) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        came_at = time.monotonic()
+        await person.press("y")
+        await person.looks_at("job 2 approved", "job 3: write_file more.md")
+        for key in ("y", "y", "r"):
+            person.top.note("")
+            await person.press_before(key, came_at)
+            await person.sees("job 3 has only just appeared")
+        await person.press("y")
+        await person.sees("job 3 approved")
+
+    drive(engine, script)
+
+
+def test_a_key_that_came_before_a_dialog_answers_it_neither(engine: Engine, root: Path) -> None:
+    hold(engine, root, WRITE, OTHER)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file notes.md")
+        for opens, sees, *answers in (
+            ("a", "approve 2 held write_file", "y"),
+            ("d", "yes, approve", "y"),
+            ("n", "Reject job 2", "enter"),
+            ("s", "Message to the planner", "x", "enter"),
+            ("e", "as JSON", "ctrl+s"),
+        ):
+            came_at = time.monotonic()
+            await person.press(opens)
+            await person.sees(sees)
+            for answer in answers:
+                await person.press_before(answer, came_at)
+            assert sees in person.screen
+            await person.press("escape")
+            await person.until(lambda: len(person.top.screen_stack) == 1)
+        await person.press("1", "c")
+        await person.sees("Cancel mission 1?")
+        await person.press_before("y", came_at)
+        await person.press("n")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "held", "more.md": "held"}
+    assert [one.status for one in engine.missions()] == ["waiting"]
+
+
+def test_a_job_counts_as_seen_from_the_frame_that_shows_its_end(engine: Engine, root: Path) -> None:
+    hold(engine, root, LONG)
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("job 2: write_file long.md")
+        await person.press("tab")
+        came_at = time.monotonic()
+        await person.press(*["pagedown"] * 20)
+        await person.sees("+line 100")
+        await person.press_before("y", came_at)
+        await person.sees("yes, approve")
+
+    drive(engine, script)
+    assert states(engine) == {"long.md": "held"}
 
 
 def test_no_asks_for_a_reason_that_the_planner_reads(engine: Engine, root: Path) -> None:
@@ -824,3 +900,20 @@ def test_without_the_extra_it_says_what_to_install(lcp: Lcp) -> None:
         done.err
         == "lcp top needs the extra 'tui' (textual is missing): pip install '.[tui]' in a clone of lcp-engine\n"
     )
+
+
+def test_what_a_terminal_had_before_a_frame_is_older_than_it(forty: Lcp) -> None:
+    with Terminal(forty, "top", size=(24, 80)) as terminal:
+        terminal.expect("inbox (40)")
+        terminal.type("2")
+        terminal.expect("job 2: write_file docs/0.md")
+        for _ in range(3):
+            terminal.process.send_signal(signal.SIGSTOP)
+            terminal.type("ayyy")
+            terminal.process.send_signal(signal.SIGCONT)
+            terminal.expect("approve 40 held write_file of mission 1?")
+            terminal.type("q")
+            terminal.expect("job 2: write_file docs/0.md")
+        terminal.type("\x1b[200~ayy\r\x1b[201~q")
+        assert terminal.end() == 0
+    assert forty("jobs", "--state", "held", "--json").out.count('"held"') == 40

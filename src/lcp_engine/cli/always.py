@@ -34,7 +34,15 @@ def approve_always(
     if not invocation.json:
         print_err(f"{rule_line(rule)}: {SCOPES[scope]}")
     if not invocation.json and sys.stdin.isatty() and sys.stderr.isatty():
-        click.confirm("add this rule, and approve the job?", err=True, abort=True)
+        from lcp_engine.cli.keyboard import Closed
+        from lcp_engine.cli.terminal import confirm
+
+        try:
+            is_meant = confirm("add this rule, and approve the job?")
+        except Closed:
+            is_meant = False
+        if not is_meant:
+            raise click.Abort
     shown = engine.last_seen(job_id) if mark is None else seen_with(engine, job_id, mark)
     released = add_rule_with_approval(engine, job_id, rule, scope, shown=shown, by=by)
     if invocation.json:
@@ -63,7 +71,8 @@ def _about(rule: Rule, paths: Sequence[str]) -> Rule:
 
 def ask_for_rule(engine: Engine, job_id: int) -> tuple[Rule, str] | None:
     """Ask at the terminal for a rule and where it holds; None if the person wants none."""
-    from lcp_engine.cli.terminal import Choice, Closed, choose, print_line, read_line
+    from lcp_engine.cli.keyboard import Closed
+    from lcp_engine.cli.terminal import Choice, choose, print_line, read_line
 
     rules = engine.rules_for(job_id)
     if not rules:

@@ -338,7 +338,14 @@ def _confirm(word: str, count: int) -> None:
     """Ask the person at the terminal, if there is one."""
     if not (count and sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    if not click.confirm(f"{word} {'this job' if count == 1 else f'these {count} jobs'}?", err=True):
+    from lcp_engine.cli.keyboard import Closed
+    from lcp_engine.cli.terminal import confirm
+
+    try:
+        is_meant = confirm(f"{word} {'this job' if count == 1 else f'these {count} jobs'}?")
+    except Closed:
+        raise click.Abort from None
+    if not is_meant:
         print_err("nothing was decided")
         click.get_current_context().exit(Exit.FAILED)
 
@@ -383,7 +390,8 @@ def revised_params(text: str, job: Job) -> dict[str, JsonValue]:
 
 def _edits_again(draft: Draft, refused: LcpError) -> bool:
     """Whether the person at the terminal, if there is one, mends the edit."""
-    from lcp_engine.cli.terminal import Closed, print_line, read_line
+    from lcp_engine.cli.keyboard import Closed
+    from lcp_engine.cli.terminal import print_line, read_line
 
     if draft.kept is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

@@ -15,8 +15,9 @@ import click
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import planner_names
 from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.keyboard import Closed
 from lcp_engine.cli.output import print_err, print_json, print_out
-from lcp_engine.cli.terminal import Closed, print_line, read_line
+from lcp_engine.cli.terminal import print_line, read_line
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 
@@ -118,7 +119,7 @@ def _ask(root: str | None, planner: str | None, writes: Sequence[str]) -> Draft:
         print_line("Enter takes what is in brackets; Ctrl-D leaves, and writes nothing.")
         goal = ""
         while not goal:
-            goal = read_line("What should the mission achieve? ")
+            goal = read_line("What should the mission achieve? ", may_be_early=True)
         return Draft(
             goal,
             _text("Directory that it is confined to", ".") if root is None else root,
@@ -130,7 +131,7 @@ def _ask(root: str | None, planner: str | None, writes: Sequence[str]) -> Draft:
 
 
 def _text(question: str, default: str) -> str:
-    answer = read_line(f"{question} [{default}]: ")
+    answer = read_line(f"{question} [{default}]: ", may_be_early=True)
     return answer or ("" if default == "none" else default)
 
 
@@ -157,7 +158,7 @@ def _ask_for_planner() -> Mapping[str, JsonValue] | None:
     usual = _of_environment()
     default = ASKED[0] if usual is None else f"{usual}, as the environment says"
     while True:
-        answer = read_line(f"Planner: {', '.join(ASKED)} [{default}]: ")
+        answer = read_line(f"Planner: {', '.join(ASKED)} [{default}]: ", may_be_early=True)
         if not answer and usual is not None:
             return None
         if (name := answer or ASKED[0]) in known():

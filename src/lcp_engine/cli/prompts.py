@@ -26,12 +26,12 @@ from lcp_engine.cli.decide import read_words
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
 from lcp_engine.cli.jobs import MANY
+from lcp_engine.cli.keyboard import Closed
 from lcp_engine.cli.merge_choice import MergeChoice
 from lcp_engine.cli.output import make_console, seconds_until
 from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import (
     Choice,
-    Closed,
     choose,
     page,
     print_legend,

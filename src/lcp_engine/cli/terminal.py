@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import os
-import select
 import shlex
-import signal
 import sys
-import termios
-import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,21 +15,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from lcp_engine.cli.keyboard import END, Closed, echo, read_typed, take, unedited
 from lcp_engine.cli.output import make_console
-from lcp_engine.core.safe_text import block
 
-LONGEST_LINE = 4095
-"""Bytes of a line that a terminal delivers; it drops the rest (`man 3 termios`, canonical mode)."""
-
-_END = "\x04"
-_ERASE = ("\x7f", "\b")
-_ERASE_LINE = "\x15"
 _WHOLE = ("}", "```")
 """Ends of a complete reply: an empty line after one of them ends the paste."""
-
-
-class Closed(Exception):
-    """The person pressed Ctrl-D, or the terminal is gone."""
 
 
 @dataclass(frozen=True)
@@ -54,55 +39,42 @@ def print_line(text: str | Text) -> None:
     make_console(sys.stderr).print(text)
 
 
-def read_line(question: str) -> str:
-    """Read a typed line, stripped. Raises `Closed` at the end of the input (Ctrl-D)."""
-    while True:
-        sys.stderr.write(question)
-        sys.stderr.flush()
-        try:
-            if sys.stdin.isatty():
-                _await_line()
-            line = sys.stdin.readline()
-        except UnicodeDecodeError:
-            print_line("  this is not UTF-8; type it again")
-            continue
-        except OSError:  # the terminal is gone
-            line = ""
-        if not line:
-            sys.stderr.write("\n")
-            raise Closed
-        if len(line.encode(errors="replace")) >= LONGEST_LINE:
-            print_line(f"  a terminal delivers at most {LONGEST_LINE} bytes of a line; use a shorter text")
-            continue
-        return line.strip()
+def read_line(question: str, *, may_be_early: bool = False) -> str:
+    """Read a line that is typed after the question was drawn, or with `may_be_early` before; stripped.
 
-
-def _await_line() -> None:
-    """Wait until the terminal has a line, or raise what a signal raises.
-
-    A signal that arrives a moment before a blocking read would be noticed only after it.
+    Raises `Closed` at the end of the input (Ctrl-D).
     """
-    woken, wakes = os.pipe()
-    os.set_blocking(wakes, False)
-    before = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    try:
-        while sys.stdin not in select.select([sys.stdin, woken], [], [])[0]:
-            os.read(woken, 1)
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(woken)
-        os.close(wakes)
+    return _read(question, is_choice=False, may_be_early=may_be_early)
+
+
+def _read(question: str, *, is_choice: bool, may_be_early: bool = False) -> str:
+    if sys.stdin.isatty():
+        return read_typed(question, is_choice=is_choice, may_be_early=may_be_early)
+    echo(question)
+    line = sys.stdin.readline()
+    if not line:
+        echo("\n")
+        raise Closed
+    return line.strip()
 
 
 def choose(question: str, choices: Sequence[Choice]) -> str:
     """Ask until the answer is one of `choices`; returns its word. Raises `Closed`."""
     letters = ",".join(choice.word[0] for choice in choices)
     while True:
-        answer = read_line(f"{question} [{letters},?] ").lower()
+        answer = _read(f"{question} [{letters},?] ", is_choice=True).lower()
         found = [choice.word for choice in choices if answer and choice.word.startswith(answer)]
         if found:
             return found[0]
         print_legend(choices)
+
+
+def confirm(question: str) -> bool:
+    """Ask for yes or no; nothing typed is a no. Raises `Closed`."""
+    while True:
+        answer = _read(f"{question} [y/N]: ", is_choice=True).lower()
+        if "yes".startswith(answer) or "no".startswith(answer):
+            return answer.startswith("y")
 
 
 def print_legend(choices: Sequence[Choice]) -> None:
@@ -166,32 +138,14 @@ def read_paste(invitation: str) -> str:
     mode is off before `invitation` is shown. Raises `Closed` if the terminal is gone.
     """
     text: list[str] = []
-    descriptor = sys.stdin.fileno()
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    with _byte_by_byte(descriptor):
-        _echo(f"{invitation}\n")
+    with unedited() as read:
+        echo(f"{invitation}\n")
         while True:
-            more = os.read(descriptor, 65536)
-            if not more:
-                raise Closed
-            for character in decoder.decode(more):
-                if character == _END or (character == "\n" and _is_whole(text)):
-                    _echo("\n")
+            for character in read():
+                if character == END or (character == "\n" and _is_whole(text)):
+                    echo("\n")
                     return "".join(text)
-                _take(text, character)
-
-
-def _take(text: list[str], character: str) -> None:
-    """Add a character, or erase the last one or the line."""
-    if character in _ERASE or character == _ERASE_LINE:
-        while text and text[-1] != "\n":
-            text.pop()
-            _echo("\b \b")
-            if character in _ERASE:
-                break
-        return
-    text.append(character)
-    _echo(character if character == "\t" else block(character))
+                take(text, character)
 
 
 def _is_whole(text: list[str]) -> bool:
@@ -199,19 +153,3 @@ def _is_whole(text: list[str]) -> bool:
     if text and text[-1] != "\n":
         return False
     return "".join(text[-200:]).rstrip().endswith(_WHOLE)
-
-
-def _echo(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-@contextmanager
-def _byte_by_byte(descriptor: int) -> Iterator[None]:
-    """Switch off line editing and echo; Ctrl-C still interrupts."""
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setcbreak(descriptor)
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual import on
-from textual.app import App, ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import ContentSwitcher, Footer, Static
@@ -18,7 +18,8 @@ from textual.widgets import ContentSwitcher, Footer, Static
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
+from lcp_engine.cli.top.dialogs import Answer, Ask, Confirm, Dialog, Scope, Take, Whole, Write
+from lcp_engine.cli.top.frames import FramedApp
 from lcp_engine.cli.top.inbox_view import InboxView
 from lcp_engine.cli.top.missions_view import MissionsView
 from lcp_engine.cli.top.shown_job import content_of_done, content_of_mission
@@ -51,7 +52,7 @@ FooterKey { padding: 0 1 0 0; }
 """
 
 
-class Top(App[int]):
+class Top(FramedApp):
     """`lcp top`. Its return value is an exit code."""
 
     CSS = STYLES
@@ -73,7 +74,7 @@ class Top(App[int]):
             self.report = report
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__()
         self.theme = "ansi-dark"
         self.missions = MissionsView(id="missions-view")
         self.inbox = InboxView(self, id="inbox-view")
@@ -219,16 +220,14 @@ class Top(App[int]):
         job = await asyncio.to_thread(self._engine.job, job_id)
         make = await asyncio.to_thread(content_of_done, self._engine, job)
         title = f"job {job.id}: {one_line(job.kind)} {self._engine.subject(job)}  {job.state}"
-        await self.push_screen_wait(Whole(title, make, may_approve=False))
+        await self._open(Whole(title, make, may_approve=False))
 
     async def _show_mission(self, mission_id: int) -> None:
         make = await asyncio.to_thread(content_of_mission, self._engine, mission_id)
         if make is None:
             self.note(f"mission {mission_id} has changed no files")
         else:
-            await self.push_screen_wait(
-                Whole(f"mission {mission_id}: what it changed", make, may_approve=False)
-            )
+            await self._open(Whole(f"mission {mission_id}: what it changed", make, may_approve=False))
 
     async def _cancel(self, mission_id: int) -> None:
         mission = await asyncio.to_thread(self._engine.mission, mission_id)
@@ -237,7 +236,7 @@ class Top(App[int]):
                 f"mission {mission_id} is {mission.status}; only a mission that runs or waits can be cancelled"
             )
             return
-        if await self.push_screen_wait(Confirm(f"Cancel mission {mission_id}?\n{one_line(mission.goal)}")):
+        if await self._open(Confirm(f"Cancel mission {mission_id}?\n{one_line(mission.goal)}")):
             is_new = await asyncio.to_thread(self._engine.cancel, mission_id)
             self.note(f"mission {mission_id} {'cancelled' if is_new else 'was already cancelled'}")
             self.look()
@@ -275,23 +274,30 @@ class Top(App[int]):
     def look(self) -> None:
         self._watch.look()
 
+    async def _open(self, dialog: Dialog[Answer]) -> Answer:
+        """What the person answers. After that keys are for what is shown when the dialog is gone."""
+        try:
+            return await self.push_screen_wait(dialog)
+        finally:
+            self.inbox.detail.expect_frame()
+
     async def ask(self, dialog: Ask) -> str | None:
-        return await self.push_screen_wait(dialog)
+        return await self._open(dialog)
 
     async def confirm(self, dialog: Confirm) -> bool:
-        return await self.push_screen_wait(dialog)
+        return await self._open(dialog)
 
     async def show_whole(self, dialog: Whole) -> bool:
-        return await self.push_screen_wait(dialog)
+        return await self._open(dialog)
 
     async def write(self, dialog: Write) -> bool:
-        return await self.push_screen_wait(dialog)
+        return await self._open(dialog)
 
     async def take(self, dialog: Take) -> Sequence[int]:
-        return await self.push_screen_wait(dialog)
+        return await self._open(dialog)
 
     async def scope(self, dialog: Scope) -> str | None:
-        return await self.push_screen_wait(dialog)
+        return await self._open(dialog)
 
     def edit(self, draft: Draft) -> str:
         loop = asyncio.get_running_loop()

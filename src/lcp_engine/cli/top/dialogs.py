@@ -10,17 +10,43 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.geometry import Region
 from textual.screen import ModalScreen
+from textual.strip import Strip
 from textual.widgets import Footer, Input, Static, TextArea
 
 from lcp_engine.cli.editor import Draft
+from lcp_engine.cli.top.frames import NOT_YET, Frame, FramedApp
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.core.safe_text import one_line
 
 Answer = TypeVar("Answer")
 
 
-class Whole(ModalScreen[bool]):
+class Dialog(ModalScreen[Answer]):
+    """A screen over the others."""
+
+    def is_answered(self) -> bool:
+        """Whether the key that is being handled arrived after the frame that showed this; else it answers nothing."""
+        shown = self.query(Lines).first(Lines) if self.query(Lines) else self.query_one(_Question)
+        return isinstance(self.app, FramedApp) and shown.frame.at < self.app.key_came_at
+
+
+class _Question(Static):
+    """The question of a dialog."""
+
+    frame = NOT_YET
+
+    def drawn_in(self, frame: Frame) -> None:
+        self.frame = frame if self.frame is NOT_YET else self.frame
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if isinstance(self.app, FramedApp):
+            self.app.draws(self)
+        return super().render_lines(crop)
+
+
+class Whole(Dialog[bool]):
     """Something in full. True: the person approves what it shows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,7 +73,8 @@ class Whole(ModalScreen[bool]):
         return self._may_approve if action == "approve" else True
 
     def action_approve(self) -> None:
-        _ = self.dismiss(result=True)
+        if self.is_answered():
+            _ = self.dismiss(result=True)
 
     def action_leave(self) -> None:
         _ = self.dismiss(result=False)
@@ -62,8 +89,12 @@ class _Field(Input):
     # Its own key, so that it comes after the characters that were typed before it.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "send")]
 
+    async def action_submit(self) -> None:
+        if not isinstance(self.screen, Dialog) or self.screen.is_answered():
+            await super().action_submit()
 
-class Ask(ModalScreen[str | None]):
+
+class Ask(Dialog[str | None]):
     """A line to type, below a question. None: the person pressed Escape."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back")]
@@ -76,7 +107,7 @@ class Ask(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Text(self._question), classes="question")
+            yield _Question(Text(self._question), classes="question")
             if self._problem:
                 yield Static(Text(self._problem, style="red"))
             yield _Field(self._typed, compact=True)
@@ -90,7 +121,7 @@ class Ask(ModalScreen[str | None]):
         _ = self.dismiss(None)
 
 
-class Write(ModalScreen[bool]):
+class Write(Dialog[bool]):
     """A text of several lines to write, to paste, or to edit in the person's own editor. True: the person sends it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -108,7 +139,7 @@ class Write(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="written"):
-            yield Static(Text(self._question), classes="question")
+            yield _Question(Text(self._question), classes="question")
             yield Static(Text(self._problem, style="red"), id="problem")
             yield TextArea(self._draft.text, compact=True)
         yield Footer(compact=True, show_command_palette=False)
@@ -118,7 +149,8 @@ class Write(ModalScreen[bool]):
         return self.query_one(TextArea)
 
     def action_send(self) -> None:
-        self._leave(is_sent=True)
+        if self.is_answered():
+            self._leave(is_sent=True)
 
     def action_leave(self) -> None:
         self._leave(is_sent=False)
@@ -144,7 +176,7 @@ class _Choices(Lines):
     ]
 
 
-class Take(ModalScreen[Sequence[int]]):
+class Take(Dialog[Sequence[int]]):
     """Names of which some are taken, by their places. None of them: the person went back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -188,13 +220,14 @@ class Take(ModalScreen[Sequence[int]]):
         self._show()
 
     def action_take(self) -> None:
-        _ = self.dismiss(sorted(self._taken))
+        if self.is_answered():
+            _ = self.dismiss(sorted(self._taken))
 
     def action_leave(self) -> None:
         _ = self.dismiss([])
 
 
-class _Choice(ModalScreen[Answer]):
+class _Choice(Dialog[Answer]):
     """A question that is answered by a key. Enter answers nothing."""
 
     def __init__(self, question: str) -> None:
@@ -203,11 +236,12 @@ class _Choice(ModalScreen[Answer]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Text(self._question), classes="question")
+            yield _Question(Text(self._question), classes="question")
         yield Footer(compact=True, show_command_palette=False)
 
     def action_answer(self, answer: Answer) -> None:
-        _ = self.dismiss(answer)
+        if self.is_answered():
+            _ = self.dismiss(answer)
 
 
 class Scope(_Choice[str | None]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -58,6 +57,9 @@ class Desk(Protocol):
 
     @property
     def engine(self) -> Engine: ...
+
+    key_came_at: float
+    """When the key arrived that is being handled."""
 
     def note(self, text: str, *, is_problem: bool = False) -> None:
         """Show a line until the next one."""
@@ -116,7 +118,6 @@ class InboxView(Vertical):
         self._snapshot = Snapshot()
         self._held: Sequence[Held] = ()
         self._shown: ShownJob | None = None
-        self._shown_at = 0.0
         self._gone: int | None = None
         self._drafts: dict[int, Draft] = {}
 
@@ -170,8 +171,13 @@ class InboxView(Vertical):
         expires_at = self._snapshot.expiries.get(job_id)
         shown = await asyncio.to_thread(read_shown, self._desk.engine, held, expires_at)
         if self.jobs.selected == job_id:
-            self._shown, self._shown_at = shown, time.monotonic()
+            self._shown = shown
             self.detail.show(content_of(shown), is_new=True)
+
+    @property
+    def _shown_at(self) -> float:
+        """When the selected job appeared on the terminal."""
+        return self.detail.frame.at
 
     def _clear(self) -> None:
         self._shown = None
@@ -195,7 +201,7 @@ class InboxView(Vertical):
     # -- What the keys do
 
     def action_approve(self) -> None:
-        self._with_shown(self._approve)
+        self._with_shown(partial(self._approve, self._desk.key_came_at))
 
     def action_reject(self) -> None:
         self._with_shown(self._reject)
@@ -205,7 +211,7 @@ class InboxView(Vertical):
         self._with_shown(self._edit)
 
     def action_add_rule(self) -> None:
-        self._with_shown(self._add_rule)
+        self._with_shown(partial(self._add_rule, self._desk.key_came_at))
 
     def action_approve_all(self) -> None:
         self._with_shown(self._approve_all)
@@ -226,15 +232,15 @@ class InboxView(Vertical):
         elif self._held:
             self._desk.note("what the job would change is not shown yet")
 
-    async def _approve(self, shown: ShownJob) -> None:
+    async def _approve(self, came_at: float, shown: ShownJob) -> None:
         look = shown.look
-        if await self._agrees_to(shown) and look is not None:
+        if await self._agrees_to(shown, came_at) and look is not None:
             await self._decide(
                 shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
             )
 
-    async def _agrees_to(self, shown: ShownJob) -> bool:
-        """Whether a key may approve the job: all of it was on the screen, for long enough."""
+    async def _agrees_to(self, shown: ShownJob, came_at: float) -> bool:
+        """Whether a key that came then approves the job: all of it was on the screen, for long enough."""
         look = shown.look
         if look is None:
             self._desk.note(f"job {shown.job.id} is a question: Enter answers it")
@@ -243,22 +249,22 @@ class InboxView(Vertical):
                 f"{look.caveat}: `lcp job {shown.job.id} --json` has the params, "
                 f"`lcp approve {shown.job.id}` approves it"
             )
-        elif time.monotonic() - self._shown_at < SETTLING_SECONDS:
+        elif came_at - self._shown_at < SETTLING_SECONDS:
             self._desk.note(f"job {shown.job.id} has only just appeared: look at it, then press y")
-        elif self.detail.was_seen:
+        elif self.detail.was_seen(came_at):
             return True
         else:
             return await self._desk.show_whole(Whole(shown.title, content_of(shown), may_approve=True))
         return False
 
-    async def _add_rule(self, shown: ShownJob) -> None:
+    async def _add_rule(self, came_at: float, shown: ShownJob) -> None:
         """Approve the job with a rule that lets such jobs run from now on, which is shown before it counts."""
         engine, job, look = self._desk.engine, shown.job, shown.look
         rules = [] if look is None else await asyncio.to_thread(engine.rules_for, job.id)
         if not rules:
             self._desk.note("no rule can let such jobs run: a person decides each of them")
             return
-        if not await self._agrees_to(shown) or look is None:
+        if not await self._agrees_to(shown, came_at) or look is None:
             return
         said = await self._desk.ask(Ask(rule_question(rules)))
         rule = rule_of(rules, said) if said else None

@@ -10,12 +10,13 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from lcp_engine.cli.tables import Line
+from lcp_engine.cli.top.frames import NOT_YET, Frame, FramedApp
 
 _CURSOR = Style(reverse=True)
 _CURSOR_ELSEWHERE = Style(bold=True, underline=True)
@@ -84,16 +85,18 @@ class Lines(ScrollView, can_focus=True):
         self._cursor: int | None = None
         self._wanted: int | None = None
         self._seen_to = 0
+        self.frame = NOT_YET
+        """The first frame that has shown what it shows."""
+        self._whole_frame = NOT_YET
 
     @property
     def selected(self) -> int | None:
         """The key of the row under the cursor."""
         return None if self._cursor is None else self._content.rows[self._cursor].key
 
-    @property
-    def was_seen(self) -> bool:
-        """Whether each of its rows has been on the screen since they were shown."""
-        return self.size.height > 0 and self._seen_to >= len(self._content.rows)
+    def was_seen(self, at: float) -> bool:
+        """Whether each of its rows had been on the screen by then, since they were shown."""
+        return self._whole_frame.at < at
 
     @property
     def text(self) -> str:
@@ -105,6 +108,7 @@ class Lines(ScrollView, can_focus=True):
         self._make = make
         if is_new:
             self._cursor, self._seen_to = None, 0
+            self.expect_frame()
             self.scroll_to(y=0, animate=False, force=True)
         self._remake()
 
@@ -113,12 +117,30 @@ class Lines(ScrollView, can_focus=True):
         self._wanted = key
         self._remake()
 
+    def expect_frame(self) -> None:
+        """Something else was on the screen; it is shown anew."""
+        self.frame = self._whole_frame = NOT_YET
+        self.refresh()
+
+    def drawn_in(self, frame: Frame) -> None:
+        self.frame = frame if self.frame is NOT_YET else self.frame
+        if self._whole_frame is NOT_YET and self._seen_to >= len(self._content.rows):
+            self._whole_frame = frame
+
+    def on_hide(self) -> None:
+        self.expect_frame()
+
     def on_resize(self, event: events.Resize) -> None:
         self._remake()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         self._note_seen()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if isinstance(self.app, FramedApp):
+            self.app.draws(self)
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
