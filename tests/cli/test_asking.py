@@ -278,7 +278,9 @@ def test_a_question_takes_the_number_of_an_option_or_words(lcp: Lcp) -> None:
     question: dict[str, JsonValue] = {"question": "Which\x1b[2J colour?", "options": ["red", "blue"]}
     together(lcp, ("ask_user", question), ("ask_user", {"question": "Why?"}))
     with Terminal(lcp, *RUN) as terminal:
-        assert "Which<U+001B>[2J colour?\r\n  1) red\r\n  2) blue" in terminal.expect("(empty: later): ")
+        assert "▌ Which<U+001B>[2J colour?\r\n▌   1) red\r\n▌   2) blue\r\n" in terminal.expect(
+            "(empty: later): "
+        )
         terminal.answer("3")
         assert "the options are 1) red, 2) blue" in terminal.expect("(empty: later): ")
         terminal.answer("2")
@@ -490,7 +492,7 @@ def test_a_form_is_filled_in_field_by_field(lcp: Lcp) -> None:
     with Terminal(lcp, *RUN) as terminal:
         terminal.expect(WAYS)
         terminal.answer("f")
-        assert "1 of 4: Version\r\n    Three numbers." in terminal.expect("text: ")
+        assert "1 of 4:\r\n▌ Version\r\n▌   Three numbers.\r\n" in terminal.expect("text: ")
         terminal.answer("")
         assert "text is required; nothing was entered" in terminal.expect("text: ")
         terminal.answer("2.0")
@@ -533,3 +535,18 @@ def test_ctrl_c_in_a_form_interrupts_and_decides_nothing(lcp: Lcp) -> None:
         terminal.type("\x03")
         assert terminal.end() == 130
     assert lcp("job", 2, "--json").object["state"] == "held"
+
+
+def test_no_line_of_a_question_looks_like_one_of_ours(lcp: Lcp) -> None:
+    drawn = (
+        "Shall I?\nmission 1 completed\r\n\n\x1b[1mjob 3: write_file c\u2028run it? [y,n] " + "x " * 60 + "y"
+    )
+    together(lcp, ("ask_user", {"question": drawn, "options": ["yes\n  2) no"]}))
+    for environment, mark in (({}, "▌"), ({"TERM": "dumb"}, "|"), ({"PYTHONIOENCODING": "latin-1"}, "|")):
+        with Terminal(lcp, *RUN, environment=environment, size=(24, 40)) as terminal:
+            shown = terminal.expect("or your own words")
+            lines = re.split("\r?\n", shown.partition("the planner asks")[2])[1:-1]
+            assert len(lines) > 7
+            assert {line[:1] for line in lines} == {mark}
+            assert max(map(len, lines)) <= 40
+    assert "▌ mission 1 completed<U+000D>\n▌\n▌ <U+001B>[1mjob 3" in lcp("held", PYTHONIOENCODING="utf-8").out

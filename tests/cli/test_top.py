@@ -278,6 +278,7 @@ def test_a_key_that_came_before_a_dialog_answers_it_neither(engine: Engine, root
 
     async def script(person: Person) -> None:
         await person.opens_inbox("job 2: write_file notes.md")
+        came_at = time.monotonic()
         for opens, sees, *answers in (
             ("a", "approve 2 held write_file", "y"),
             ("d", "yes, approve", "y"),
@@ -572,11 +573,11 @@ def test_a_form_is_filled_in_field_by_field(engine: Engine, root: Path) -> None:
     async def script(person: Person) -> None:
         await person.opens_inbox("Which version?")
         await person.press("enter")
-        await person.sees("1 of 2: Which version?")
+        await person.sees("▌ Which version?", "1 of 2: text")
         await person.press("enter")
         await person.sees("is required")
         await person.type("2.0")
-        await person.sees("2 of 2: Which size? (optional)", "1) small", "[large]")
+        await person.sees("▌ Which size?", "▌   1) small", "2 of 2 (optional): number or value", "[large]")
         await person.type("1")
         await person.sees("in your own words")
         await person.type("soon")

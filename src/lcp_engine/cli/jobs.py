@@ -18,7 +18,7 @@ from lcp_engine.cli.events import warning_lines
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
 from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
-from lcp_engine.cli.tables import Table, print_table
+from lcp_engine.cli.tables import Table, print_table, quoted_for
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
 from lcp_engine.core.kinds import QUESTION, TURN
@@ -166,7 +166,7 @@ def _print_held(
         print_out(f"and {len(found) - len(listed):,} more; `--limit {len(found)}` lists them all")
     for job in listed:
         if is_question(job, awaited):
-            print_out(f"\n{block(question_text(job))}")
+            print_out(f"\n{question_text(job)}")
     for job_id, of_job in approvals.items():
         print_out(f"job {job_id}: {of_job}")
 
@@ -203,7 +203,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         for part in left_out:
             console.print(part, markup=False)
         if found.state == State.HELD and isinstance(prompt, str):
-            print_out(f"prompt\n{block(prompt)}")
+            print_out(f"prompt\n{quoted_for(prompt, sys.stdout)}")
     return Exit.DONE
 
 
@@ -239,7 +239,7 @@ def _print_job(
         f"  mission {job.mission_id}, turn {stated['turn'] or '-'}, attempt {job.attempt} of {stated['max_attempts']}"
     )
     if job.name:
-        console.print(f"  {one_line(job.name)}")
+        console.print(quoted_for(one_line(job.name), sys.stdout, "  "), markup=False)
     _print_object(console, "params", job.params)
     if job.result is not None:
         _print_object(console, "result", job.result)
@@ -338,4 +338,5 @@ def question_text(job: Job) -> str:
     if job.kind != QUESTION:
         shows = f"`lcp job {job.id} --prompt` shows the prompt"
         return f"job {job.id}: {shows}, {answer_with(job)} submits the planner's reply"
-    return f"job {job.id}: {as_question(job.params)}\n  {answer_with(job)}"
+    words = quoted_for(as_question(job.params), sys.stdout)
+    return f"job {job.id}: the planner asks\n{words}\n  {answer_with(job)}"

@@ -31,7 +31,15 @@ from lcp_engine.cli.output import (
     wait_line,
     when,
 )
-from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
+from lcp_engine.cli.tables import (
+    Table,
+    fact_column,
+    id_column,
+    mark_of,
+    number_column,
+    print_table,
+    text_column,
+)
 from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
@@ -390,8 +398,13 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
     if formatter is None:
         print_json_line(event)
         return
-    if (line := formatter.line(event)) is not None:
-        make_console(sys.stdout).print(line)
+    if (text := formatter.line(event)) is not None:
+        from lcp_engine.cli.progress import hung
+
+        console, mark = make_console(sys.stdout), mark_of(sys.stdout)
+        for line in text.split("\n"):
+            for part in hung(line, console, mark) if sys.stdout.isatty() else [line]:
+                console.print(part)
         sys.stdout.flush()
 
 

@@ -17,7 +17,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import DESCRIPTION_COLUMN, EventFormatter, waits_for_in
 from lcp_engine.cli.output import make_console, print_json_line, wait_line
-from lcp_engine.cli.tables import cut
+from lcp_engine.cli.tables import cut, mark_of
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import one_line
@@ -94,27 +94,29 @@ class Lines(Silence):
         for event in events:
             line = self._formatter.line(event)
             if line is not None:
-                self._print(line)
+                self._print(line, mark_of(sys.stderr))
 
     def note(self, text: str) -> None:
         self._print(Text(one_line(text)))
 
-    def _print(self, text: Text) -> None:
+    def _print(self, text: Text, mark: str = "  ") -> None:
         """Print a text; a terminal gets it broken between words."""
         for line in text.split("\n"):
-            for part in hung(line, self._console) if self._console.is_terminal else [line]:
+            for part in hung(line, self._console, mark) if self._console.is_terminal else [line]:
                 self._console.print(part)
 
 
-def hung(line: Text, console: Console) -> list[Text]:
-    """A line in parts as wide as the terminal, broken between words; further parts stand below its description."""
+def hung(line: Text, console: Console, mark: str = "  ") -> list[Text]:
+    """A line in parts as wide as the terminal, broken between words; further parts stand below its description, or
+    behind `mark`, so that no word of a planner's stands where a line of ours begins.
+    """
     first, *rest = line.wrap(console, console.width)
     if not rest:
         return [line]
     hang = DESCRIPTION_COLUMN if line.plain.startswith("  ") and console.width > 2 * DESCRIPTION_COLUMN else 2
     left = line[len(first.plain) :]
     left = left[len(left.plain) - len(left.plain.lstrip(" ")) :]
-    indent = Text(" " * hang)
+    indent = Text(mark if hang == 2 else " " * hang)
     return [first, *(indent + part for part in left.wrap(console, console.width - hang))]
 
 

@@ -36,6 +36,7 @@ from lcp_engine.cli.terminal import (
     page,
     print_legend,
     print_line,
+    print_words,
     read_line,
     read_paste,
 )
@@ -58,6 +59,8 @@ MOST_LINES = 20
 NO_REASON = "a person said no"
 FIELD_WAYS = {"select": "number or value", "multi_select": "numbers or values, with commas between"}
 """What is typed at a field, by its type."""
+LONGEST_DEFAULT = 30
+"""Characters of a default that stand beside the question; a longer one is shown with the planner's words."""
 SUBMIT_INVALID = "This reply is not valid. Submit it anyway, so that the planner is asked to correct it?"
 _CHOICES = (
     Choice("paste", " the reply"),
@@ -201,7 +204,8 @@ class JobPrompt:
         options = job.params.get("options")
         count = len(options) if isinstance(options, list) else 0
         fields = fields_of(job.params)
-        print_line(block(f"\njob {job.id}{place}: {as_question(job.params)}"))
+        print_line(f"\njob {job.id}{place}: the planner asks")
+        print_words(as_question(job.params))
         self._say_expiry(job)
         if fields:
             return self._ask_for_form(job, fields)
@@ -256,7 +260,7 @@ class JobPrompt:
         title = Text(f"\njob {job.id}{place}: {one_line(job.kind)} {about}", style="bold")
         print_line(title.append(_counted(diffs), style="not bold"))
         if job.name and job.name != about:
-            print_line(f"  {one_line(shortened(job.name, 200))}")
+            print_words(one_line(shortened(job.name, 200)))
         print_line(f"  held: {one_line(explain_reason(job.reason or 'waits for a decision'))}")
         for approvals in self._engine.approvals([job]).values():
             print_line(f"  {approvals}")
@@ -463,13 +467,9 @@ class _Left(Enum):
 
 def _read_field(asked: FormField, place: str) -> JsonValue | _Left:
     """Read the value of one field; nothing typed takes its default, and what does not fit is asked again."""
-    print_line(block(f"  {place}: {asked.label}{'' if asked.required else ' (optional)'}"))
-    if asked.help:
-        print_line(block(f"    {asked.help}"))
-    options = asked.options or ()
-    for number, option in enumerate(options, 1):
-        print_line(block(f"    {number}) {option.shown}"))
-    usual = "" if asked.default is None else f" [{one_line(asked.shown(asked.default))}]"
+    print_line(f"  {place}{'' if asked.required else ' (optional)'}:")
+    print_words("\n".join(field_words(asked)))
+    usual = usual_of(asked)
     while True:
         typed = _read_optional(f"    {FIELD_WAYS.get(asked.type, asked.expectation)}{usual}: ")
         if typed is None:
@@ -479,6 +479,22 @@ def _read_field(asked: FormField, place: str) -> JsonValue | _Left:
                 return values.get(asked.id)
             case Unfilled(problems):
                 print_line(f"    {one_line(problems[0].message)}")
+
+
+def field_words(asked: FormField) -> list[str]:
+    """The planner's words about a field: its label, its help, its options, and a default that is long."""
+    lines = [asked.label, *([f"  {asked.help}"] if asked.help else [])]
+    lines += [f"  {number}) {option.shown}" for number, option in enumerate(asked.options or (), 1)]
+    usual = "" if asked.default is None else asked.shown(asked.default)
+    return [*lines, f"  default: {usual}"] if len(usual) > LONGEST_DEFAULT else lines
+
+
+def usual_of(asked: FormField) -> str:
+    """The default of a field, behind what is typed at it."""
+    if asked.default is None:
+        return ""
+    usual = asked.shown(asked.default)
+    return " [the default]" if len(usual) > LONGEST_DEFAULT else f" [{one_line(usual)}]"
 
 
 def entered_in(asked: FormField, typed: str) -> JsonValue:
@@ -525,7 +541,7 @@ class HumanTurn:
             print_line(
                 f"\njob {job.id}{place}: you are the planner; the prompt has {len(prompt):,} characters"
             )
-            print_line(f"  {question}")
+            make_console(sys.stderr).print(f"  {question}")  # whole, to be copied
             print_legend(_CHOICES)
             while True:
                 word = choose("your reply?", _CHOICES)

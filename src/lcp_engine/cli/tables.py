@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -11,7 +12,7 @@ from typing import TextIO
 import click
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import block, one_line
 
 COLOURS: Mapping[str, str] = {
     "held": "yellow", "blocked": "yellow", "queued": "cyan", "running": "cyan", "succeeded": "green", "failed": "red",
@@ -207,6 +208,38 @@ def wrap_words(text: str, width: int, hang: int = 0) -> list[str]:
         lines += [f"{indent}{part}" for part in whole]
         line = f"{indent}{rest}"
     return [*lines, line or ""]
+
+
+def mark_of(stream: TextIO | None) -> str:
+    """The mark before a planner's words: a bar, or a plain one where the terminal lacks it."""
+    real = (
+        sys.__stderr__ if stream is None or stream.encoding is None else stream
+    )  # rich's stand-in has no encoding
+    try:
+        "▌".encode("ascii" if real is None else real.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return "| "
+    return "| " if os.environ.get("TERM") == "dumb" else "▌ "
+
+
+def quoted(text: str, width: int | None, mark: str) -> list[str]:
+    """A planner's words, each line behind a mark, also where one is broken: no line of them looks like one of ours."""
+    room = None if width is None else max(2, width - cell_len(mark))
+    lines = block(text).expandtabs(4).split("\n")
+    rows = [row for line in lines for row in ([line] if room is None else wrap_words(line, room))]
+    return [f"{mark}{row}".rstrip(" ") for row in rows]
+
+
+def quoted_for(text: str, stream: TextIO, before: str = "") -> str:
+    """Like `quoted`, as it is printed to a stream: broken where that is a terminal."""
+    width = None
+    if stream.isatty():
+        from lcp_engine.cli.output import make_console
+
+        # rich takes a dumb terminal for one of 80 columns.
+        columns = os.get_terminal_size(stream.fileno()).columns
+        width = min(columns or 80, make_console(stream).width)
+    return "\n".join(quoted(text, width, f"{before}{mark_of(stream)}"))
 
 
 def fitted(text: str, stream: TextIO) -> str:

@@ -17,7 +17,9 @@ from rich.text import Text
 
 from lcp_engine.cli.keyboard import END, Closed, echo, read_typed, take, unedited
 from lcp_engine.cli.output import make_console
+from lcp_engine.cli.tables import quoted_for
 
+_CONTINUED = "¦"
 _WHOLE = ("}", "```")
 """Ends of a complete reply: an empty line after one of them ends the paste."""
 
@@ -35,8 +37,22 @@ class Choice:
 
 
 def print_line(text: str | Text) -> None:
-    """Print lines on stderr; the terminal wraps them."""
-    make_console(sys.stderr).print(text)
+    """Print lines on stderr. Where one is too long, its further rows begin with `¦`."""
+    console = make_console(sys.stderr)
+    lines = (text if isinstance(text, Text) else Text(text)).split("\n", allow_blank=True)
+    for line in lines:
+        rows = (
+            [*line.wrap(console, max(2, console.width - 1))]
+            if cell_len(line.plain) > console.width
+            else [line]
+        )
+        for number, row in enumerate(rows):
+            console.print(Text(_CONTINUED).append_text(row) if number else row)
+
+
+def print_words(text: str) -> None:
+    """Print a planner's words on stderr, each line of them marked."""
+    make_console(sys.stderr).print(Text(quoted_for(text, sys.stderr)))
 
 
 def read_line(question: str, *, may_be_early: bool = False) -> str:

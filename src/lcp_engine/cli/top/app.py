@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Awaitable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -18,6 +19,7 @@ from textual.widgets import ContentSwitcher, Footer, Static
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.tables import mark_of
 from lcp_engine.cli.top.dialogs import Answer, Ask, Confirm, Dialog, Scope, Take, Whole, Write
 from lcp_engine.cli.top.frames import FramedApp
 from lcp_engine.cli.top.inbox_view import InboxView
@@ -25,7 +27,7 @@ from lcp_engine.cli.top.missions_view import MissionsView
 from lcp_engine.cli.top.shown_job import content_of_done, content_of_mission
 from lcp_engine.cli.top.watch import Report, Snapshot, Watch
 from lcp_engine.core.json_values import object_in
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import age
 from lcp_engine.errors import Failed, LcpError
 
@@ -236,7 +238,8 @@ class Top(FramedApp):
                 f"mission {mission_id} is {mission.status}; only a mission that runs or waits can be cancelled"
             )
             return
-        if await self._open(Confirm(f"Cancel mission {mission_id}?\n{one_line(mission.goal)}")):
+        goal = f"{mark_of(sys.__stderr__)}{shortened(one_line(mission.goal), 60)}"
+        if await self._open(Confirm(f"Cancel mission {mission_id}?\n{goal}")):
             is_new = await asyncio.to_thread(self._engine.cancel, mission_id)
             self.note(f"mission {mission_id} {'cancelled' if is_new else 'was already cancelled'}")
             self.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
@@ -10,12 +11,13 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widgets import Footer, Input, Static, TextArea
 
 from lcp_engine.cli.editor import Draft
+from lcp_engine.cli.tables import mark_of, quoted
 from lcp_engine.cli.top.frames import NOT_YET, Frame, FramedApp
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.core.safe_text import one_line
@@ -44,6 +46,23 @@ class _Question(Static):
         if isinstance(self.app, FramedApp):
             self.app.draws(self)
         return super().render_lines(crop)
+
+
+class _Words(Static):
+    """A planner's words, each row of them marked, at any width."""
+
+    def __init__(self, words: str, *, classes: str) -> None:
+        super().__init__(classes=classes)
+        self._words = words
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._rows(width))
+
+    def render(self) -> Text:
+        return Text("\n".join(self._rows(self.content_size.width)), no_wrap=True)
+
+    def _rows(self, width: int) -> list[str]:
+        return quoted(self._words, max(4, width), mark_of(sys.__stderr__))
 
 
 class Whole(Dialog[bool]):
@@ -99,14 +118,18 @@ class Ask(Dialog[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back")]
 
-    def __init__(self, question: str, problem: str = "", typed: str = "") -> None:
+    def __init__(self, question: str, problem: str = "", typed: str = "", *, words: str = "") -> None:
+        """`words` are a planner's; they stand above the question, marked."""
         super().__init__()
         self._question = question
+        self._words = words
         self._problem = problem
         self._typed = typed
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
+            if self._words:
+                yield _Words(self._words, classes="question")
             yield _Question(Text(self._question), classes="question")
             if self._problem:
                 yield Static(Text(self._problem, style="red"))

@@ -25,7 +25,15 @@ from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
 from lcp_engine.cli.decide import revised_params
 from lcp_engine.cli.editor import Draft, params_text
-from lcp_engine.cli.prompts import FIELD_WAYS, NO_REASON, SUBMIT_INVALID, entered_in, invalid_lines
+from lcp_engine.cli.prompts import (
+    FIELD_WAYS,
+    NO_REASON,
+    SUBMIT_INVALID,
+    entered_in,
+    field_words,
+    invalid_lines,
+    usual_of,
+)
 from lcp_engine.cli.tables import Table, fact_column, id_column, text_column
 from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
@@ -37,7 +45,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
-from lcp_engine.core.safe_text import block, one_line
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import age, as_question
 from lcp_engine.engine.approvals import question_shown
 from lcp_engine.errors import ErrorCode, LcpError
@@ -396,7 +404,7 @@ class InboxView(Vertical):
         if shown.need is not Need.ANSWER:
             await self._show_whole(shown)
             return
-        params, question = shown.job.params, block(as_question(shown.job.params))
+        params = shown.job.params
         fields = fields_of(params)
         if fields:
             form = await self._fill_in(fields)
@@ -406,7 +414,7 @@ class InboxView(Vertical):
         else:
             options = params.get("options")
             how = f"1 to {len(options)}, or your own words" if isinstance(options, list) else "Your answer"
-            form, words = None, await self._desk.ask(Ask(f"{question}\n\n{how}"))
+            form, words = None, await self._desk.ask(Ask(how, words=as_question(params)))
         if words or (form is not None and words is not None):
             await self._decide(
                 shown,
@@ -422,7 +430,7 @@ class InboxView(Vertical):
         for place, asked in enumerate(fields, 1):
             problem, typed = "", ""
             while True:
-                answer = await self._desk.ask(Ask(_field_question(asked, place, len(fields)), problem, typed))
+                answer = await self._desk.ask(_ask_for(asked, f"{place} of {len(fields)}", problem, typed))
                 if answer is None:
                     return None
                 match fill_in([asked], {asked.id: entered_in(asked, answer)}):
@@ -519,12 +527,10 @@ def _parts_of(diff: Diff) -> Iterator[_Part]:
         yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]))
 
 
-def _field_question(asked: FormField, place: int, count: int) -> str:
-    lines = [f"{place} of {count}: {asked.label}{'' if asked.required else ' (optional)'}"]
-    lines += [asked.help] if asked.help else []
-    lines += [f"  {number}) {option.shown}" for number, option in enumerate(asked.options or (), 1)]
-    usual = "" if asked.default is None else f" [{asked.shown(asked.default)}]"
-    return block("\n".join([*lines, f"{FIELD_WAYS.get(asked.type, asked.expectation)}{usual}"]))
+def _ask_for(asked: FormField, place: str, problem: str, typed: str) -> Ask:
+    how = f"{FIELD_WAYS.get(asked.type, asked.expectation)}{usual_of(asked)}"
+    title = f"{place}{'' if asked.required else ' (optional)'}: {how}"
+    return Ask(title, problem, typed, words="\n".join(field_words(asked)))
 
 
 def _table_of(held: Sequence[Held], gone: int | None) -> Table:

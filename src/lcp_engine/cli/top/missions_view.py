@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from textual.message import Message
 
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import coloured, wait_line
-from lcp_engine.cli.tables import Table, cut, fact_column, id_column, number_column, text_column
+from lcp_engine.cli.tables import Table, cut, fact_column, id_column, mark_of, number_column, text_column
 from lcp_engine.cli.top.lines import Content, Lines, Row, text_of
 from lcp_engine.cli.top.watch import MOST_MISSIONS, Snapshot
 from lcp_engine.core.json_values import JsonObject, int_in, object_in
@@ -191,15 +192,16 @@ def _title(mission: Mission) -> Text:
 
 def _head(mission: Mission, width: int) -> Iterator[Row]:
     """What a mission is for and what came of it."""
-    yield Row(Text(cut(one_line(mission.goal), width), style="italic"))
+    mark = mark_of(sys.__stderr__)
+    yield Row(Text(cut(f"{mark}{one_line(mission.goal)}", width), style="italic"))
     if mission.root:
         yield Row(Text(cut(one_line(mission.root), width), style="dim"))
     if mission.waits_for:
         yield Row(Text(cut(wait_line(mission.waits_for), width), style="yellow"))
     for line in error_lines(mission.error):
-        yield Row(Text(cut(one_line(line), width), style="red"))
+        yield Row(Text(cut(f"{mark}{one_line(line)}", width), style="red"))
     if mission.summary:
-        yield Row(Text(cut(one_line(mission.summary), width), style="green"))
+        yield Row(Text(cut(f"{mark}{one_line(mission.summary)}", width), style="green"))
 
 
 def _tree(jobs: Sequence[JsonObject], width: int) -> Iterator[Row]:

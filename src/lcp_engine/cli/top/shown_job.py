@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,13 +15,13 @@ from lcp_engine.changes.show import Look
 from lcp_engine.cli.approve_all import Candidate
 from lcp_engine.cli.changes import diff_rows, job_rows
 from lcp_engine.cli.output import seconds_until
-from lcp_engine.cli.tables import Span, wrap_words
+from lcp_engine.cli.tables import Span, mark_of, quoted, wrap_words
 from lcp_engine.cli.top.lines import Content, MakeContent, Row
 from lcp_engine.cli.top.watch import Held, Need
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import explain_reason
-from lcp_engine.core.safe_text import block, json_block, one_line, shortened
+from lcp_engine.core.safe_text import json_block, one_line, shortened
 from lcp_engine.core.summaries import as_question, duration
 from lcp_engine.store.queries.records import Job
 
@@ -70,7 +71,7 @@ def content_of(shown: ShownJob) -> MakeContent:
 def _facts(shown: ShownJob, width: int) -> Iterator[Row]:
     job = shown.job
     if job.name and job.name != shown.about:
-        yield from _wrapped(one_line(shortened(job.name, 200)), width)
+        yield from words_of(one_line(shortened(job.name, 200)), width)
     if shown.need in (Need.APPROVAL, Need.NO_WORKER):
         yield from _wrapped(f"held: {one_line(explain_reason(job.reason or 'waits for a decision'))}", width)
     if shown.approvals is not None:
@@ -90,14 +91,12 @@ def _substance(shown: ShownJob, width: int) -> Iterator[Row]:
             diff = None if shown.look is None else shown.look.diff
             yield from rows_of(job_rows(shown.job, diff, width))
         case Need.ANSWER:
-            for line in block(as_question(shown.job.params)).split("\n"):
-                yield from _wrapped(line, width)
+            yield from words_of(as_question(shown.job.params), width)
         case Need.REPLY:
             yield from _wrapped(
                 "you are the planner: Enter writes, pastes or edits your reply", width, "yellow"
             )
-            for line in block(shown.prompt).split("\n"):
-                yield from _wrapped(line, width)
+            yield from words_of(shown.prompt, width)
         case _:
             assert_never(shown.need)
 
@@ -123,12 +122,13 @@ def content_of_done(engine: Engine, job: Job) -> MakeContent:
     """What a job that is not held has changed, else its params and its result."""
     diffs = [] if job.state == State.HELD else engine.diff(job.id)
     parts = {"params": job.params, "result": job.result, "error": job.error}
-    texts = [f"{name}: {json_block(value)}" for name, value in parts.items() if value]
+    texts = {name: json_block(value) for name, value in parts.items() if value}
 
     def make(width: int) -> Content:
         if diffs:
             return Content(rows_of(diff_rows(diffs, width)))
-        return Content([row for text in texts for line in text.split("\n") for row in _wrapped(line, width)])
+        rows = [[Row(Text(f"{name}:")), *words_of(text, width)] for name, text in texts.items()]
+        return Content([row for part in rows for row in part])
 
     return make
 
@@ -142,6 +142,12 @@ def content_of_mission(engine: Engine, mission_id: int) -> MakeContent | None:
 def rows_of(spans: Sequence[Span]) -> list[Row]:
     """Rows of one style each."""
     return [Row(Text(span.text, style=span.style, no_wrap=True)) for span in spans]
+
+
+def words_of(text: str, width: int) -> Iterator[Row]:
+    """Words that are not ours, each row of them marked."""
+    for line in quoted(text, width, mark_of(sys.__stderr__)):
+        yield Row(Text(line, no_wrap=True))
 
 
 def _wrapped(text: str, width: int, style: str = "") -> Iterator[Row]:
