@@ -708,13 +708,13 @@ def test_what_planners_write_is_shown_as_text(engine: Engine, root: Path) -> Non
 
     async def script(person: Person) -> None:
         await person.sees(seen, "[blink]z[/blink]")
-        await person.opens_inbox("job 2: write_file [b]n[/b].md", f"+{seen}", f"\n{seen}")
+        await person.opens_inbox("job 2: write_file [b]n[/b].md", f"+{seen}", f"\n▌ {seen}")
         await person.press("d")
         await person.sees(f"+{seen}", "yes, approve")
         await person.press("q", "j")
         await person.looks_at(f"job 3: ask_user {seen}")
         await person.press("enter")
-        await person.sees(f"│ {seen}", "Your answer")
+        await person.sees(f"│ ▌ {seen}", "Your answer")
 
     drive(engine, script)
 
