@@ -549,4 +549,6 @@ def test_no_line_of_a_question_looks_like_one_of_ours(lcp: Lcp) -> None:
             assert len(lines) > 7
             assert {line[:1] for line in lines} == {mark}
             assert max(map(len, lines)) <= 40
-    assert "▌ mission 1 completed<U+000D>\n▌\n▌ <U+001B>[1mjob 3" in lcp("held", PYTHONIOENCODING="utf-8").out
+    with Terminal(lcp, "held") as terminal:
+        terminal.end()
+        assert "\r\n▌ mission 1 completed<U+000D>\r\n▌\r\n▌ <U+001B>[1mjob 3" in terminal.shown

@@ -338,5 +338,7 @@ def question_text(job: Job) -> str:
     if job.kind != QUESTION:
         shows = f"`lcp job {job.id} --prompt` shows the prompt"
         return f"job {job.id}: {shows}, {answer_with(job)} submits the planner's reply"
+    if not sys.stdout.isatty():  # scripts read it
+        return block(f"job {job.id}: {as_question(job.params)}\n  {answer_with(job)}")
     words = quoted_for(as_question(job.params), sys.stdout)
     return f"job {job.id}: the planner asks\n{words}\n  {answer_with(job)}"
