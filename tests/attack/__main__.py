@@ -12,7 +12,7 @@ import platform
 import random
 from collections.abc import Callable, Mapping
 
-from tests.attack import commands, models, outputs, page, racing, recipes, spellings
+from tests.attack import chains, commands, models, outputs, page, racing, recipes, spellings
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "races": racing.attack,
@@ -22,6 +22,7 @@ PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "outputs": outputs.attack,
     "models": models.attack,
     "commands": commands.attack,
+    "chains": chains.attack,
 }
 """Each is called with the seconds for one attack and a seed, prints what it counted, and returns whether all held."""
 

@@ -137,8 +137,13 @@ def make_rules(granted: Iterable[tuple[int, Rights]], *, network: bool = False) 
 
 def restrict_by(rules: int) -> None:
     """Apply `make_rules` to this thread, and all that it starts, for good. Raises OSError."""
-    _control(_NO_NEW_PRIVS, 1)
+    forbid_new_privileges()
     _call(_RESTRICT_SELF, rules, 0)
+
+
+def forbid_new_privileges() -> None:
+    """Let this thread, and all that it starts, gain no rights by executing a program: walls need it. Raises OSError."""
+    _control(_NO_NEW_PRIVS, 1)
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:

@@ -3,7 +3,7 @@
 The program can read the system's programs and libraries, and do anything beneath the directories that it is given;
 nothing else can be opened (`landlock`). It has no network unless it is granted, and cannot change the mode, owner or
 times of files by path (`seccomp`). `supervise` is for a process of its own with one thread: it adopts what the program
-leaves behind.
+leaves behind, and permits each new process, so that none can start once the program is to end.
 """
 
 from __future__ import annotations
@@ -13,16 +13,26 @@ import os
 import resource
 import select
 import signal
+import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from lcp_engine.sandbox.landlock import Rights, adopt_orphans, die_with_parent, make_rules, restrict_by
+from lcp_engine.sandbox.landlock import (
+    Rights,
+    adopt_orphans,
+    die_with_parent,
+    forbid_new_privileges,
+    make_rules,
+    restrict_by,
+)
 from lcp_engine.sandbox.root import look_at
-from lcp_engine.sandbox.seccomp import can_filter, refuse_calls_of_programs
+from lcp_engine.sandbox.seccomp import can_filter, let_start, refuse_calls_of_programs
 from lcp_engine.sandbox.syscalls import landlock_version
 
 LANDLOCK_NEEDED = 3
@@ -42,6 +52,12 @@ OF_NETWORK = (
 """What a program with network may read besides: names of hosts, and certificates."""
 LOOK_SECONDS = 0.05
 """How often the processes and their memory are counted."""
+END_SECONDS = 4.0
+"""How long the end of all processes may take: less than a runner waits for it."""
+_REST_SECONDS = 0.0005
+_MOST_COUNTED = 20_000
+_MOST_BURIED = 1024
+"""Processes that are reaped in a row, before limits are looked at again."""
 _KEPT = 32 * 1024
 """Bytes of the beginning and of the end of each stream that are kept."""
 _CHUNK = 64 * 1024
@@ -103,6 +119,10 @@ class Ended:
 
 def cannot_confine() -> str | None:
     """Why this kernel cannot confine foreign programs; None if it can."""
+    return _lacks() or _cannot_hold_births()
+
+
+def _lacks() -> str | None:
     version = landlock_version()
     if version is None:
         return "the kernel offers no Landlock"
@@ -111,13 +131,36 @@ def cannot_confine() -> str | None:
     return None if can_filter() else "system calls cannot be filtered (seccomp)"
 
 
+@cache
+def _cannot_hold_births() -> str | None:
+    found: list[OSError] = []
+
+    def attempt() -> None:  # a filter is for its own thread, and ends with it
+        try:
+            forbid_new_privileges()
+            os.close(refuse_calls_of_programs())
+        except OSError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    return _why_births_are_not_held(found[0].errno) if found else None
+
+
+def _why_births_are_not_held(reason: int | None) -> str:
+    if reason == errno.EBUSY:
+        return "another program around this one supervises system calls already (seccomp allows one to)"
+    return f"new processes cannot be supervised (seccomp): {os.strerror(reason or 0)}"
+
+
 def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> Ended:
     """Run a program until it ends, breaks its bounds, or the other side of the socket `hang_up` is closed.
 
     All that it started has ended then. `standard` are descriptors for its stdin, stdout and stderr; without them, what
     it writes is kept. Raises `CannotConfine`, and OSError if it cannot be started.
     """
-    if (why := cannot_confine()) is not None:
+    if (why := _lacks()) is not None:
         raise CannotConfine(why)
     adopt_orphans()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -125,23 +168,27 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
     die_with_parent(os.getppid(), signal.SIGTERM)
     rules = make_rules(_grants(program), network=program.network)
     streams = _Streams(standard)
-    trouble, tell = os.pipe2(os.O_CLOEXEC)
+    trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     began, here = time.monotonic(), os.getpid()
     child = os.fork()
     if child == 0:
         _become(program, rules, streams, tell, here)
-    for one in (rules, tell):
-        os.close(one)
+    os.close(rules)
+    tell.close()
     streams.close_ends_of_child()
     run = _Run(child, program.bounds, streams, hang_up, began)
     try:
-        refused = os.read(trouble, 4)
+        with trouble:
+            said, births, _, _ = socket.recv_fds(trouble, 4, 1)
+            run.births = births[0] if births else None
+            refused = trouble.recv(4) if births else said
         if refused:
             reason = int.from_bytes(refused, "little")
+            if run.births is None and reason == errno.EBUSY:
+                raise CannotConfine(_why_births_are_not_held(reason))
             raise OSError(reason, os.strerror(reason), program.path)
         return run.follow()
     finally:
-        os.close(trouble)
         run.end_all()
 
 
@@ -198,16 +245,16 @@ def _around(hidden: Sequence[str]) -> Iterator[tuple[int, int]]:
                 yield status.st_dev, status.st_ino
 
 
-def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: int) -> NoReturn:
-    """Become the program. If that fails, the errno is written to `tell`."""
+def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket, parent: int) -> NoReturn:
+    """Become the program. `tell` is sent the descriptor of its births, and the errno if that fails."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
         os.setsid()
         restrict_by(rules)
         streams.become_standard()
-        os.closerange(3, tell)
-        os.closerange(tell + 1, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(3, tell.fileno())
+        os.closerange(tell.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         os.chdir(program.directory)
         bounds = program.bounds
         for limit, most in (
@@ -218,10 +265,11 @@ def _become(program: Program, rules: int, streams: _Streams, tell: int, parent: 
             resource.setrlimit(limit, (most, most))
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        refuse_calls_of_programs(network=program.network)
+        births = refuse_calls_of_programs(network=program.network)
+        socket.send_fds(tell, [b"."], [births])
         os.execve(program.path, list(program.arguments), dict(program.environment))  # noqa: S606 -- confined
     except OSError as error:
-        os.write(tell, (error.errno or 1).to_bytes(4, "little"))
+        tell.send((error.errno or 1).to_bytes(4, "little"))
     finally:
         os._exit(127)
 
@@ -298,15 +346,20 @@ class _Kept:
 
 
 class _Run:
-    """A program that runs, with all that it has started."""
+    """A program that runs, with all that it has started. `births` is where new processes wait for a permit."""
 
     def __init__(self, child: int, bounds: Bounds, streams: _Streams, hang_up: int, began: float) -> None:
+        self.births: int | None = None
         self._child = child
         self._bounds = bounds
         self._streams = streams
         self._hang_up = hang_up
         self._began = began
         self._status: int | None = None
+        self._permits = 0
+        """How many may start before all are counted again."""
+        self._next_look = 0.0
+        self._excess: str | None = None
         self._is_out_of_memory = False
 
     def follow(self) -> Ended:
@@ -314,7 +367,8 @@ class _Run:
         while stopped is None and not self._has_ended():
             self._wait()
             stopped = self._broken()
-        self.end_all()
+        if left := self.end_all():
+            stopped = f"{stopped or 'it ended'}, and {left:,} of its processes could not be ended"
         self._streams.drain()
         status = self._status or 0
         code = os.waitstatus_to_exitcode(status)
@@ -330,61 +384,119 @@ class _Run:
 
     def _wait(self) -> None:
         waiting = select.poll()
-        for one in (*self._streams.open, self._hang_up):
+        births = () if self.births is None else (self.births,)
+        for one in (*self._streams.open, self._hang_up, *births):
             waiting.register(one, select.POLLIN)
-        for descriptor, _ in waiting.poll(LOOK_SECONDS * 1000):
+        for descriptor, event in waiting.poll(LOOK_SECONDS * 1000):
             if descriptor in self._streams.open:
                 self._streams.read(descriptor)
+            elif descriptor == self.births and event & select.POLLIN:
+                self._let_start(descriptor)
+            elif descriptor == self.births:
+                self._end_births()  # nobody is left who could start one
+
+    def _let_start(self, births: int) -> None:
+        if self._permits < 1:
+            self._look()
+        if self._permits < 1:
+            self._excess = f"it had more than {self._bounds.processes:,} processes"
+            return
+        self._permits -= 1
+        let_start(births)
 
     def _broken(self) -> str | None:
         """Why the program is to be stopped; None if it goes on."""
         bounds = self._bounds
         if bounds.seconds is not None and time.monotonic() - self._began > bounds.seconds:
             return f"it ran for more than {bounds.seconds:g} s"
-        family = descendants(os.getpid())
-        if len(family) > bounds.processes:
-            return f"it had more than {bounds.processes:,} processes"
-        self._is_out_of_memory = sum(map(_resident_bytes, family)) > bounds.memory
-        if self._is_out_of_memory:
-            return f"it took more than {bounds.memory:,} bytes of memory"
+        if time.monotonic() >= self._next_look:
+            self._look()
+        if self._excess is not None:
+            return self._excess
         waiting = select.poll()
         waiting.register(self._hang_up, select.POLLIN)
         return "nobody waits for it any more" if waiting.poll(0) else None
 
+    def _look(self) -> None:
+        """Count all processes, and the memory that they take."""
+        bounds = self._bounds
+        self._has_ended()
+        family = descendants(os.getpid())
+        self._permits = bounds.processes - len(family)
+        self._is_out_of_memory = sum(map(_resident_bytes, family)) > bounds.memory
+        if len(family) > bounds.processes:
+            self._excess = f"it had more than {bounds.processes:,} processes"
+        elif self._is_out_of_memory:
+            self._excess = f"it took more than {bounds.memory:,} bytes of memory"
+        self._next_look = time.monotonic() + LOOK_SECONDS
+
     def _has_ended(self) -> bool:
         """Whether the program itself has; what it left behind is buried on the way."""
-        with suppress(ChildProcessError):
-            while True:
+        self._bury()
+        return self._status is not None
+
+    def _bury(self) -> bool:
+        """Reap some of those that are dead; whether any child is left."""
+        try:
+            for _ in range(_MOST_BURIED):
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
                     break
                 if process == self._child:
                     self._status = status
-        return self._status is not None
+        except ChildProcessError:
+            return False
+        return True
 
-    def end_all(self) -> None:
-        """Kill every descendant. They are stopped first, so that none of them starts others meanwhile."""
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            known: set[int] = set()
-            while new := set(descendants(os.getpid())) - known:
-                for process in new:
-                    with suppress(ProcessLookupError):
-                        os.kill(process, number)
-                known |= new
-        with suppress(ChildProcessError):
-            while True:
-                process, status = os.waitpid(-1, 0)
-                if process == self._child:
-                    self._status = status
+    def _end_births(self) -> None:
+        if self.births is not None:
+            os.close(self.births)
+        self.births = None
+
+    def end_all(self) -> int:
+        """Kill every descendant; none can start others any more, since nobody permits it.
+
+        Returns how many the kernel has not ended after `END_SECONDS`: those that wait for a device, for instance.
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what it would demand happens here
+        until = time.monotonic() + END_SECONDS
+        while self._bury() and time.monotonic() < until:
+            _kill(descendants(os.getpid()))
+        self._end_births()
+        return len(descendants(os.getpid()))
+
+
+def end_strangers(known: Collection[int]) -> None:
+    """Kill the children of this process that are not `known`, and all below them.
+
+    That is what a supervisor leaves behind that was killed itself. The descriptor of their births is closed then.
+    """
+    until = time.monotonic() + END_SECONDS
+    while (strangers := _children(os.getpid()) - {*known}) and time.monotonic() < until:
+        _kill([each for one in strangers for each in (one, *descendants(one))])
+
+
+def _kill(processes: Sequence[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    time.sleep(_REST_SECONDS)  # it takes them a moment
 
 
 def descendants(process: int) -> list[int]:
     """The processes below one, as the kernel lists them; those that are dead and not buried count."""
-    found: list[int] = []
+    found, nth = [process], 0
+    while nth < len(found) <= _MOST_COUNTED:
+        found += _children(found[nth])
+        nth += 1
+    return found[1:]
+
+
+def _children(process: int) -> set[int]:
+    found: set[int] = set()
     for file in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError):
-            for child in map(int, file.read_text().split()):
-                found += [child, *descendants(child)]
+            found.update(map(int, file.read_text().split()))
     return found
 
 

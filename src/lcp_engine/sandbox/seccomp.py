@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import socket
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,6 +59,8 @@ _FOR_PROGRAMS = frozenset(
     {"socketpair", "fork", "vfork", "execve", "execveat", "memfd_create", "tkill", "sched_setaffinity"}
 )
 """Of the refused calls, those that foreign programs may make."""
+_BIRTHS = frozenset({"fork", "vfork"})
+"""Those of them that wait for `let_start`, as `clone` does."""
 _OF_NETWORK = frozenset({"socket", "connect", "bind", "listen", "accept", "accept4"})
 """Those that foreign programs with network may make, too, with sockets of IP."""
 _PRETENDED = frozenset(
@@ -92,12 +97,13 @@ _MACHINES = {"x86_64": _Machine(0, 0xC000003E), "aarch64": _Machine(1, 0xC00000B
 
 @dataclass(frozen=True)
 class _Rule:
-    """A call that is allowed if its argument, and-ed with `mask`, is one of `values`."""
+    """A call that is allowed if its argument, and-ed with `mask`, is one of `values`; it waits if it is `waiting`."""
 
     numbers: tuple[int, int]
     argument: int
     values: tuple[int, ...]
     mask: int = 0xFFFFFFFF
+    waiting: int | None = None
 
 
 def _rules() -> list[_Rule]:
@@ -120,7 +126,8 @@ def _rules_of_programs(*, network: bool) -> list[_Rule]:
     sockets = [_Rule((41, 198), 0, (socket.AF_INET, socket.AF_INET6))] if network else []
     return [
         *sockets,
-        _Rule((56, 220), 0, (0,), _CLONE_NEW),  # clone: no namespaces
+        # clone: no namespaces; a process waits, a thread does not: it ends with its process.
+        _Rule((56, 220), 0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW, waiting=0),
         _Rule((302, 261), 0, (0,)),  # prlimit64: its own limits
     ]
 
@@ -129,7 +136,12 @@ _CLONE3 = 435  # its flags are in memory; "does not exist" makes libc use clone
 _SECCOMP = (317, 277)
 _SET_FILTER, _IS_AVAILABLE = 1, 2
 _NO_MITIGATIONS = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: our own code needs no protection from itself
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NEW_LISTENER, _UNINTERRUPTED = 8, 32  # _UNINTERRUPTED: SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+_ALLOW, _WAIT, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND
+_GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_NOTICE_BYTES = 256
+"""More than struct seccomp_notif has, so that a later kernel may have added to it."""
 
 
 @cache
@@ -153,8 +165,12 @@ def refuse_calls(*, writes: bool) -> None:
     _install(machine, _program(machine, _rules(), {_ERRNO | errno.EPERM: list(refused.values())}))
 
 
-def refuse_calls_of_programs(*, network: bool = False) -> None:
-    """Like `refuse_calls`, for a foreign program: it may start others, and control those; and use IP with `network`."""
+def refuse_calls_of_programs(*, network: bool = False) -> int:
+    """Like `refuse_calls`, for a foreign program: it may start others, and control those; and use IP with `network`.
+
+    Each new process waits for `let_start` on the descriptor that is returned; once that is closed, none can be started.
+    Raises OSError: EBUSY if such a descriptor for this process exists already.
+    """
     machine = _MACHINES[platform.machine()]
     numbers = _numbers(_REFUSED, machine.column)
     allowed = _FOR_PROGRAMS | _OF_NETWORK if network else _FOR_PROGRAMS
@@ -166,20 +182,32 @@ def refuse_calls_of_programs(*, network: bool = False) -> None:
         _ERRNO | errno.EPERM: [*refused.values()],
         _ERRNO | errno.EOPNOTSUPP: [*without.values()],
         _ERRNO: [*pretended.values()],
+        _WAIT: [number for name, number in numbers.items() if name in _BIRTHS],
     }
-    _install(machine, _program(machine, _rules_of_programs(network=network), actions))
+    steps = _program(machine, _rules_of_programs(network=network), actions)
+    return _install(machine, steps, _NEW_LISTENER | _UNINTERRUPTED)
 
 
-def _install(machine: _Machine, steps: Iterable[bytes]) -> None:
+def let_start(births: int) -> None:
+    """Let the process that has waited longest start another one; no time if none waits (it may have died)."""
+    notice = bytearray(_NOTICE_BYTES)
+    with suppress(FileNotFoundError, InterruptedError):
+        fcntl.ioctl(births, _RECEIVE, notice)
+        fcntl.ioctl(births, _SEND, notice[:8] + struct.pack("=qiI", 0, 0, _GO_ON))
+
+
+def _install(machine: _Machine, steps: Iterable[bytes], flags: int = 0) -> int:
+    """Returns what the call does: 0, or a descriptor with `_NEW_LISTENER`."""
     code = b"".join(steps)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
     number = ctypes.c_long(_SECCOMP[machine.column])
-    if system_call()(
-        number, ctypes.c_uint(_SET_FILTER), ctypes.c_uint(_NO_MITIGATIONS), ctypes.byref(program)
-    ):
+    flags |= _NO_MITIGATIONS
+    found = system_call()(number, ctypes.c_uint(_SET_FILTER), ctypes.c_uint(flags), ctypes.byref(program))
+    if found < 0:
         reason = ctypes.get_errno()
         raise OSError(reason, os.strerror(reason))
+    return found
 
 
 # linux/bpf_common.h and struct seccomp_data
@@ -213,10 +241,12 @@ def _program(
 
 def _argument_steps(rule: _Rule) -> list[bytes]:
     """Allow or refuse by the lower half of the argument: both machines are little-endian, and ints have 32 bits."""
+    waiting = [] if rule.waiting is None else [_step(_EQUAL, rule.waiting, no=1), _step(_RETURN, _WAIT)]
     count = len(rule.values)
     return [
         _step(_LOAD, _ARGUMENTS_AT + 8 * rule.argument),
         _step(_AND, rule.mask),
+        *waiting,
         *(_step(_EQUAL, value, yes=count - nth) for nth, value in enumerate(rule.values)),
         _step(_RETURN, _ERRNO | errno.EPERM),
         _step(_RETURN, _ALLOW),

@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,9 +48,9 @@ from lcp_engine.runner.confined.channel import (
 )
 from lcp_engine.sandbox.atomic_write import Current, LockedFile
 from lcp_engine.sandbox.file_access import HERE
-from lcp_engine.sandbox.landlock import die_with_parent, load_late, restrict_to
+from lcp_engine.sandbox.landlock import adopt_orphans, die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
-from lcp_engine.sandbox.programs import CannotConfine, Program, supervise
+from lcp_engine.sandbox.programs import CannotConfine, Program, end_strangers, supervise
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
@@ -79,6 +79,7 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
     """
     here = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    adopt_orphans()
     os.chdir("/")
     workers = {kind: _load_worker(place) for kind, place in kinds.items()}
     watched = _pidfds(parent)
@@ -90,10 +91,14 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
     waiting = select.poll()
     for one in (control, *watched):
         waiting.register(one, select.POLLIN)
+    forks = _Forks(waiting)
     while True:
-        ready = [one for one, _ in waiting.poll()]
-        if not set(ready).isdisjoint(watched):
+        ready = {one for one, _ in waiting.poll()}
+        forks.bury(ready)
+        if not ready.isdisjoint(watched):
             return
+        if control not in ready:
+            continue
         start, given, _, _ = socket.recv_fds(requests, _MESSAGE, 2)
         if not start:
             return
@@ -106,9 +111,34 @@ def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
             if child == 0:
                 _run_child(json.loads(start), connection, root, here, workers)
             pidfds, answer = _pidfds(child), FORKED
+            forks.add(child, pidfds)
         socket.send_fds(requests, [answer], pidfds)
-        for one in (connection, root, *pidfds):
+        os.close(connection)
+        os.close(root)
+
+
+class _Forks:
+    """The processes that run. What a supervisor of a program leaves behind that is killed itself ends after it."""
+
+    def __init__(self, waiting: select.poll) -> None:
+        self._waiting = waiting
+        self._running: dict[int, int] = {}
+        """By their descriptors; without one, by a number that is none."""
+
+    def add(self, process: int, pidfds: Sequence[int]) -> None:
+        if pidfds:
+            self._waiting.register(pidfds[0], select.POLLIN)
+        self._running[pidfds[0] if pidfds else -process] = process
+
+    def bury(self, ready: Collection[int]) -> None:
+        """Forget those that have ended."""
+        ended = self._running.keys() & ready
+        for one in ended:
+            self._waiting.unregister(one)
             os.close(one)
+            del self._running[one]
+        if ended:
+            end_strangers(self._running.values())
 
 
 def _pidfds(process: int) -> list[int]:
