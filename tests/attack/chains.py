@@ -201,7 +201,7 @@ def _in_a_kind(place: Path, source: str, count: int = 2, **stated: JsonValue) ->
     program = place / "program"
     program.write_text(f"#!{sys.executable}\n{source}")
     program.chmod(0o755)
-    described = {
+    described: dict[str, JsonValue] = {
         "command": ["./program", place.name],
         "has_effects": False,
         "timeout": SECONDS,

@@ -12,10 +12,12 @@ import sys
 import textwrap
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -378,6 +380,106 @@ def test_a_variable_of_the_environment_is_given_and_never_told(
     assert "sk-0123456789abcdef" not in json.dumps(ask(worker, root).error, default=str)
     told = kind("import json, os; print(json.dumps({'result': {'key': os.environ['API_KEY']}}))", needs=needs)
     assert ask(told, root).result == {"key": "…"}
+
+
+SECRETS = ['Zq7"kW9x', "pässwort1", 'a/b\\c"d12', "hunter22", "123456", "sk-0123456789abcdef", " spaced7\n"]
+SAYS: dict[str, str] = {
+    "a value": "print(json.dumps({'result': {'is': key}}))",
+    "in the middle of a value": "print(json.dumps({'result': {'is': ['x' + key + 'y', {'z': key}]}}))",
+    "a name": "print(json.dumps({'result': {key: 1, '…': 2}}))",
+    "every character escaped": (
+        "print('{\"result\": {\"is\": \"' + ''.join('\\\\u%04x' % ord(c) for c in key) + '\"}}')"
+    ),
+    "a slash escaped": "print(json.dumps({'result': {'is': key}}).replace('/', '\\\\/'))",
+    "a number": "print(json.dumps({'result': {'is': int(key) if key.isdigit() else key}}))",
+    "JSON in JSON": "print(json.dumps({'result': {'is': json.dumps(json.dumps({'key': key}))}}))",
+    "an error": "print(json.dumps({'error': 'bad ' + key}))",
+    "details of an error": "print(json.dumps({'error': {'message': 'no', key: [key, {'of': key}]}}))",
+    "no answer": "print('I know ' + json.dumps(key))",
+    "an answer that is cut": "print('x' * 95 + key)",
+    "two lines": "print(json.dumps(key)); print()\nprint(key)",
+    "no object": "print(json.dumps([key]))",
+    "wrong keys": "print(json.dumps({key: 1}))",
+    "another id": "print(json.dumps({'id': key, 'result': {}}))",
+    "in two pieces": (
+        "said = json.dumps({'result': {'is': key}})\n"
+        "for part in (said[:18], said[18:]): sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.05)"
+    ),
+    "stderr": "print(json.dumps(key), key, repr(key), file=sys.stderr); print('{\"result\": {}}')",
+    "stderr that is cut": "sys.stderr.write('x' * 99 + key + 'y' * 8186); print('{\"result\": {}}')",
+    "stderr of a failure": "print(key, file=sys.stderr); sys.exit(json.dumps(key))",
+    "percent": "print(json.dumps({'result': {'is': ['https://a/?k=' + quote(key, safe=''), quote_plus(key)]}}))",
+    "base64": (
+        "told = [b64encode(b'abc'[:n] + key.strip().encode()).decode() for n in range(3)]\n"
+        "print(json.dumps({'result': {'is': told}}))"
+    ),
+    "hex": "print(json.dumps({'result': {'is': [key.encode().hex(), key.encode().hex(' ').upper()]}}))",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", SAYS)
+def test_no_spelling_of_a_variable_is_stored(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    for nth, secret in enumerate(SECRETS):
+        monkeypatch.setenv(f"KEY_{nth}", secret)
+    source = (
+        "from base64 import b64encode\nfrom urllib.parse import quote, quote_plus\nimport os, time\n"
+        f"key = os.environ[job['params']['name']]\n{SAYS[how]}\n"
+    )
+    names: list[JsonValue] = [f"KEY_{nth}" for nth in range(len(SECRETS))]
+    worker = kind(ONCE + source, needs={"environment": names}, max_attempts=1)
+    with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
+        ids = [engine.enqueue("k", {"name": name}) for name in names]
+        engine.work(until_idle=True)
+        told = [engine.job(one) for one in ids]
+    for secret, job in zip(SECRETS, told, strict=True):
+        assert [text for text in texts_in([job.result, job.error, job.attempts]) if tells(text, secret)] == []
+    assert b"spaced7" not in (tmp_path / "lcp.db").read_bytes()
+    assert [job.state for job in told] in (["succeeded"] * len(told), ["failed"] * len(told))
+
+
+def texts_in(value: object) -> list[str]:
+    """All texts of a value, and its names."""
+    if isinstance(value, dict):
+        return [text for pair in value.items() for one in pair for text in texts_in(one)]
+    if isinstance(value, list | tuple):
+        return [text for one in value for text in texts_in(one)]
+    return [str(value)]
+
+
+def tells(text: str, secret: str) -> bool:
+    """Whether someone who reads the text finds most of the secret, in a usual encoding."""
+    key = secret.strip()
+    coded = [b64encode(bytes(n) + key.encode()).decode()[4:-4] for n in range(3)]
+    spelled = [
+        key[: len(key) - 2],
+        key[2:],
+        quote(key, safe=""),
+        json.dumps(key)[1:-1],
+        key.encode().hex(),
+        *coded,
+    ]
+    bare = text.replace("\\", "").replace(" ", "").lower()
+    return any(len(one) > 3 and one.replace("\\", "").lower() in bare for one in spelled)
+
+
+def test_a_variable_that_is_split_between_two_jobs_is_not_stored(
+    kind: Callable[..., Worker[BaseModel]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", 'Zq7"kW9x')
+    source = MANY + (
+        "    half = job['params']['half']\n"
+        "    os.write(2, os.environ['KEY'].encode()[slice(*half)])\n"
+        "    print(json.dumps({'id': job['id'], 'result': {}}), flush=True)\n"
+    )
+    worker = kind(source, long_lived=True, needs={"environment": ["KEY"]})
+    with Engine(sqlite_url(tmp_path), workers=[worker]) as engine:
+        halves: list[list[JsonValue]] = [[0, 5], [5, 8]]
+        ids = [engine.enqueue("k", {"half": [*half]}) for half in halves]
+        engine.work(until_idle=True, threads=1)
+        said = [str(stderr_of(engine, job) or "") for job in ids]
+    assert "".join(said) == "…"
 
 
 def test_files_that_a_kind_names_can_be_read(

@@ -9,14 +9,22 @@ from __future__ import annotations
 import re
 from array import array
 from base64 import b32encode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from html.entities import codepoint2name
+
+from pydantic import JsonValue
 
 MARK = "…"
 WINDOW = 8
 """As much of a key's beginning is removed where a text was cut."""
 FRAGMENT = 16
 """As much of a key is removed wherever it is."""
+SHORTEST = 6
+"""Characters of a key that is removed in other spellings, too."""
+LONGEST_SPELLING = 16
+"""Bytes that a character of a key has in the longest usual spelling."""
 _LEAST = 12
 """A key with fewer letters and digits may be a word of a text, as `lm-studio` is: only the exact key is removed."""
 
@@ -24,6 +32,9 @@ _LEAST = 12
 def scrubbed(text: str, key: str) -> str:
     """`text` without `key`: as it is, in other case, escaped, in base64 or hex, split by other characters, or cut."""
     text = text.replace(key, MARK)
+    if len(key) < SHORTEST:
+        return text
+    text = _without_spellings(text, key)
     spellings = _spellings(key)
     if not spellings or not _has_any(_bare(text), _windows(spellings)):
         return text
@@ -36,6 +47,34 @@ def scrubbed(text: str, key: str) -> str:
         or (bare.startswith(spelling[:WINDOW], first) and _CUT.match(text, ends[last - 1]))
     )
     return _without(text, spans)
+
+
+def scrubbed_value(value: JsonValue, keys: Sequence[str]) -> JsonValue:
+    """A decoded value without the keys: in texts, in names, and as numbers. Names that become equal stay apart."""
+    if isinstance(value, str):
+        for key in keys:
+            value = scrubbed(value, key)
+        return value
+    if isinstance(value, list):
+        return [scrubbed_value(one, keys) for one in value]
+    if isinstance(value, dict):
+        found: dict[str, JsonValue] = {}
+        for name, one in value.items():
+            told = str(scrubbed_value(name, keys))
+            while told in found:
+                told += MARK
+            found[told] = scrubbed_value(one, keys)
+        return found
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return MARK if any(_is_number(value, key) for key in keys) else value
+    return value
+
+
+def _is_number(value: float, key: str) -> bool:
+    try:
+        return abs(Decimal(str(value))) == abs(Decimal(key))
+    except InvalidOperation:
+        return False
 
 
 def without_secrets(text: str, environment: Mapping[str, str]) -> str:
@@ -56,6 +95,77 @@ _LIKE_KEYS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
+def _without_spellings(text: str, key: str) -> str:
+    """`text` without a whole key whose characters are escaped, or that is in hex or base64, also in a longer text."""
+    escaped, coded = _patterns(key)
+    if any(sign in text for sign in "\\%&+="):
+        text = escaped.sub(MARK, text)
+    return coded.sub(MARK, text)
+
+
+@lru_cache(maxsize=64)
+def _patterns(key: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    data = key.encode("utf-8", "surrogateescape")
+    coded = ["[\\s:_-]?".join(f"(?i:{byte:02x})" for byte in data)]
+    for before in range(3):
+        text = b64encode(bytes(before) + data).decode().rstrip("=")
+        core = text[(0, 2, 3)[before] : len(text) - ((before + len(data)) % 3 != 0)]
+        coded.append(_BETWEEN.join(_IN_BASE64.get(sign, sign) for sign in core))
+    return re.compile(_escaped_pattern(key)), re.compile("|".join(coded))
+
+
+_BETWEEN = r"(?:\s|\\+[nr])*"
+"""Where a text in base64 is broken into lines."""
+_IN_BASE64 = {"+": r"(?:[+-]|%2[Bb])", "/": r"(?:[/_]|\\+/|%2[Ff])"}
+_LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\x1b": "e"}
+
+
+_BACKSLASH = r"\\{1,64}+(?:u005[cC]|x5[cC]|134)|\\|%(?:25){0,8}5[cC]|&(?:amp;){0,8}#(?:92|[xX]5[cC]);"
+
+
+def _escaped_pattern(key: str) -> str:
+    """A pattern of the key in which each character may be escaped as in JSON, URLs, HTML, C or Python.
+
+    Backslashes are taken as they come, without going back: hostile texts are searched in linear time.
+    """
+    parts: list[str] = []
+    for run in re.findall(r"\\+|[^\\]", key):
+        is_first, is_after_run = not parts, bool(parts) and parts[-1].endswith("+")
+        if run[0] == "\\":
+            start = r"(?<!\\)" if is_first else ""
+            parts.append(rf"{start}(?:{_BACKSLASH}){{{len(run)},}}+")
+        else:
+            begin = r"\\{0,64}+" if is_after_run else r"(?<!\\)\\{1,64}+" if is_first else r"\\{1,64}+"
+            parts.append(_character_pattern(run, begin))
+    return "".join(parts)
+
+
+def _character_pattern(character: str, begin: str) -> str:
+    """What stands for one character of a key: itself or an escape; `begin` is what backslashes begin one."""
+    code = ord(character)
+    data = character.encode("utf-8", "surrogateescape")
+    units = character.encode("utf-16-be", "surrogatepass")
+    pairs = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+    named = f"|{re.escape(_LETTERS.get(character, character))}" if not character.isalnum() else ""
+    forms = [
+        re.escape(character),
+        begin + "(?:" + r"\\{1,64}+".join(f"u(?i:{pair})" for pair in pairs)
+        + rf"|u\{{0{{0,6}}(?i:{code:x})\}}|U(?i:{code:08x})|"
+        + r"\\{1,64}+".join(f"x(?i:{byte:02x})" for byte in data) + "|"
+        + r"\\{1,64}+".join(f"{byte:03o}" for byte in data)
+        + (f"|x(?i:{code:02x})" if code < 256 else "") + f"{named})",
+        "".join(f"%(?:25){{0,8}}(?i:{byte:02x})" for byte in data),
+        f"&(?:amp;){{0,8}}(?:#0{{0,6}}{code}|#[xX]0{{0,6}}(?i:{code:x})|{codepoint2name.get(code, '#')});",
+    ]  # fmt: skip
+    if code < 256:
+        forms.append(f"%(?:25){{0,8}}(?i:{code:02x})")
+    if character == " ":
+        forms.append(r"\+")
+    if 0xD800 <= code < 0xE000:  # a byte that is not text
+        forms.append("\N{REPLACEMENT CHARACTER}")
+    return f"(?:{'|'.join(forms)})"
 
 
 def _has_any(bare: str, windows: tuple[str, ...]) -> bool:

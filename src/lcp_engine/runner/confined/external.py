@@ -20,7 +20,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.protocol.schema_model import shortened
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, Json, LcpError
-from lcp_engine.planners.llm.scrub import scrubbed
+from lcp_engine.planners.llm.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
@@ -195,7 +195,7 @@ class _Job:
         self.begin()
         self._id = context.job_id or 0
         self.attempt = (self._id, context.attempt)
-        self._secrets = secrets
+        self._secrets = [one for given in secrets if len(one := given.strip() or given) >= SHORTEST]
         request: dict[str, JsonValue] = {
             "id": self._id,
             "attempt": context.attempt,
@@ -229,6 +229,23 @@ class _Job:
             said = shortened(refused.errors(include_url=False)[0]["msg"])
             raise self.failed(f"its result is not what its schema describes: {said}", stderr) from refused
 
+    @property
+    def most_stderr(self) -> int:
+        """Bytes of stderr that are read: more than are kept, so that no secret is cut before it is found."""
+        return MOST_STDERR + self._margin
+
+    @property
+    def _margin(self) -> int:
+        return LONGEST_SPELLING * max((len(os.fsencode(one)) for one in self._secrets), default=0)
+
+    def held_back(self, stderr: Buffer) -> int:
+        """How many bytes at its end may be the first ones of a secret, whose rest the program has yet to write."""
+        text, most = bytes(stderr), 0
+        for secret in map(os.fsencode, self._secrets):
+            lengths = range(min(len(secret) - 1, len(text)), most, -1)
+            most = next((length for length in lengths if text.endswith(secret[:length])), most)
+        return most
+
     def keep(self, stderr: Buffer) -> None:
         """Keep the end of what the program wrote to stderr."""
         if stderr:
@@ -253,9 +270,9 @@ class _Job:
 
     def _object(self, line: Buffer, stderr: Buffer) -> dict[str, JsonValue]:
         try:
-            found: object = json.loads(self._scrubbed(line.decode()), parse_constant=_refuse)
+            found = self._without_secrets(json.loads(line.decode(), parse_constant=_refuse))
         except (ValueError, RecursionError) as error:
-            beginning = shortened(line[:200].decode(errors="replace").strip())
+            beginning = self.beginning(line, 200)
             fact = f"a line of JSON is expected, it answered {beginning!r} ({shortened(str(error))})"
             raise self.failed(fact, stderr) from error
         if not isinstance(found, dict):
@@ -279,19 +296,33 @@ class _Job:
         return Failed(ErrorCode.WORKER_FAILED, message, details, _STATED)
 
     def _text(self, stderr: Buffer) -> str:
-        return self._scrubbed(
-            stderr.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}").strip()
-        )
+        """The end of stderr, of which `most_stderr` bytes are there. What may be cut at the beginning is left out."""
+        text = self._scrubbed(stderr.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}"))
+        return text[self._margin if len(stderr) >= self.most_stderr else 0 :][-MOST_STDERR:].strip()
+
+    def beginning(self, said: Buffer, most: int) -> str:
+        """The first characters of what the program wrote, for a message."""
+        return shortened(self._scrubbed(_text(said)).strip()[:most])
+
+    def _without_secrets(self, answer: JsonValue) -> JsonValue:
+        """A decoded answer without the secrets; its own id is none. Raises ValueError if no JSON is left."""
+        if not self._secrets:
+            return answer
+        found = scrubbed_value(answer, self._secrets)
+        if isinstance(found, dict) and isinstance(answer, dict) and answer.get("id") == self._id:
+            found["id"] = self._id
+        written = json.dumps(found, ensure_ascii=False)
+        scrubbed_text = self._scrubbed(written)  # a secret can be spread over several values, too
+        if scrubbed_text == written:
+            return found
+        again: JsonValue = json.loads(scrubbed_text)
+        return again
 
     def _scrubbed(self, text: str) -> str:
         """`text` without the values of the environment that the program was given."""
         for secret in self._secrets:
-            text = scrubbed(text, secret) if len(secret) > _SHORT else text
+            text = scrubbed(text, secret)
         return text
-
-
-_SHORT = 5
-"""Characters of a value that is not a secret, such as `1` or `true`."""
 
 
 class _Running:
@@ -311,6 +342,8 @@ class _Running:
         self._leaving = ExitStack()
         self._sent: set[_Job] = set()
         self._unread: Buffer = b""
+        self._held_back = b""
+        """What was read of stderr and may be the beginning of a secret."""
         try:
             scratch = copy.home if copy else self._leaving.enter_context(scratch_directory())
             directory = copy.files if copy else scratch
@@ -369,7 +402,7 @@ class _Running:
             raise _died(job, self._ended(job), found.stderr)
         self._unread = more
         if more and is_last:
-            beginning = shortened(_text(more[:200]))
+            beginning = job.beginning(more, 200)
             raise job.failed(f"one line is expected, it went on with {beginning!r}", found.stderr)
         return job.outcome(line, found.stderr, needs_id=True)
 
@@ -384,16 +417,20 @@ class _Running:
                 raise _died(job, ended, found.stderr)
             return stated
         if len(lines) != 1:
-            beginning = f": {shortened(_text(lines[0][:100]))!r} and more" if lines else ""
+            beginning = f": {job.beginning(lines[0], 100)!r} and more" if lines else ""
             fact = f"one line with its answer is expected on stdout; it wrote {len(lines):,}{beginning}"
             raise job.failed(fact, found.stderr)
         return job.outcome(lines[0], found.stderr, needs_id=False)
 
     def _exchange(self, job: _Job, *, once: bool) -> _Exchange:
         exchange = _Exchange(self._pipes, self._channel.fileno(), job, self._unread, once=once)
+        exchange.stderr += self._held_back
         with self._under_way.at(job.attempt, self._channel):
             exchange.finish(is_sent=job in self._sent)
         self._sent.discard(job)
+        left = len(exchange.stderr) - (0 if once else job.held_back(exchange.stderr))
+        self._held_back = bytes(exchange.stderr[left:])
+        del exchange.stderr[left:]
         job.keep(exchange.stderr)
         return exchange
 
@@ -471,9 +508,9 @@ class _Exchange:
         # Whatever a program that has ended wrote is in the pipes.
         while self._has_ended and _read(self._pipes.stdout, self.stdout):
             self._check_size()
-        while len(self.stderr) < MOST_STDERR and _read(self._pipes.stderr, self.stderr):
+        while len(self.stderr) < self._job.most_stderr and _read(self._pipes.stderr, self.stderr):
             pass
-        del self.stderr[:-MOST_STDERR]
+        del self.stderr[: -self._job.most_stderr]
 
     def _attend(self, one: int) -> None:
         if one == self._pipes.stdin:
@@ -498,7 +535,7 @@ class _Exchange:
 
     def _check_size(self) -> None:
         """Keep the end of stderr. Raises `TOO_LARGE` for an answer without end."""
-        del self.stderr[:-MOST_STDERR]
+        del self.stderr[: -self._job.most_stderr]
         if len(self.stdout) > MOST_ANSWER:
             fact = f"it answered more than {MOST_ANSWER:,} bytes, and was ended"
             raise self._job.failed(fact, self.stderr, ErrorCode.TOO_LARGE)
