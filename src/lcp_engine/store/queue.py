@@ -10,9 +10,11 @@ from typing import Protocol, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
+    Integer,
     TextClause,
     bindparam,
     case,
+    column,
     func,
     insert,
     literal_column,
@@ -41,7 +43,7 @@ MOST_DUE = 1000
 """How many delayed jobs a claim makes ready; beyond that the first due goes before the most urgent."""
 MOST_MISSIONS = 50
 """How many missions a claim compares, so that its cost does not grow with their number."""
-MOST_SERVED = 10
+MOST_SERVED = 4
 """How many of them share its jobs, since each has to be locked and written; more only if these have too few jobs."""
 NEWCOMER: Micros = 60 * SECOND
 """A mission that was never served goes before those that were served since a minute before its job was created."""
@@ -233,6 +235,24 @@ def _line_of_one(scope: Scope, which: str) -> Statement:
 
 
 @cache
+def _of_first(scope: Scope, away: str | None) -> Statement:
+    """The next jobs of the first mission of the highest priority: all if no other one has any, else one.
+
+    Each with whether there are less urgent jobs, other missions, and a delayed job that is due.
+    """
+    which = f"FROM jobs WHERE {READY} AND {_within(scope, away)}"
+    priority, mission = (f"(SELECT {column} {which} {_FIRST})" for column in ("priority", "mission_id"))
+    lower = f"(SELECT 1 {which} AND priority < {priority} {_FIRST})"
+    other = f"SELECT 1 {which} AND priority = {priority} AND mission_id > {mission} {_FIRST}"
+    due = f"({_IS_DUE % _within(scope, away)})"
+    first = text(f"priority = {priority} AND mission_id >= {mission} AND mission_id <= {mission}")
+    clause = select(*_JOB_COLUMNS, *map(text, (lower, f"({other})", due))).where(_READY, _kinds(scope), first)
+    is_alone = text(other).columns(column("other", Integer)).scalar_subquery().is_(None)
+    most = case((is_alone, bindparam("most")), else_=_ONE)
+    return Statement(clause.order_by(*BY_URGENCY).limit(most).offset(_NONE))
+
+
+@cache
 def _next_of(scope: Scope) -> Statement:
     """The mission's next ready jobs of one priority."""
     clause = select(*_JOB_COLUMNS).where(_READY, *of_mission(scope)).order_by(*BY_URGENCY)
@@ -305,8 +325,7 @@ def claim(
     throttle.make_ready(ledger)
     goes_on = True
     while goes_on and len(claimed) < most:
-        line = _find_line(ledger, scope, runner_id, most - len(claimed), served)
-        found = _find_and_lock(ledger, scope, line, most - len(claimed))
+        line, found = _find(ledger, scope, runner_id, most - len(claimed), served)
         admitted, were_set_aside = throttle.admit(ledger, found)
         ledger.start_all(admitted, runner_id)
         turn = max(line.served_at, ledger.tx.now) + 1
@@ -315,6 +334,28 @@ def claim(
         claimed += admitted
         goes_on = were_set_aside or (line.has_more and bool(found)) or len(found) >= line.share
     return claimed
+
+
+def _find(
+    ledger: Ledger, scope: Scope, runner_id: int, most: int, served: MissionFilter
+) -> tuple[Line, list[JobRow]]:
+    """The missions whose turn it is, and up to `most` of their jobs, the missions locked."""
+    tx = ledger.tx
+    if scope.mission_id is None:
+        away, given = scope_params(tx, scope, served)
+        rows = tx.rows(_of_first(scope, away), now=tx.now, most=most, **given)
+        if not rows and not _end_delays(ledger, scope, served):
+            return Line(), []
+        found = [job_row(row[:-3]) for row in rows]
+        lower, others, due = rows[0][-3:] if rows else (None, 1, 1)
+        if others is None and due is None and served.includes(tx, found[0].mission_id):
+            alone = Line([found[0].mission_id], found[0].priority, most, has_more=lower is not None)
+            if not tx.is_sqlite and not ledger.holds(found[0].mission_id):
+                return alone, _find_and_lock(ledger, scope, alone, most)
+            ledger.lock_if_free(alone.missions)  # there is one writer at a time
+            return alone, found
+    line = _find_line(ledger, scope, runner_id, most, served)
+    return line, _find_and_lock(ledger, scope, line, most)
 
 
 def _find_line(ledger: Ledger, scope: Scope, runner_id: int, most: int, served: MissionFilter) -> Line:
