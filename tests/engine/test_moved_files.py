@@ -333,6 +333,19 @@ def test_a_search_that_one_person_approved_shows_nothing_that_needs_two(office: 
     assert SECRET not in told(office)
 
 
+@pytest.mark.parametrize("kind", ["search_files", "list_files"])
+def test_a_job_without_a_path_has_the_approvals_that_it_was_given(office: Lab, kind: str) -> None:
+    asked = job("search_files", text="price") if kind == "search_files" else job("list_files")
+    office.run(ask(asked), DONE, policy=[{"kinds": [kind], "do": "hold", "approvals": 2}])
+    (held,) = office.jobs()
+    for person in ("ann", "bob"):
+        office.engine.approve(held.id, by=person)
+    office.work()
+    (done,) = office.jobs()
+    assert done.state == "succeeded"
+    assert "contracts/acme.txt" in told(office)
+
+
 def test_a_resumed_mission_keeps_what_it_moved_held(office: Lab) -> None:
     steps = [ask(move("contracts/acme.txt", "x.txt")), ask(read("src/a.txt")), ask(read("x.txt")), DONE]
     office.run(*steps, policy=[CONTRACTS, MOVES], limits={"max_turns": 1})

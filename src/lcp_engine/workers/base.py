@@ -449,7 +449,7 @@ class Worker(Generic[P]):
         if not context.approved or (self.writes and not named):
             return context
         names = None if context.mission_root is None else context.names
-        paths = [path if names is None else names.relative(path) for path in named]
+        paths = [path if names is None else names.relative(path) for path in named] or [""]
         return replace(
             context, granted=reduce(Consent.joined, (context.policy(path).consent for path in paths), USUAL)
         )
