@@ -20,7 +20,7 @@ from lcp_engine import Engine
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import words_of
-from lcp_engine.planners.llm.scrub import FRAGMENT, WINDOW, scrubbed
+from lcp_engine.planners.llm.scrub import FRAGMENT, MARK, WINDOW, scrubbed, scrubbed_value
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play
@@ -183,3 +183,13 @@ def test_names_of_models_hold_no_key(faults: FaultServer, monkeypatch: pytest.Mo
     with pytest.raises(LcpError) as refused:
         made.known_facts(Deadline(1e18, 600.0))
     assert "a-…, b-…" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "number", "is_it"),
+    [("123456", 123456, True), ("123456", -123456.0, True), ("5e8237461", 1, False), ("sNaN123", 1, False)],
+)
+def test_a_key_is_found_as_a_number_whatever_number_it_could_be(
+    key: str, number: float, *, is_it: bool
+) -> None:
+    assert scrubbed_value({"n": number}, [key]) == {"n": MARK if is_it else number}

@@ -72,7 +72,7 @@ def scrubbed_value(value: JsonValue, keys: Sequence[str]) -> JsonValue:
 
 def _is_number(value: float, key: str) -> bool:
     try:
-        return abs(Decimal(str(value))) == abs(Decimal(key))
+        return Decimal(str(value)).copy_abs() == Decimal(key).copy_abs()  # abs() raises for "5e8237461"
     except InvalidOperation:
         return False
 
