@@ -52,6 +52,12 @@ def test_the_form_of_another_protocol_is_stored_as_it_is_read(lab: Lab) -> None:
     assert "Question: Which?\nAnswer of ada: T: That one" in remembered
 
 
+def test_such_a_form_that_an_operator_enqueues_is_stored_alike(lab: Lab) -> None:
+    lab.engine.enqueue("ask_user", FORM)
+    (held,) = lab.jobs()
+    assert held.params == AS_READ
+
+
 @pytest.mark.parametrize("label", ["T", "$output.step-001.content"])
 def test_a_step_that_asks_with_such_a_form_is_stored_alike(lab: Lab, label: str) -> None:
     (lab.root / "a.md").write_text("T")

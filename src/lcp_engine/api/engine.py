@@ -236,7 +236,7 @@ class Engine(History):
             known_id("mission", mission_id)
         worker = known_worker(self.workers, kind)
         given = dict(params or {})
-        worker.read(given)
+        given = worker.normal(given, worker.read(given))
         enqueue = partial(
             missions.enqueue_alone, worker=worker, params=given, mission_id=mission_id, queue=(QUEUE, self._queue),
             name=name, priority=priority, delay=delay,
