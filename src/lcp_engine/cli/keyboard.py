@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 END = "\x04"
 """Ctrl-D."""
 _QUIET_SECONDS = 0.02
-"""Nobody types the next key so soon: what comes within it is part of a paste, or was typed before the question."""
+"""No person types the next key so soon: what comes within it is part of a paste, or was typed before the question."""
 _BURST_SECONDS = 0.1
 """A burst has ended when nothing comes for so long; a key that is held down repeats faster."""
 _MOST_SECONDS = 2.0

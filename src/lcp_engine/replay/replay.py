@@ -196,7 +196,7 @@ def _turns(archive: Archive) -> int:
 
 
 def _readings(archive: Archive) -> dict[int, ComparedReading]:
-    """How each reply was read that was; what the engine then said against a valid action is not a matter of reading."""
+    """Readings of the replies by question: the action, or `INVALID`; errors of a valid action do not count."""
     return {
         number: ComparedReading(turn.job_id, turn.action or INVALID)
         for number, turn in archive.turns.items()

@@ -393,7 +393,7 @@ class _Run:
             elif descriptor == self.births and event & select.POLLIN:
                 self._let_start(descriptor)
             elif descriptor == self.births:
-                self._end_births()  # nobody is left who could start one
+                self._end_births()  # no process is left that could start one
 
     def _let_start(self, births: int) -> None:
         if self._permits < 1:
@@ -454,7 +454,7 @@ class _Run:
         self.births = None
 
     def end_all(self) -> int:
-        """Kill every descendant; none can start others any more, since nobody permits it.
+        """Kill every descendant; without a permit none can start others any more.
 
         Returns how many the kernel has not ended after `END_SECONDS`: those that wait for a device, for instance.
         """

@@ -38,11 +38,9 @@ _STORE = Statement(
 _FORGET = Statement(
     delete(probes).where(probes.c.endpoint == bindparam("endpoint"), probes.c.model == bindparam("model"))
 )
-
-
 _WAITS_UNTIL = Statement(select(server_waits.c.until).where(server_waits.c.name == bindparam("name")))
 _LONGER = "ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE server_waits.until < excluded.until"
-# Who comes second need not wait for the first, whose transaction may wait for this one: both were asked the same.
+# The second need not wait for the first, whose transaction may wait for this one: both were asked the same.
 _WAIT = {
     "sqlite": Statement(text(f"INSERT INTO server_waits (name, until) VALUES (:name, :until) {_LONGER}")),
     "postgresql": Statement(
@@ -52,8 +50,6 @@ _WAIT = {
         )
     ),
 }
-
-
 _END_WAIT = {
     "sqlite": Statement(delete(server_waits).where(server_waits.c.name == bindparam("name"))),
     "postgresql": Statement(

@@ -428,7 +428,7 @@ class Worker(Generic[P]):
     def normal(self, given: dict[str, JsonValue], read: BaseModel) -> dict[str, JsonValue]:
         """The params to store: in the model's own words if it was `given` others (a form of seed 004), else as given.
 
-        So whoever shows a job finds what it expects. A model that does not read its own words back keeps those given.
+        So every view of a job finds the names it expects. A model that cannot read its own words keeps those given.
         """
         try:
             own: dict[str, JsonValue] = read.model_dump(mode="json", by_alias=True, exclude_unset=True)

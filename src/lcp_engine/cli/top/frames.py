@@ -31,11 +31,11 @@ class Frame(str):
 
 
 NOT_YET = Frame()
-"""Of what has not been on the screen: no key came after it."""
+"""The frame of a part that has not been on the screen: no key came after it."""
 
 
 class Part(Protocol):
-    """A part of the screen that is told which frame shows it."""
+    """A part of the screen that learns which frame shows it."""
 
     def drawn_in(self, frame: Frame) -> None: ...
 

@@ -200,7 +200,7 @@ def remote_settings(
         endpoint=endpoint,
         key=_key(variable, environment) if isinstance(variable, str) else None,
         keyless=why(variable, endpoint, owner) if isinstance(variable, NoKey) else "",
-        # What nobody set is not sent: many models refuse any temperature but their own.
+        # Unless one is set, none is sent: many models refuse any temperature but their own.
         temperature=stated.values().get("temperature"),
     )
     if settings.context_tokens is not None:

@@ -114,7 +114,7 @@ function update(fresh) {
   tellDiffering(fresh);
   const count = fresh.getElementById("held-count");
   if (count) Idiomorph.morph(byId("held-count"), [...count.childNodes], MORPH);
-  // Where somebody decides, nothing moves.
+  // Nothing moves under an open decision.
   const main = fresh.getElementById("main");
   if (main && !pending && !document.body.dataset.changed) morph([...main.childNodes], MORPH);
 }
