@@ -346,6 +346,18 @@ def test_a_job_without_a_path_has_the_approvals_that_it_was_given(office: Lab, k
     assert "contracts/acme.txt" in told(office)
 
 
+@pytest.mark.parametrize("kind", ["search_files", "list_files"])
+def test_a_directory_that_needs_two_people_is_read_with_their_approvals(office: Lab, kind: str) -> None:
+    params: Object = {"root": "contracts", **({"text": "price"} if kind == "search_files" else {})}
+    office.run(ask(job(kind, **params)), DONE, policy=[{**CONTRACTS, "kinds": [kind], "approvals": 2}])
+    (held,) = office.jobs()
+    for person, states in (("ann", ["held"]), ("bob", ["succeeded"])):
+        office.engine.approve(held.id, by=person)
+        office.work()
+        assert office.states() == states
+    assert "acme.txt" in told(office)
+
+
 def test_a_resumed_mission_keeps_what_it_moved_held(office: Lab) -> None:
     steps = [ask(move("contracts/acme.txt", "x.txt")), ask(read("src/a.txt")), ask(read("x.txt")), DONE]
     office.run(*steps, policy=[CONTRACTS, MOVES], limits={"max_turns": 1})

@@ -173,6 +173,15 @@ class KindNames:
 Named: TypeAlias = str | KindNames
 
 
+def as_named(paths: Iterable[str], *, writes: bool) -> list[str]:
+    """The paths whose rules say who has to approve a job that names these; of one that names none, the root.
+
+    What is read may be a directory: rules about it count, too.
+    """
+    named = list(paths)
+    return [*named, *(f"{path}/" for path in named if path and not writes)] or [""]
+
+
 def _without_holds(kind: Named) -> Named:
     """The names of a kind without those whose holds are about it: these never stand in for a denial after them."""
     if isinstance(kind, str):
@@ -295,10 +304,8 @@ class Policy:
         A job that changes files and names none, such as a merge, satisfies every rule about what it does.
         """
         policy = self.for_kind(kind, has_effects=has_effects, writes=writes)
-        relative = (self.relative(path) for path in paths)
-        rulings = [policy(one) for path in relative for one in self._with_origins(path, writes=writes)] or [
-            policy("")
-        ]
+        named = as_named(map(self.relative, paths), writes=writes)
+        rulings = [policy(one) for path in named for one in self._with_origins(path, writes=writes)]
         if writes and not paths:
             rulings += [rule.ruling for group in self._rules for rule in group if rule.has_kind(kind)]
         return reduce(Consent.joined, (ruling.consent for ruling in rulings))

@@ -24,6 +24,7 @@ from lcp_engine.core.policy import (
     Policy,
     Ruling,
     Verdict,
+    as_named,
 )
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
@@ -449,10 +450,9 @@ class Worker(Generic[P]):
         if not context.approved or (self.writes and not named):
             return context
         names = None if context.mission_root is None else context.names
-        paths = [path if names is None else names.relative(path) for path in named] or [""]
-        return replace(
-            context, granted=reduce(Consent.joined, (context.policy(path).consent for path in paths), USUAL)
-        )
+        relative = [path if names is None else names.relative(path) for path in named]
+        consents = (context.policy(path).consent for path in as_named(relative, writes=self.writes))
+        return replace(context, granted=reduce(Consent.joined, consents, USUAL))
 
     def for_any_params(self) -> Worker[BaseModel]:
         """The same worker for a table of kinds; its functions raise TypeError for the params of another kind."""
