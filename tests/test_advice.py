@@ -291,6 +291,7 @@ CONFLICT engine/link_decisions:_changed
 CONFLICT engine/link_decisions:approve_by_link
 CONFLICT engine/memory:edit
 CONFLICT engine/memory:take_in
+CONFLICT runner/executor:Executor._work
 CONFLICT runner/undo:_refusal
 DATABASE_FAILED store/db/database:Database.write
 DATABASE_FAILED store/db/open:_check_owner
@@ -369,6 +370,7 @@ NOT_ALLOWED engine/approvals:_rejection
 NOT_ALLOWED engine/consents:check_person
 NOT_ALLOWED engine/lessons:keep_proposal
 NOT_ALLOWED engine/merges:end_of_merge
+NOT_ALLOWED workers/base:Context.judge
 NOT_ALLOWED workers/base:refuse_to_execute.execute
 NOT_ALLOWED workers/recall:execute
 NOT_ALLOWED workers/remember:execute
