@@ -36,6 +36,10 @@ MAX_TOKENS = 2**53
 """What one question may cost: a thousand of them still fit the mission's column."""
 
 
+WAITED = "max_wait"
+"""A detail of a failure: its question has waited for its server so many seconds, and is not asked again."""
+
+
 def paid_tokens(failed: Failed) -> tuple[int, int] | None:
     """Input and output tokens of a question that got no reply, as its planner states them; None if it does not."""
     stated = [failed.details.get(name) for name in ("input_tokens", "output_tokens")]

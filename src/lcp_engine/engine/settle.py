@@ -18,7 +18,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
-from lcp_engine.engine.failure import agent_error, failure_of, paid_tokens
+from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.lessons import keep_proposal
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
@@ -227,6 +227,8 @@ _NOT_TRIED_AGAIN = (
 
 def _may_retry(job: JobRow, failed: Failed) -> bool:
     """Whether another attempt may succeed, or the operator's plan wants one whatever the error is."""
+    if job.role is not Role.WORK and WAITED in failed.details:
+        return False
     if job.terms is None or not terms_of(job.terms).retries:
         return failed.meaning.retry
     return failed.code not in _NOT_TRIED_AGAIN

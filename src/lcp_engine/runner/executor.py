@@ -38,7 +38,7 @@ from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
-from lcp_engine.engine.failure import MAX_TOKENS, completions_of, paid_tokens
+from lcp_engine.engine.failure import MAX_TOKENS, WAITED, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
@@ -610,7 +610,7 @@ def _not_waited_for(failed: Failed, server: Server) -> Failed:
     """The failure of a question whose server asks to wait longer than the question may."""
     message = f"{failed.message}; it asks to wait, for which planner.max_wait allows {server.most:g} s"
     advice = "Resume the mission once the server answers again; a higher planner.max_wait lets later ones wait longer."
-    return Failed(failed.code, message, failed.details, advice)
+    return Failed(failed.code, message, {**failed.details, WAITED: server.most}, advice)
 
 
 def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission) -> Problem | None:

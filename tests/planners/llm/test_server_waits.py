@@ -154,7 +154,7 @@ def test_no_thread_is_held_while_a_question_waits(desk: Desk) -> None:
 
 def test_a_question_waits_so_long_and_then_the_mission_fails_and_can_be_resumed(desk: Desk) -> None:
     desk.faults.play(slow("1000000000"))
-    mission = desk.run(planner={"max_wait": 600}, kinds={"agent_plan": {"retry": {"max_attempts": 1}}})
+    mission = desk.run(planner={"max_wait": 600})
     assert (mission.status, mission.outcome) == ("failed", "job_failed")
     assert 590 < sum(desk.waits) <= 600
     assert "planner.max_wait allows 600 s" in str(mission.error["user_message"])
@@ -168,7 +168,7 @@ def test_a_question_waits_so_long_and_then_the_mission_fails_and_can_be_resumed(
 @pytest.mark.parametrize("planner", [{"max_wait": 0}, {}], ids=["max_wait 0", "no credit"])
 def test_what_is_not_to_wait_fails_at_once(desk: Desk, planner: Object) -> None:
     desk.faults.play(slow("90") if planner else desk.faults.refuses(429, "insufficient_quota"))
-    mission = desk.run(planner=planner, kinds={"agent_plan": {"retry": {"max_attempts": 1}}})
+    mission = desk.run(planner=planner)
     assert (mission.status, desk.waits, len(desk.faults.requests)) == ("failed", [], 1)
 
 
