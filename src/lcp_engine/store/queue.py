@@ -192,7 +192,7 @@ def line_of(scope: Scope, away: str | None, which: str = READY, passed: str = _P
     is due. It steps from one mission to the next in the index, however many jobs each has.
     """
     if scope.mission_id is not None:
-        return _line_of_one(scope, which)
+        return _line_of_one(scope, away, which)
     within = _within(scope, away)
     which = f"FROM jobs WHERE {which} AND {within}"
     created = (
@@ -215,9 +215,9 @@ def line_of(scope: Scope, away: str | None, which: str = READY, passed: str = _P
     )
 
 
-def _line_of_one(scope: Scope, which: str) -> Statement:
+def _line_of_one(scope: Scope, away: str | None, which: str) -> Statement:
     """Like `line_of` for the scope of one mission: it steps from one priority to the next."""
-    which = f"FROM jobs WHERE {which}"
+    which, within = f"FROM jobs WHERE {which}", _within(scope, away)
     return Statement(
         text(f"""
         WITH RECURSIVE level (priority) AS (
@@ -226,9 +226,9 @@ def _line_of_one(scope: Scope, which: str) -> Statement:
             SELECT (SELECT priority {which} AND priority < level.priority {_FIRST})
             FROM level WHERE priority IS NOT NULL
         )
-        SELECT CAST(:mission AS bigint), 0, priority, 0, 1, ({_IS_DUE % _within(scope, None)})
+        SELECT CAST(:mission AS bigint), 0, priority, 0, 1, ({_IS_DUE % within})
         FROM level WHERE (
-            SELECT 1 {which} AND {_kinds(scope)} AND priority = level.priority AND {_OF_MISSION} {_FIRST}
+            SELECT 1 {which} AND priority = level.priority AND {within} {_FIRST}
         ) = 1 ORDER BY priority DESC LIMIT 1
         """)
     )
