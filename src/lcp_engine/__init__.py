@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from lcp_engine.sandbox.paths import Names, Place
     from lcp_engine.sandbox.root import Opened, Root
     from lcp_engine.store.db.transaction import Connection, Cursor
-    from lcp_engine.store.people import Sight
+    from lcp_engine.store.people import Sight, Unseen
     from lcp_engine.store.queries.mission_facts import (
         Course,
         DiskState,
@@ -297,6 +297,7 @@ __all__ = [
     "TurnFact",
     "Undo",
     "UndoneFact",
+    "Unseen",
     "Upkeep",
     "Verdict",
     "Webhook",
@@ -423,7 +424,7 @@ _MODULES = {
     "sandbox.paths": ("Names", "Place"),
     "sandbox.root": ("Opened", "Root"),
     "store.db.transaction": ("Connection", "Cursor"),
-    "store.people": ("Sight",),
+    "store.people": ("Sight", "Unseen"),
     "store.queries.mission_facts": (
         "Course",
         "DiskState",

@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import threading
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +139,7 @@ def test_a_test_notice_says_what_the_server_answers_and_stays_out_of_the_list(lc
             pass
 
     assert "no webhook is configured" in lcp("deliveries", "send-test").err
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     configure(lcp, webhook={"url": f"http://127.0.0.1:{server.server_port}/s3cret", "secret_env": "HOOK"})
     secret = "a secret that is long enough"

@@ -52,7 +52,7 @@ def mission(number: int, other: int, name: str, goal: str) -> Mission:
         "status": "waiting", "outcome": "limit:max_turns", "summary": None, "deliverables": [], "metrics": {},
         "error": None, "limits": {}, "turns": 7, "jobs": counts, "unfulfilled": [], "tokens": {}, "created_at": AT,
         "started_at": None, "ended_at": None, "session_id": None, "user_id": None, "result": None, "target_file": None,
-        "issues": None, "recommendations": None, "cost": None,
+        "issues": None, "recommendations": None, "cost": None, "waits_for": None,
     })  # fmt: skip
 
 

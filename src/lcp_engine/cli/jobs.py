@@ -203,7 +203,8 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         for part in left_out:
             console.print(part, markup=False)
         if found.state == State.HELD and isinstance(prompt, str):
-            print_out(f"prompt\n{quoted_for(prompt, sys.stdout)}")
+            # Elsewhere it is for another program, such as a chat model.
+            print_out(f"prompt\n{quoted_for(prompt, sys.stdout) if sys.stdout.isatty() else block(prompt)}")
     return Exit.DONE
 
 

@@ -26,7 +26,7 @@ from lcp_engine.cli.decide import read_words
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
 from lcp_engine.cli.jobs import MANY
-from lcp_engine.cli.keyboard import Closed
+from lcp_engine.cli.keyboard import Closed, echo
 from lcp_engine.cli.merge_choice import MergeChoice
 from lcp_engine.cli.output import make_console, seconds_until
 from lcp_engine.cli.tables import print_table
@@ -449,7 +449,7 @@ def _leave(draft: Draft, *, is_used: bool) -> None:
     else:
         draft.leave()
     if draft.kept is not None:
-        print_line(f"  your edit is kept in {draft.kept}; e continues with it")
+        echo(f"  your edit is kept in {draft.kept}; e continues with it\n")  # unbroken, so that it can be copied
 
 
 def _counted(diffs: Sequence[Diff]) -> str:
