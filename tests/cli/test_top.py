@@ -453,6 +453,7 @@ def test_always_shows_the_rule_and_where_it_holds_before_it_counts(engine: Engin
         await person.sees("write_file of /docs/ runs without asking, from now on", "in this mission")
         await person.press("enter", "n")
         assert engine.rules(mission) == ()
+        await person.looks_at("job 2: write_file docs/a.md")
         await person.press("r")
         await person.sees("which rule?")
         await person.type("/other/")

@@ -449,7 +449,9 @@ def _leave(draft: Draft, *, is_used: bool) -> None:
     else:
         draft.leave()
     if draft.kept is not None:
-        echo(f"  your edit is kept in {draft.kept}; e continues with it\n")  # unbroken, so that it can be copied
+        echo(
+            f"  your edit is kept in {draft.kept}; e continues with it\n"
+        )  # unbroken, so that it can be copied
 
 
 def _counted(diffs: Sequence[Diff]) -> str:
