@@ -19,6 +19,8 @@ from lcp_engine.core.summaries import gist, subject
 from lcp_engine.store.queries.records import Job
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from lcp_engine.api.history import History
 
 DESCRIPTION_COLUMN = 18
@@ -210,6 +212,20 @@ def warning_lines(warnings: JsonValue) -> list[Text]:
         Text.assemble(("ignored   ", "yellow"), one_line(shortened(warning, _WARNING_WIDTH)))
         for warning in shown
     ]
+
+
+def hung(line: Text, console: Console, mark: str = "  ") -> list[Text]:
+    """A line in parts as wide as the terminal, broken between words. Further parts are below its description, or behind
+    `mark`, so that no word of a planner is where a line of ours begins.
+    """
+    first, *rest = line.wrap(console, console.width)
+    if not rest:
+        return [line]
+    hang = DESCRIPTION_COLUMN if line.plain.startswith("  ") and console.width > 2 * DESCRIPTION_COLUMN else 2
+    left = line[len(first.plain) :]
+    left = left[len(left.plain) - len(left.plain.lstrip(" ")) :]
+    indent = Text(mark if hang == 2 else " " * hang)
+    return [first, *(indent + part for part in left.wrap(console, console.width - hang))]
 
 
 def waits_for_in(event: JsonObject) -> JsonObject | None:

@@ -399,7 +399,7 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
         print_json_line(event)
         return
     if (text := formatter.line(event)) is not None:
-        from lcp_engine.cli.progress import hung
+        from lcp_engine.cli.events import hung
 
         console, mark = make_console(sys.stdout), mark_of(sys.stdout)
         for line in text.split("\n"):

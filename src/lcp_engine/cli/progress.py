@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, Self
 
-from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Invocation
-from lcp_engine.cli.events import DESCRIPTION_COLUMN, EventFormatter, waits_for_in
+from lcp_engine.cli.events import EventFormatter, hung, waits_for_in
 from lcp_engine.cli.output import make_console, print_json_line, wait_line
 from lcp_engine.cli.tables import cut, mark_of
 from lcp_engine.core.money import told_cost
@@ -104,20 +103,6 @@ class Lines(Silence):
         for line in text.split("\n"):
             for part in hung(line, self._console, mark) if self._console.is_terminal else [line]:
                 self._console.print(part)
-
-
-def hung(line: Text, console: Console, mark: str = "  ") -> list[Text]:
-    """A line in parts as wide as the terminal, broken between words; further parts stand below its description, or
-    behind `mark`, so that no word of a planner's stands where a line of ours begins.
-    """
-    first, *rest = line.wrap(console, console.width)
-    if not rest:
-        return [line]
-    hang = DESCRIPTION_COLUMN if line.plain.startswith("  ") and console.width > 2 * DESCRIPTION_COLUMN else 2
-    left = line[len(first.plain) :]
-    left = left[len(left.plain) - len(left.plain.lstrip(" ")) :]
-    indent = Text(mark if hang == 2 else " " * hang)
-    return [first, *(indent + part for part in left.wrap(console, console.width - hang))]
 
 
 class LiveLine(Lines):
