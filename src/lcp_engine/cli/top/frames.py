@@ -100,10 +100,12 @@ class TimedDriver(LinuxDriver):
         """Like that of LinuxDriver, which stamps keys when they are parsed."""
         parser = XTermParser(self._debug)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        woken, self._wakes = os.pipe()
-        self._is_reading = True
+        woken, wakes = os.pipe()
+        with self._lock:
+            self._wakes, self._is_reading = wakes, True
         try:
-            while not self.exit_event.is_set():
+            # LinuxDriver starts another thread at each SIGCONT, and ends only the last one.
+            while not self.exit_event.is_set() and self._wakes == wakes:
                 if woken in select.select([self.fileno, woken], [], [], _WAIT_SECONDS)[0]:
                     os.read(woken, 1)
                 self._read_keys()
@@ -115,9 +117,10 @@ class TimedDriver(LinuxDriver):
                 self._process(parser.tick(), time.monotonic())
         finally:
             with self._lock:
-                self._is_reading = False
+                if self._wakes == wakes:
+                    self._wakes, self._is_reading = -1, False
             os.close(woken)
-            os.close(self._wakes)
+            os.close(wakes)
 
     def _read_keys(self) -> float:
         """Read what has arrived; the time then."""
