@@ -156,7 +156,11 @@ def stage_if_there(row: StageRow | None) -> Iterator[Root | None]:
 
 def remove_kept(database: Database, directory: Path) -> None:
     """Remove what was kept of merges that neither run nor have open intents."""
-    for place in directory.glob(f"{_PREFIX}*"):
+    try:
+        found = [place for place in directory.iterdir() if place.name.startswith(_PREFIX)]
+    except OSError:  # there are no stages, or they are another user's
+        return
+    for place in found:
         number = place.name.removeprefix(_PREFIX)
         if number.isdigit() and not database.read(partial(is_merging, job_id=int(number))):
             KeptFiles(place).remove()
