@@ -111,7 +111,8 @@ class _Merge:
         row = self._database.read(lambda tx: stage_of(tx, self._job.mission_id))
         if row is None:
             return self._succeeded([], [])  # no job has begun in it
-        kept, files = KeptFiles.of(row, self._job.id), self._files(row.path)
+        kept = KeptFiles.of(row, self._job.id)
+        files = staged_files_of(self._instance, self._job.mission_id, row.path)
         if not self._intents():
             with opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):
                 decided = self._decide(root, stage, files, kept)
@@ -121,9 +122,6 @@ class _Merge:
             self._carry_out(root, there)
         kept.remove()
         return self._outcome(files)
-
-    def _files(self, stage: str) -> list[StagedFile]:
-        return staged_files_of(self._instance, self._job.mission_id, stage)
 
     def _intents(self) -> list[ChangeRow]:
         """What was decided since the last approval, in the order in which it is carried out."""
@@ -233,7 +231,7 @@ class _Merge:
             self._database.write(partial(_keep_all, some=batch))
 
     def _contents_of(self, one: _Wanted, access: FileAccess, stage: Root) -> list[tuple[str, bytes]]:
-        """What is to be kept of a file, by its hash: what is replaced, and what it becomes; names what is too large."""
+        """Contents of a file to keep, by their hashes: the replaced one, and the new one. Names what is too large."""
         contents: list[tuple[str, bytes]] = []
         data, size = one.before()
         now = one.compared.now
@@ -380,11 +378,11 @@ class _Wanted:
 
     @property
     def is_in_database(self) -> bool:
-        """Whether the database keeps what it becomes."""
+        """True if the database keeps what it becomes."""
         return self.part is not None or self.there is None or self.there.size <= MOST_IN_DATABASE
 
     def new(self, access: FileAccess, stage: Root) -> bytes:
-        """What it becomes. Raises `CONFLICT` if another program has just changed it in the stage."""
+        """Its new content. Raises `CONFLICT` if another program has just changed it in the stage."""
         if self.part is not None:
             return self.part.data
         found = access.read_unlocked(stage, self.compared.file.path, MOST_IN_DATABASE)

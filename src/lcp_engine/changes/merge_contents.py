@@ -101,15 +101,10 @@ def _copy(directory: int, name: str, to: Path) -> None:
     unfinished.rename(to)
 
 
-def is_part(change: ChangeRow) -> bool:
-    """Whether a person takes the file of a merge in part, or edited."""
-    return PART in from_json(change.result)
-
-
 def merged_content(
     database: Database, files: FileAccess, stage: Root | None, change: ChangeRow
 ) -> bytes | None:
-    """What a file is to get by a merge: what was kept, else what the stage has. None if it is removed.
+    """Content that a file gets by a merge: the kept one, else that of the stage. None if it is removed.
 
     Raises `CONFLICT` if neither has it any more.
     """
@@ -117,7 +112,7 @@ def merged_content(
     if after is None:
         return None
     kept = database.read(lambda tx: content(tx, after))
-    if kept is None and not is_part(change):
+    if kept is None and PART not in from_json(change.result):
         row = database.read(lambda tx: stage_of(tx, change.mission_id))
         kept = None if row is None else KeptFiles.of(row, change.job_id).read(after)
         if kept is None and stage is not None:

@@ -68,7 +68,7 @@ def digest_of(compared: Sequence[Compared]) -> str:
 
 
 def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[StagedFile]:
-    """What the mission changed in the stage at this path, in the order of the first changes, unless it took it back."""
+    """Files that the mission changed in the stage at this path, by their first changes, unless it took them back."""
     made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage))
     by_path: dict[str, list[ChangeRow]] = {}
     for change in made:
