@@ -30,6 +30,9 @@ REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
 SQLITE, POSTGRES = "sqlite_copy_url", "emptied_postgres_url"
 """The fixtures behind `emptied_database_url`."""
 
+RULES = {"api", "engine", "planners", "runner", "sandbox"}
+"""Rooms whose tests are about rules, not about a database."""
+
 EMPTY = "; ".join(
     [f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)]
     + ["SELECT setval(format('%I', sequencename), 1, false) FROM pg_sequences"]
@@ -39,6 +42,8 @@ EMPTY = "; ".join(
 MEMORY = Path("/dev/shm")  # where Linux mounts memory as a file system
 ENOUGH = 4 * 1024**3
 """Free bytes in memory from which on the tests' directories lie there; a test fills some hundred megabytes."""
+
+_STARTED = pytest.StashKey[float]()
 
 EXAMPLES = os.environ.get("LCP_TEST_EXAMPLES")
 """How many examples each property is tried with; without it, the same few every time."""
@@ -58,6 +63,42 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("basetemp") is None and _is_roomy(MEMORY):
         os.environ.setdefault("TMPDIR", str(MEMORY))
         tempfile.tempdir = None  # it is read from there again
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave it to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in RULES and _is_second(item):
+            item.add_marker(pytest.mark.proof)
+
+
+def _is_second(item: pytest.Item) -> bool:
+    """Whether a test is the same as another one, on PostgreSQL."""
+    return (
+        isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        and "postgres" in item.callspec.id.split("-")
+        and item.get_closest_marker("both") is None
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Note the processor time of a test for `make times`: its own, and that of the processes that it waited for."""
+    yield
+    item.user_properties.append(("cpu", f"{_processor_time() - item.stash[_STARTED]:.3f}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_STARTED] = _processor_time()
+    yield
+
+
+def _processor_time() -> float:
+    return sum(os.times()[:4])
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,8 @@ from lcp_engine.runner.executor import Executor
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 
+pytestmark = pytest.mark.both
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
     from tests.engine.conftest import Lab, Object

@@ -10,6 +10,8 @@ from pydantic import JsonValue
 from lcp_engine.clock import SECOND
 from lcp_engine.errors import LcpError
 
+pytestmark = pytest.mark.both
+
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab
 

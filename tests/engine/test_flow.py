@@ -11,6 +11,8 @@ from lcp_engine.core.job_states import TRANSITIONS, State
 from lcp_engine.engine.question import history
 from lcp_engine.errors import ErrorCode, LcpError
 
+pytestmark = pytest.mark.both
+
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object
 

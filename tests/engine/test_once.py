@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import TYPE_CHECKING
 
+import pytest
 from pydantic import JsonValue
 
 from lcp_engine.core.protocol.actions import MissionComplete
@@ -14,6 +15,8 @@ from lcp_engine.engine.question import Asked, keep_reply, open_question
 from lcp_engine.engine.reply import apply_reply
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.turns import StoredReply
+
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab

@@ -13,6 +13,8 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.api.run_job import run_job
 from lcp_engine.workers.base import Caps
 
+pytestmark = pytest.mark.both
+
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -20,6 +20,8 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.row_types import RunnerRow
 from lcp_engine.workers.base import Context, Outcome, Worker
 
+pytestmark = pytest.mark.both
+
 SHIFTS = [-3600 * SECOND, -12 * SECOND, 0, 12 * SECOND, 3600 * SECOND]
 LOOKS = int(queue.LEASE_SECONDS / LOOK_SECONDS)
 

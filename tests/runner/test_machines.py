@@ -19,6 +19,8 @@ from lcp_engine.errors import ErrorCode
 from lcp_engine.sandbox import root_identity
 from lcp_engine.store.maintenance.check import check_database
 
+pytestmark = pytest.mark.both
+
 APPEND: JsonValue = {
     "ok": True,
     "action": "write_file",

@@ -26,6 +26,8 @@ from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.workers.base import Outcome, Worker
 
+pytestmark = pytest.mark.both
+
 DRAIN = Path(__file__).with_name("drain.py")
 
 

@@ -24,6 +24,8 @@ from lcp_engine.store.host.roots import Roots, ServedMissions, claim_root
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.workers.base import Context, Worker
 
+pytestmark = pytest.mark.both
+
 DRAIN = Path(__file__).with_name("drain.py")
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}
 

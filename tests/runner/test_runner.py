@@ -29,6 +29,8 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.workers.base import Context, Outcome, Worker
 
+pytestmark = pytest.mark.both
+
 
 class Params(BaseModel):
     """`n` names the job."""

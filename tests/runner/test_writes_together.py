@@ -24,6 +24,8 @@ from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.write_file import WRITE_FILE
 
+pytestmark = pytest.mark.both
+
 SPEC: dict[str, JsonValue] = {
     "goal": "Write.",
     "planner": {"type": "script", "replies": []},

@@ -99,7 +99,7 @@ class Backend(Reading, Protocol):
         """
 
     def may_retry(self, error: Exception) -> bool:
-        """Whether the database rolled the transaction back because of others (a deadlock)."""
+        """Whether the database rolled the transaction back because of others (a deadlock, a key that another took)."""
 
     def is_away(self, error: Exception) -> bool:
         """Whether the database cannot be used for now: its server is gone, its disk is full or read-only."""
