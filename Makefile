@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey test again proof eval coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
+.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,8 +18,8 @@ AUDIT := .venv-audit
 # What builds the site of the documentation.
 DOCS := .venv-docs
 SURVEY := survey
-# Test processes; two suit the smallest machine that CI runs on.
-JOBS ?= 2
+# Test processes: twice as many as cores, since they wait for processes, commits and pages half of their time.
+JOBS ?= $(shell expr 2 '*' $$(nproc 2>/dev/null || echo 2))
 # The interpreter of the virtual environment: the first that really starts, is new enough and can make one.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -34,9 +34,12 @@ LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extr
 
 help:
 	@echo "make survey   describe a copy of this repository in survey/project/SURVEY.md"
-	@echo "make test     check, then every test but the slow ones; tools/postgres make test includes PostgreSQL"
-	@echo "make again   the tests that failed last time, one by one; fails if there are none"
+	@echo "make quick    the pure rules, and the engine on SQLite: a minute"
+	@echo "make test     check, and every test but the slow ones; tools/postgres make test includes PostgreSQL"
+	@echo "make again    the tests that failed last time, one by one; fails if there are none"
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
+	@echo "make stress   one test again and again beside load: make stress TEST=tests/cli/test_top.py::test_it TIMES=200"
+	@echo "make times    renew the table in tests/README.md from the reports of the last make test and make proof"
 	@echo "make check    lint, format, types and import contracts, without tests"
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
 	@echo "make docs     build the site of the documentation in site/; a warning is an error"
@@ -94,16 +97,37 @@ $(MODELS): $(READY) requirements/models.txt
 # The tests start hundreds of processes, each of which would compile every module it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal
+REPORTS := .reports
 
-test: check
-	@$(PYTEST) -m "not proof"
+quick: $(READY)
+	@$(PYTEST) -m "not proof and not alone" $(QUICK)
 
-# pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof.
+# Beside each other, since types are checked on one core.
+test: $(READY)
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 check tests; outcome=$$?; \
+	$(MAKE) --no-print-directory alone && exit $$outcome
+
+tests: $(READY)
+	@$(PYTEST) -m "not proof and not alone" --junitxml $(REPORTS)/test.xml
+
+# What measures time, with nothing beside it.
+alone: $(READY)
+	@$(BIN)/pytest -m "alone and not proof" --junitxml $(REPORTS)/alone.xml $$(grep -rlw --include='*.py' mark.alone tests)
+
+# pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof. Of the heavy ones each commit
+# takes its turn; a target of their own runs all of them.
 proof: $(MODELS)
-	@$(PYTEST) -m proof
+	@LCP_TEST_COMMIT=$${LCP_TEST_COMMIT-$$(git rev-parse HEAD 2>/dev/null)} $(PYTEST) -m proof --junitxml $(REPORTS)/proof.xml
 
 again: $(READY)
-	@$(BIN)/pytest --last-failed --last-failed-no-failures none
+	@$(BIN)/pytest -v --last-failed --last-failed-no-failures none
+
+TIMES ?= 200
+stress: $(READY)
+	@TIMES=$(TIMES) tools/stress $(BIN)/pytest -q --numprocesses $(JOBS) $(TEST)
+
+times:
+	@python3 tools/times.py test=$(REPORTS)/test.xml alone=$(REPORTS)/alone.xml proof=$(REPORTS)/proof.xml
 
 # Missions whose results are known, with the small model. EVAL is where it is kept.
 EVAL ?= evals/small.eval
@@ -211,5 +235,5 @@ lock: $(READY)
 	@$(BIN)/python tools/floors.py | CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) - -o requirements/lowest.txt
 
 clean:
-	@rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

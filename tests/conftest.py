@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
+from zlib import crc32
 
 import psycopg
 import pytest
@@ -45,6 +46,10 @@ ENOUGH = 4 * 1024**3
 
 _STARTED = pytest.StashKey[float]()
 
+COMMIT = os.environ.get("LCP_TEST_COMMIT")
+"""Chooses whose turn it is; without it, everything has its turn."""
+REPEATS = os.environ.get("LCP_TEST_REPEATS")
+
 EXAMPLES = os.environ.get("LCP_TEST_EXAMPLES")
 """How many examples each property is tried with; without it, the same few every time."""
 
@@ -65,13 +70,32 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = None  # it is read from there again
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat each test as often as `make stress` says."""
+    if REPEATS:
+        metafunc.fixturenames.append("repeat")
+        metafunc.parametrize("repeat", range(int(REPEATS)), indirect=False)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave it to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose by database, and by turns.
+
+    It is left to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time. Of what
+    is marked `turns(n)` one in n is chosen by the commit.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.relative_to(here).parts[0] in RULES and _is_second(item):
             item.add_marker(pytest.mark.proof)
+    chosen = [item for item in items if _is_its_turn(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _is_its_turn(item)])
+    items[:] = chosen
+
+
+def _is_its_turn(item: pytest.Item) -> bool:
+    turns = item.get_closest_marker("turns")
+    return not COMMIT or turns is None or crc32(f"{COMMIT} {item.nodeid}".encode()) % turns.args[0] == 0
 
 
 def _is_second(item: pytest.Item) -> bool:
