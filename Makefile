@@ -98,6 +98,8 @@ $(MODELS): $(READY) requirements/models.txt
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal
 REPORTS := .reports
+# Chooses what of the heavy proofs has its turn.
+export LCP_TEST_COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 quick: $(READY)
 	@$(PYTEST) -m "not proof and not alone" $(QUICK)
@@ -117,7 +119,7 @@ alone: $(READY)
 # pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof. Of the heavy ones each commit
 # takes its turn; a target of their own runs all of them.
 proof: $(MODELS)
-	@LCP_TEST_COMMIT=$${LCP_TEST_COMMIT-$$(git rev-parse HEAD 2>/dev/null)} $(PYTEST) -m proof --junitxml $(REPORTS)/proof.xml
+	@$(PYTEST) -m proof --junitxml $(REPORTS)/proof.xml
 
 again: $(READY)
 	@$(BIN)/pytest -v --last-failed --last-failed-no-failures none

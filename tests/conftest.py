@@ -48,6 +48,8 @@ _STARTED = pytest.StashKey[float]()
 
 COMMIT = os.environ.get("LCP_TEST_COMMIT")
 """Chooses whose turn it is; without it, everything has its turn."""
+TURN = int(COMMIT or "1", 16)
+"""A number for what a proof chooses from many: where it begins, or a seed."""
 REPEATS = os.environ.get("LCP_TEST_REPEATS")
 
 EXAMPLES = os.environ.get("LCP_TEST_EXAMPLES")

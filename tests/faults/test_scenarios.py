@@ -1,4 +1,4 @@
-"""The short ones of the scenarios that `make faults` carries out."""
+"""The scenarios that `make faults` carries out: the short ones each time, of the others some, by turns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from tests.faults.scenarios import SCENARIOS, Scenario
 
 pytestmark = pytest.mark.proof
 
-SHORT = [
-    pytest.param(scenario, database, id=f"{scenario.name}-{database}")
+ALL = [
+    pytest.param(
+        scenario, database, id=f"{scenario.name}-{database}",
+        marks=() if database in scenario.short else pytest.mark.turns(15),
+    )
     for scenario in SCENARIOS
-    for database in scenario.short
-]
+    for database in scenario.databases
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("scenario", "database"), SHORT)
+@pytest.mark.parametrize(("scenario", "database"), ALL)
 def test_what_goes_wrong_around_the_engine_loses_nothing(scenario: Scenario, database: str) -> None:
     if missing := scenario.missing(database):
         assert not (REQUIRED and "server" in missing)

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import TURN
 from tests.engine.conftest import Lab
 from tests.model.rules import SECOND
 from tests.model.simulation import Simulation
 
 EXAMPLES = int(os.environ.get("LCP_TEST_EXAMPLES") or 5)
-SEED = int(os.environ.get("LCP_TEST_SEED") or 1)
+SEED = int(os.environ.get("LCP_TEST_SEED") or TURN % 100_000)
 
 
 @pytest.fixture(params=["sqlite_copy_url", "emptied_postgres_url"], ids=["sqlite", "postgres"])
