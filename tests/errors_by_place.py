@@ -1,4 +1,4 @@
-"""Find in the source where the engine makes errors, and which of these places give advice of their own."""
+"""Find in the source where the engine makes errors, and which of these places state advice."""
 
 from __future__ import annotations
 
@@ -10,56 +10,85 @@ from pathlib import Path
 import lcp_engine
 
 SOURCE = Path(lcp_engine.__file__).parent
-MAKERS = {"LcpError", "Failed", "Interrupted", "PlannerError", "End"}
-ADVICE_POSITION = 3
+CODED = {"End", "Problem"}
+"""They have no advice of their own, and a code only by its name."""
+MAKERS = {"LcpError", "Failed", "Interrupted", "PlannerError", *CODED}
+MESSAGE_POSITION, ADVICE_POSITION = 1, 3
+A_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Made:
-    """A call that makes an error; `code` is `*` if it is a variable."""
+    """A call that makes an error."""
 
     code: str
+    """Its name, or the expression that gives it."""
+    states_advice: bool
+    """Its own, or `GENERAL`."""
+    names_something: bool
+    """Its message contains more than fixed words."""
     place: str
-    has_advice: bool
 
 
-def made_errors() -> set[Made]:
+def made_errors() -> Iterator[Made]:
     """Every error that the engine makes."""
-    return {
-        made
-        for path in SOURCE.rglob("*.py")
-        if path != SOURCE / "errors.py"
-        for made in _in_tree(
-            ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(SOURCE).with_suffix("")), ()
-        )
-    }
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path != SOURCE / "errors.py":
+            yield from made_in(path.read_text(encoding="utf-8"), str(path.relative_to(SOURCE)))
 
 
-def _in_tree(node: ast.AST, module: str, within: tuple[str, ...]) -> Iterator[Made]:
+def made_in(text: str, file: str) -> Iterator[Made]:
+    yield from _in_tree(ast.parse(text), file, {})
+
+
+def _in_tree(node: ast.AST, file: str, fixed: dict[str, bool]) -> Iterator[Made]:
+    """`fixed` knows of each local variable whether it was assigned nothing but fixed words."""
     for child in ast.iter_child_nodes(node):
-        inner = (*within, child.name) if isinstance(child, ast.FunctionDef | ast.ClassDef) else within
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in MAKERS:
-            code = _code(child)
+        if isinstance(child, ast.Call) and _name(child.func) in MAKERS:
+            code = _argument(child, "code", None if _name(child.func) in CODED else 0)
             if code is not None:
-                yield Made(code, f"{module}:{'.'.join(within)}", _has_advice(child))
-        yield from _in_tree(child, module, inner)
+                message = _argument(child, "message", MESSAGE_POSITION)
+                advice = _argument(child, "advice", ADVICE_POSITION)
+                yield Made(
+                    ast.unparse(code).removeprefix("ErrorCode."),
+                    advice is not None,
+                    not _is_fixed(message, fixed),
+                    f"{file}:{child.lineno}",
+                )
+        yield from _in_tree(child, file, _assigned_in(child) if isinstance(child, A_FUNCTION) else fixed)
 
 
-def _code(call: ast.Call) -> str | None:
-    stated = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
-    if isinstance(call.func, ast.Name) and call.func.id != "End":
-        stated += call.args[:1]
-    if not stated:
-        return None
-    named = stated[0]
-    if (
-        isinstance(named, ast.Attribute)
-        and isinstance(named.value, ast.Name)
-        and named.value.id == "ErrorCode"
-    ):
-        return named.attr
-    return "*"
+def _name(function: ast.expr) -> str | None:
+    match function:
+        case ast.Name(name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return None
 
 
-def _has_advice(call: ast.Call) -> bool:
-    return len(call.args) > ADVICE_POSITION or any(keyword.arg == "advice" for keyword in call.keywords)
+def _argument(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
+    stated = [keyword.value for keyword in call.keywords if keyword.arg == name]
+    if position is not None:
+        stated += call.args[position : position + 1]
+    return stated[0] if stated else None
+
+
+def _is_fixed(message: ast.expr | None, fixed: dict[str, bool]) -> bool:
+    match message:
+        case ast.Constant():
+            return True
+        case ast.Name(name):
+            return fixed.get(name, False)
+        case _:
+            return False
+
+
+def _assigned_in(function: ast.AST) -> dict[str, bool]:
+    fixed: dict[str, bool] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign([ast.Name(name)], value):
+                fixed[name] = fixed.get(name, True) and isinstance(value, ast.Constant)
+            case _:
+                pass
+    return fixed

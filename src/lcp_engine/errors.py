@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Final, Self, TypeAlias
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | tuple[Json, ...] | str | int | float | bool | None"
 
@@ -285,6 +285,10 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.SYSTEM, "The database refused a statement.", "Check that it is reachable, writable and not full."
     ),
 }
+
+
+GENERAL: Final = None
+"""`advice=GENERAL` states that the advice of the code was judged to help at this place: with many codes it may not."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from platformdirs import user_config_path, user_data_path
 
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.own_places import APP, CONFIGURATION
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -188,7 +188,7 @@ def make_room(url: str) -> None:
         message = (
             f"the database needs its directory {place}: {refused.strerror}; use --db for another database"
         )
-        raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from refused
 
 
 def has_room(url: str) -> bool:

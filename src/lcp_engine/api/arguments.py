@@ -13,7 +13,7 @@ from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.engine.admission import check_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import check_plans
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.environment import refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
@@ -62,10 +62,14 @@ def fork_point(turn: int | None, step: str | None, reply: str | None) -> int | s
     """Where a fork begins: at a turn or a step. Raises `INVALID_ARGUMENT` unless one of both is given."""
     if (turn is None) == (step is None):
         raise LcpError(
-            ErrorCode.INVALID_ARGUMENT, "a fork begins at a turn or at a step; one of both is expected"
+            ErrorCode.INVALID_ARGUMENT,
+            "a fork begins at a turn or at a step; one of both is expected",
+            advice=GENERAL,
         )
     if step is not None and reply is not None:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "a reply is for a turn; a fork at a step takes none")
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, "a reply is for a turn; a fork at a step takes none", advice=GENERAL
+        )
     return step if step is not None else turn or 0
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from lcp_engine.config_file import ConfigFile, parse_config
 from lcp_engine.core.policy import Rule
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Edit:
             Path(written.name).replace(real)
         except OSError as refused:
             raise LcpError(
-                ErrorCode.FILE_SYSTEM, f"{self.path} cannot be written: {refused.strerror}"
+                ErrorCode.FILE_SYSTEM,
+                f"{self.path} cannot be written: {refused.strerror}",
+                advice=GENERAL,
             ) from refused
 
 
@@ -80,7 +82,9 @@ def _text_of(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as refused:
-        raise LcpError(ErrorCode.FILE_SYSTEM, f"{path} cannot be read: {refused.strerror}") from refused
+        raise LcpError(
+            ErrorCode.FILE_SYSTEM, f"{path} cannot be read: {refused.strerror}", advice=GENERAL
+        ) from refused
 
 
 def _with_entry(text: str, key: str, entry: str, *, is_last: bool) -> str:

@@ -24,7 +24,7 @@ from lcp_engine.engine.link_decisions import (
     reject_by_link,
 )
 from lcp_engine.engine.secret_keys import read_key
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.history import find_job, find_mission, known_id
 from lcp_engine.store.queries.records import Job
@@ -112,5 +112,5 @@ class DecisionLinks:
     def _stated(self) -> SignedLinks:
         if self._instance.links is None:
             message = "signed links need `links` in config.yaml, with url and secret_file or secret_env"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
         return self._instance.links

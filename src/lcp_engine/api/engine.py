@@ -49,7 +49,7 @@ from lcp_engine.engine.messages import say
 from lcp_engine.engine.plan_steps import prepare_plans
 from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.engine.subjects import Subjects
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.runner.undo import Undo, undo, undo_diffs
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
@@ -511,7 +511,7 @@ class Engine(History):
         what the last change left; and the error of a restoration that failed, which lists the files not restored.
         """
         if (mission_id is None) == (job_id is None):
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job")
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job", advice=GENERAL)
         return undo(
             self.instance, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or user_name()
         )
@@ -519,7 +519,7 @@ class Engine(History):
     def undo_diffs(self, mission_id: int | None = None, *, job_id: int | None = None) -> list[Diff]:
         """What an undo of a mission, or of one job, would change. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
         if (mission_id is None) == (job_id is None):
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job")
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job", advice=GENERAL)
         return undo_diffs(self.instance, mission_id=mission_id, job_id=job_id)
 
     # -- Schedules

@@ -41,7 +41,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.subjects import Subjects
-from lcp_engine.errors import ErrorCode, LcpError, system_advice
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError, system_advice
 from lcp_engine.planners.base import Fault
 from lcp_engine.planners.llm.instructions import instructions_of
 from lcp_engine.store.queries.records import Mission, MissionStatus
@@ -257,7 +257,7 @@ class Evaluation:
             except (OSError, shutil.Error) as refused:
                 fact = getattr(refused, "strerror", None) or refused.args[0]
                 message = f"{trial.mission.place}.root: {str(source)!r} cannot be copied: {fact}"
-                raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
+                raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from refused
         return copy
 
     def _check(self, trial: Trial, mission: Mission, checks: TrialChecks) -> str | None:

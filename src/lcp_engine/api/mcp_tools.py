@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from lcp_engine.core.policy import Policy
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.workers.base import Caps, Context, Worker, refuse_to_execute
@@ -96,7 +96,9 @@ def keep_tools(file: Path, servers: Mapping[str, McpServer], found: Mapping[str,
         new.replace(place)
     except OSError as refused:
         new.unlink(missing_ok=True)
-        raise LcpError(ErrorCode.FILE_SYSTEM, f"{place} cannot be written: {refused.strerror}") from refused
+        raise LcpError(
+            ErrorCode.FILE_SYSTEM, f"{place} cannot be written: {refused.strerror}", advice=GENERAL
+        ) from refused
     return place
 
 

@@ -51,7 +51,7 @@ from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Current, LockedFile, Snapshot, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held, Wait
@@ -139,7 +139,7 @@ class _Merge:
         ):
             if locked is None:
                 message = f"files that are to be merged are still being written after {WAIT_SECONDS:g} s"
-                raise LcpError(ErrorCode.WRONG_STATE, message)
+                raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
             compared = [
                 judged(one, _digest(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
@@ -388,7 +388,7 @@ class _Wanted:
         found = access.read_unlocked(stage, self.compared.file.path, MOST_IN_DATABASE)
         if found is None or found.data is None or found.sha256 != self.after:
             message = f"{self.compared.file.path!r} has just been changed in the stage by another program"
-            raise LcpError(ErrorCode.CONFLICT, message)
+            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
         return found.data
 
     @property
@@ -408,7 +408,7 @@ class _Wanted:
         there = self.held.digest() if isinstance(found, int) else found
         if there is None or there.sha256 != self.compared.now:
             message = f"{self.compared.file.path!r} has just been changed by another program"
-            raise LcpError(ErrorCode.CONFLICT, message)
+            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
         return (found.data, len(found.data)) if isinstance(found, Current) else (None, found or 0)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import FileAccess
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import open_known
@@ -121,6 +121,7 @@ def merged_content(
         raise LcpError(
             ErrorCode.CONFLICT,
             f"{change.path!r}: what was to be merged is gone, with the stage of mission {change.mission_id}",
+            advice=GENERAL,
         )
     return kept
 

@@ -23,7 +23,7 @@ from lcp_engine.changes.merge_contents import merged_content, stage_if_there
 from lcp_engine.core.job_states import SETTLED
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import HERE, ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
@@ -335,7 +335,9 @@ def _outcome(job: JobRow, changes: Sequence[ChangeRow], errors: Mapping[int, Fai
         code = next(iter(errors.values())).code
     restored = sum(change.state == APPLIED for change in changes)
     return Failed(
-        code, f"undo, job {job.id}: {restored} of {len(changes)} files are restored; {'; '.join(parts)}"
+        code,
+        f"undo, job {job.id}: {restored} of {len(changes)} files are restored; {'; '.join(parts)}",
+        advice=GENERAL,
     )
 
 

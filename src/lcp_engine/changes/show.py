@@ -15,7 +15,7 @@ from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.reports.files_on_disk import Written, on_disk
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root_identity import KnownRoot, number_places, open_known
@@ -179,7 +179,7 @@ def merged_text(instance: Instance, job_id: int, path: str, params: JsonObject |
     mission_id, kind, stated = _parts(job)
     if kind != MERGE.kind or job["state"] != State.HELD:
         message = f"job {job_id} is a {kind} that is {job['state']}; only files of a held merge can be edited"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     return merge_view.merged_text(
         instance, mission_id, path, MergeParams.model_validate(stated if params is None else params)
     )

@@ -15,7 +15,7 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation, 
 from lcp_engine.cli.completion import kind_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_json, print_out
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 
 if TYPE_CHECKING:
     from lcp_engine.core.mission.spec import MissionSpec
@@ -122,7 +122,7 @@ def _read(file: str) -> bytes:
         return Path(file).read_bytes()
     except OSError as refused:
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
-        raise LcpError(code, f"{file!r} cannot be read: {refused.strerror}") from refused
+        raise LcpError(code, f"{file!r} cannot be read: {refused.strerror}", advice=GENERAL) from refused
 
 
 def _lines(data: bytes, file: str) -> Iterator[tuple[JsonValue, str]]:
@@ -186,4 +186,4 @@ def _text(stated: str) -> str:
         code, fact = ErrorCode.PATH_NOT_FOUND, refused.strerror
     except UnicodeDecodeError as refused:
         code, fact = ErrorCode.BINARY, f"byte {refused.start} is not UTF-8"
-    raise LcpError(code, f"PARAMS {stated} cannot be read: {fact}")
+    raise LcpError(code, f"PARAMS {stated} cannot be read: {fact}", advice=GENERAL)

@@ -25,7 +25,7 @@ from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, shortened
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., int])
 
 MOST_BYTES = 16 * 1024 * 1024
+
+_EDIT_AGAIN = "Edit it again, or decide on the job as it is."
 
 
 def _jobs_options(command: F) -> F:
@@ -317,7 +319,7 @@ def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
         message = (
             f"job {job_id} was not shown last with the mark {mark!r}: check it again with `lcp diff {job_id}`"
         )
-        raise LcpError(ErrorCode.CONFLICT, message)
+        raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
     return seen
 
 
@@ -357,7 +359,7 @@ def _approve_edited(engine: Engine, job_id: int, by: str | None) -> bool:
     job = engine.job(job_id)
     if job.state != "held":
         message = f"job {job_id} is {job.state}; only held jobs can be edited"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     draft = Draft(params_text(job.params), "params.json")
     try:
         draft.edit()
@@ -381,10 +383,14 @@ def _approve_edited(engine: Engine, job_id: int, by: str | None) -> bool:
 def revised_params(text: str, job: Job) -> dict[str, JsonValue]:
     """The edited params. Raises `INVALID_ARGUMENT` for what is not a JSON object, `INVALID_PARAMS` for no change."""
     if not text.strip():
-        raise LcpError(ErrorCode.INVALID_PARAMS, "the edited text is empty; nothing was changed")
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, "the edited text is empty; nothing was changed", advice=_EDIT_AGAIN
+        )
     revised = read_object(text, "the edited text")
     if revised == job.params:
-        raise LcpError(ErrorCode.INVALID_PARAMS, "the params are unchanged; nothing was done")
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, "the params are unchanged; nothing was done", advice=_EDIT_AGAIN
+        )
     return revised
 
 
@@ -613,7 +619,7 @@ def _read(file: str) -> str:
                 data = opened.read(MOST_BYTES + 1)
     except OSError as refused:
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
-        raise LcpError(code, f"{source!r} cannot be read: {refused.strerror}") from refused
+        raise LcpError(code, f"{source!r} cannot be read: {refused.strerror}", advice=GENERAL) from refused
     if len(data) > MOST_BYTES:
         raise LcpError(
             ErrorCode.TOO_LARGE,

@@ -21,7 +21,7 @@ from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.errors import ErrorCode, Failed, LcpError, refused_by_system
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError, refused_by_system
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -241,7 +241,7 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
     if version != HEAD:
         if version > HEAD:
             fact = f"{shown} has version {version}; this engine knows versions up to {HEAD}"
-            yield broken("database", Failed(ErrorCode.DATABASE_VERSION, fact))
+            yield broken("database", Failed(ErrorCode.DATABASE_VERSION, fact, advice=GENERAL))
         else:
             fact = f"{shown} has version {version}; this engine uses {HEAD}"
             yield doubtful("database", fact, "The next command upgrades it; `lcp db upgrade` does it now.")

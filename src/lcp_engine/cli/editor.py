@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lcp_engine.core.safe_text import json_block
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -130,7 +130,9 @@ def _editor() -> list[str]:
             ErrorCode.INVALID_ARGUMENT, f"the editor {named!r} is not a command: {error}"
         ) from error
     if not command:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "$VISUAL or $EDITOR is blank; a command is expected")
+        raise LcpError(
+            ErrorCode.INVALID_ARGUMENT, "$VISUAL or $EDITOR is blank; a command is expected", advice=GENERAL
+        )
     return command
 
 

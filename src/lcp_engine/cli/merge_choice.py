@@ -71,7 +71,11 @@ def approve_part(
     try:
         edits = {path: draft.text for path, draft in drafts.items() if draft.edit() != draft.given}
         if edited and not edits:
-            raise LcpError(ErrorCode.INVALID_PARAMS, "what was edited is unchanged; nothing was approved")
+            raise LcpError(
+                ErrorCode.INVALID_PARAMS,
+                "what was edited is unchanged; nothing was approved",
+                advice="Edit it again, or decide on the job as it is.",
+            )
         done = engine.approve(job_id, params=params_taking([*by_path], taken, edits), shown=shown, by=by)
     except LcpError as refused:
         for draft in drafts.values():

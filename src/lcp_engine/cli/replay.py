@@ -12,7 +12,7 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.replay.fork import Forked
 from lcp_engine.replay.replay import Replayed
 
@@ -119,7 +119,7 @@ def _text(file: Path) -> str:
     except OSError as refused:
         message = f"reply {str(file)!r} cannot be read: {refused.strerror}"
         code = ErrorCode.PATH_NOT_FOUND if isinstance(refused, FileNotFoundError) else ErrorCode.NOT_A_FILE
-        raise LcpError(code, message) from refused
+        raise LcpError(code, message, advice=GENERAL) from refused
     if len(data) > MOST_BYTES:
         message = f"reply {str(file)!r} is larger than {MOST_BYTES:,} bytes"
         raise LcpError(ErrorCode.TOO_LARGE, message, advice="Name a file with one reply.")

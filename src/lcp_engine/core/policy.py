@@ -17,7 +17,7 @@ from lcp_engine.core.patterns import RulePatterns, compile_rule, literal
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
-from lcp_engine.errors import LcpError
+from lcp_engine.errors import GENERAL, LcpError
 
 
 class Verdict(StrEnum):
@@ -549,7 +549,7 @@ def _named(origin: str, number: int, rule: Rule) -> _NamedRule:
             # A hold refuses if it stands alone, and grants if it replaces a denial.
             exact = compile_rule(rule.paths, grants=True)
         except LcpError as refused:
-            raise LcpError(refused.code, f"{named} rule {number}: {refused}") from refused
+            raise LcpError(refused.code, f"{named} rule {number}: {refused}", advice=GENERAL) from refused
     return _NamedRule(
         _FINAL if is_final else origin,
         frozenset(rule.kinds),

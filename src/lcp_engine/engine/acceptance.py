@@ -10,7 +10,7 @@ from importlib import import_module
 
 from lcp_engine.core.mission.accept import AcceptCheck, FileQuotes
 from lcp_engine.core.patterns import compile_patterns
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.list_tree import list_files
 from lcp_engine.sandbox.read_text import read_bytes
 from lcp_engine.sandbox.root import Opened, Root
@@ -64,7 +64,9 @@ def _open(root: Root, path: str, may_read: Callable[[str], bool]) -> Opened:
     opened = root.open_file(path)
     if opened.path != path and not may_read(opened.path):
         os.close(opened.descriptor)
-        raise LcpError(ErrorCode.PATH_DENIED, f"{path!r} leads to {opened.path!r}, which policy denies")
+        raise LcpError(
+            ErrorCode.PATH_DENIED, f"{path!r} leads to {opened.path!r}, which policy denies", advice=GENERAL
+        )
     return opened
 
 

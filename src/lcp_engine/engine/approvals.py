@@ -25,7 +25,7 @@ from lcp_engine.engine.messages import spoken
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, is_early
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
@@ -78,7 +78,7 @@ def approve(
     refuse_relayed(ledger, job)
     if worker.executed_by is ExecutedBy.PERSON:
         message = f"job {job_id} is a question; it is answered, not approved: `lcp answer {job_id} TEXT`"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     before = from_json(job.params)
     revised = None if params is None or params == before else params
     read = worker.read(before if revised is None else revised, f"job {job.id}")
@@ -148,7 +148,7 @@ def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
     worker = MERGE if job.kind == MERGE.kind else workers.get(job.kind)
     if worker is None:
         message = f"job {job.id} has kind {job.kind!r}; no worker for it is installed"
-        raise LcpError(ErrorCode.NO_WORKER, message)
+        raise LcpError(ErrorCode.NO_WORKER, message, advice=GENERAL)
     return worker
 
 
@@ -206,7 +206,7 @@ def decided_before(tx: Tx, job: JobRow, word: str) -> LcpError:
     decision = last_decision(tx, job)
     message = f"job {job.id} is {job.state}; only held jobs can be {word}"
     if decision is None:
-        return LcpError(ErrorCode.WRONG_STATE, message)
+        return LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     return LcpError(
         ErrorCode.CONFLICT, f"{message}: {decision}", advice="Nothing is left to decide about it."
     )
@@ -245,7 +245,7 @@ def answer(
         return bring_reply(ledger, job, text, by=by)
     if job.kind != KIND:
         message = f"job {job_id} is a {job.state} {job.kind}; only questions can be answered"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if shown is not None and shown != question_shown(from_json(job.params)):
         message = f"the question of job {job_id} is not the one that was shown; nothing was answered"
         advice = f"Look at the question again (`lcp job {job_id}`), then answer it."
@@ -357,12 +357,12 @@ def _is_known(ledger: Ledger, job: JobRow, answer: AskUserResult) -> bool:
     result = ledger.result(job.id)
     if job.state is not State.SUCCEEDED or result is None:
         message = f"job {job.id} is {job.state}; only held jobs can be answered"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     before = from_json(result)
     if (before.get("answer"), before.get("values")) == (answer.answer, answer.values):
         return False
     message = f"job {job.id} is {job.state}; {before.get('by')} has given another answer"
-    raise LcpError(ErrorCode.WRONG_STATE, message)
+    raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
 
 
 def expire(ledger: Ledger, due: Sequence[tuple[int, int]]) -> None:
@@ -465,4 +465,4 @@ def state_of(found: str | None) -> str:
 def _conflict(job: JobRow, fact: str) -> LcpError:
     statement = f"job {job.id} is not what was shown; {fact}"
     message = f"{statement}: check it again with `lcp diff {job.id}`"
-    return LcpError(ErrorCode.CONFLICT, message, {"statement": statement})
+    return LcpError(ErrorCode.CONFLICT, message, {"statement": statement}, advice=GENERAL)

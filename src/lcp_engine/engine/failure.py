@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.protocol.actions import Action, ErrorAction, Malformed
-from lcp_engine.errors import OF_DATABASE, AgentError, ErrorCode, Failed, Json
+from lcp_engine.errors import GENERAL, OF_DATABASE, AgentError, ErrorCode, Failed, Json
 from lcp_engine.planners.base import CompletionRecord
 from lcp_engine.store.db.json_text import to_json
 
@@ -125,6 +125,7 @@ def malformed_error(malformed: Malformed) -> Failed:
         malformed.code or ErrorCode.INVALID_REPLY,
         f"the reply is not valid: {first}",
         {"errors": _problems(malformed)},
+        advice=GENERAL,
     )
 
 

@@ -11,7 +11,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.approvals import approve, decided_before, locked_job, reject, worker_of
 from lcp_engine.engine.consents import BY_LINK
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store import used_links
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
@@ -50,7 +50,7 @@ def check_linkable(tx: Tx, workers: Workers, job_id: int) -> None:
             raise decided_before(tx, job, "decided by a link")
         if worker_of(workers, job).executed_by in WAIT_FOR_WORDS:
             message = f"job {job_id} is a {job.kind}, which waits for words; a link approves or rejects"
-            raise LcpError(ErrorCode.WRONG_STATE, message)
+            raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
 
 
 def person_of(link: DecisionLink, approvers: Approvers, token: str | None) -> str:

@@ -29,7 +29,7 @@ from lcp_engine.engine.turn_queue import (
     queue_turn,
     turn_attempts,
 )
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.edges import followers_of, unmet
@@ -160,7 +160,9 @@ def enqueue(
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     mission = ledger.mission(mission_id)
     if mission.status == MissionStatus.CANCELLED:
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} is cancelled; it takes no more jobs")
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"mission {mission_id} is cancelled; it takes no more jobs", advice=GENERAL
+        )
     job_id = ledger.create(
         mission,
         NewJobRow(
@@ -191,7 +193,7 @@ def cancel(ledger: Ledger, mission_id: int, *, by: str) -> bool:
         message = (
             f"mission {mission_id} is {mission.status}; only running and waiting missions can be cancelled"
         )
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     cancel_mission(ledger, mission, by)
     return True
 
@@ -204,7 +206,9 @@ def accept_root(ledger: Ledger, new: KnownRoot, limits: Mapping[str, JsonValue],
     """
     mission = ledger.mission(new.mission_id)
     if mission.root is None:
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission.id} has no root; no other can be given")
+        raise LcpError(
+            ErrorCode.WRONG_STATE, f"mission {mission.id} has no root; no other can be given", advice=GENERAL
+        )
     old = mission.root
     move_root(ledger.tx, old, new)
     mission.root = new.path
@@ -222,13 +226,17 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     mission = ledger.mission(mission_id)
     if not mission.has_ended:
         message = f"mission {mission_id} is {mission.status}; only missions that have ended can be resumed"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if mission.root_plan is None:
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {mission_id} has no planner; it cannot be resumed")
+        raise LcpError(
+            ErrorCode.WRONG_STATE,
+            f"mission {mission_id} has no planner; it cannot be resumed",
+            advice=GENERAL,
+        )
     plan = ledger.plan(mission.root_plan)
     if plan.on_failure is not None and plan.failed_job is None and mission.status != MissionStatus.CANCELLED:
         message = f"mission {mission_id} has completed its plan; nothing of it is left to continue"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     before = spec_of(mission.spec).limits.model_dump(include=set(limits))
     if limits:
         mission.spec = _with_limits(mission.spec, limits)
@@ -263,7 +271,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
     mission = ledger.mission(job.mission_id)
     if job.role is Role.TURN:
         message = f"job {job_id} is a turn; `lcp resume {job.mission_id}` asks the planner again"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if job.state is State.REJECTED and job.role is Role.WORK and was_rejected_by_person(ledger.tx, job):
         _hold_rejected(ledger, job, by=by)
         return
@@ -271,7 +279,7 @@ def retry(ledger: Ledger, job_id: int, *, by: str, workers: Workers | None = Non
         *others, last = sorted(RETRY.sources)
         expected = f"{', '.join(others)} and {last}"
         message = f"job {job_id} is {job.state}; only {expected} jobs, and those that a person rejected, can be retried"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if workers is not None and job.terms is None:
         worker_of(workers, job).read(from_json(job.params), f"job {job.id}")
     job.failures = job.deaths = 0
@@ -328,10 +336,10 @@ def _check_step_may_run(ledger: Ledger, step: JobRow) -> None:
         if plan.on_failure is not None and plan.job_id is not None and not mission.has_ended:
             command = f"lcp retry {plan.job_id}"
         message = f"job {step.id} is a step of a plan that has ended: `{command}` {does}"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     for needed in unmet(ledger.tx, step.id):
         fact = f"job {step.id} follows job {needed.job_id}, which is {needed.state}"
-        raise LcpError(ErrorCode.WRONG_STATE, f"{fact}; it can be retried once that succeeds")
+        raise LcpError(ErrorCode.WRONG_STATE, f"{fact}; it can be retried once that succeeds", advice=GENERAL)
 
 
 def _follow_again(ledger: Ledger, step: JobRow) -> None:

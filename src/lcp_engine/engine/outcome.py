@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 
 from lcp_engine.core.memory import Entry
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.workers.base import Applied, FileEffect, Hold, MemoryEffect, Outcome, Worker
 from lcp_engine.workers.external import Answered
@@ -82,7 +82,7 @@ def failure_from_exception(
     trace = traceback.format_exception(error)[-20:]
     # Not str(error): that may raise, too.
     said = "".join(traceback.format_exception_only(error))
-    return Failed(code, one_line(f"{who}: {by} raised {said}"), {"traceback": "".join(trace)})
+    return Failed(code, one_line(f"{who}: {by} raised {said}"), {"traceback": "".join(trace)}, advice=GENERAL)
 
 
 def one_line(text: str) -> str:

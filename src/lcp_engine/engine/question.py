@@ -24,7 +24,7 @@ from lcp_engine.engine.memory import About, choose_memories, seen_memories
 from lcp_engine.engine.messages import new_messages, seen_job
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import PromptRecord, Said, SeenJob, SeenMemory
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
@@ -543,7 +543,9 @@ def bring_reply(ledger: Ledger, job: JobRow, text: str, *, by: str) -> bool:
             return False
         fact = f"it is {job.state}" if turn.reply is None else "it has another reply"
         raise LcpError(
-            ErrorCode.WRONG_STATE, f"job {job.id} cannot be answered: {fact}; only held jobs can be answered"
+            ErrorCode.WRONG_STATE,
+            f"job {job.id} cannot be answered: {fact}; only held jobs can be answered",
+            advice=GENERAL,
         )
     seconds = max(0, ledger.tx.now - turn.asked_at) / SECOND
     record = relayed_record(ledger.tx, turn)
@@ -564,7 +566,7 @@ def refuse_relayed(ledger: Ledger, job: JobRow) -> None:
     """Raise `WRONG_STATE` for a turn that waits for its reply: it is answered, not approved."""
     if is_relayed(ledger, job):
         message = f"job {job.id} is a turn that waits for its reply; answer it with `lcp answer {job.id} --file REPLY`"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
 
 
 def _check_reply(job: JobRow, text: str) -> None:

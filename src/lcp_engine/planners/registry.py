@@ -15,7 +15,7 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import Limit
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest, nearest_name
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,
@@ -57,7 +57,7 @@ def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EM
         close = nearest_name(spec.type, list(known))
         hint = "" if close is None else f"; did you mean {close!r}?"
         message = f"planner.type: no planner is named {spec.type!r}{hint}; known: {', '.join(sorted(known))}"
-        raise LcpError(ErrorCode.NO_PLANNER, message)
+        raise LcpError(ErrorCode.NO_PLANNER, message, advice=GENERAL)
     try:
         factory = _load(known[spec.type])
         own = issubclass(factory, Placeable) if isinstance(factory, type) else False
@@ -124,7 +124,7 @@ def usual_planner(environment: Mapping[str, str]) -> str:
         f"planner: the mission names none; choose one with `--planner NAME` ({names}), LCP_PLANNER=NAME, "
         "or LCP_PLANNER_ENDPOINT=URL for an OpenAI-compatible server"
     )
-    raise LcpError(ErrorCode.NO_PLANNER, message)
+    raise LcpError(ErrorCode.NO_PLANNER, message, advice=GENERAL)
 
 
 def planner_names() -> list[str]:

@@ -19,7 +19,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
 from lcp_engine.engine.turn_queue import acting_plan
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.replay.reenact import rules_at
@@ -165,7 +165,7 @@ def _find_turn(past: Archive, turn: int) -> tuple[PastEvent, PastTurn]:
     if past.root is None or not past.turns:
         fact = "has no planner" if past.root is None else "has not asked its first question"
         can = "--step forks at a step of its plan" if past.plans else "only a turn can be forked"
-        raise LcpError(ErrorCode.WRONG_STATE, f"mission {past.id} {fact}; {can}")
+        raise LcpError(ErrorCode.WRONG_STATE, f"mission {past.id} {fact}; {can}", advice=GENERAL)
     question = next((one for one in past.turns.values() if one.turn == turn), None)
     number = None if question is None else question.number
     found = (
@@ -363,7 +363,9 @@ def _result(instance: Instance, past: Archive, job: PastJob, root: Root) -> Json
         dumped: JsonObject = outcome.model_dump(mode="json")
         return dumped
     return (
-        outcome if isinstance(outcome, Failed) else Failed(ErrorCode.NOT_ALLOWED, "policy does not allow it")
+        outcome
+        if isinstance(outcome, Failed)
+        else Failed(ErrorCode.NOT_ALLOWED, "policy does not allow it", advice=GENERAL)
     )
 
 

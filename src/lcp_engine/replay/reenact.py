@@ -61,7 +61,7 @@ from lcp_engine.engine.question import (
 from lcp_engine.engine.reply import ECHO
 from lcp_engine.engine.settle import FinishedTurn, rescue
 from lcp_engine.engine.turn_queue import acting_plan
-from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
 from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch
 from lcp_engine.store import queue
 from lcp_engine.store.copy_mission import plan_ids
@@ -422,7 +422,7 @@ def _failure(history: Archive, past: PastJob, job: JobRow) -> Failed:
     known = ErrorCode(code) if code in set(ErrorCode) else ErrorCode.WORKER_FAILED
     details = stored.get("technical_details")
     given = details if isinstance(details, Mapping) else {}
-    return Failed(known, str(stored.get("user_message", "")), given)
+    return Failed(known, str(stored.get("user_message", "")), given, advice=GENERAL)
 
 
 def _hold_again(scratch: Scratch, event: PastEvent) -> None:

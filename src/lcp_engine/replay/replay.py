@@ -17,7 +17,7 @@ from lcp_engine.core.reasons import Reason, recorded, stated
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.replay.compare import (
     INVALID,
     ComparedJob,
@@ -108,7 +108,7 @@ def _check_whole(past: Archive, instance: Instance) -> None:
 
 
 def _refuse(message: str) -> None:
-    raise LcpError(ErrorCode.WRONG_STATE, message)
+    raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
 
 
 def _needed(past: Archive) -> list[str]:

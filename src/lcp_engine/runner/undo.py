@@ -18,7 +18,7 @@ from lcp_engine.core.job_states import OPEN
 from lcp_engine.core.json_values import list_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import Patience, confined_threads, lock_all
@@ -500,6 +500,6 @@ def _done(instance: Instance, job_id: int) -> dict[str, JsonValue]:
     job = instance.database.read(lambda tx: find_job(tx, job_id))
     error, result = job["error"], job["result"]
     if isinstance(error, dict):
-        raise LcpError(ErrorCode(str(error["error_code"])), str(error["user_message"]))
+        raise LcpError(ErrorCode(str(error["error_code"])), str(error["user_message"]), advice=GENERAL)
     files = list_in(result.get("files")) if isinstance(result, dict) else []
     return {str(file["path"]): file["change"] for file in files if isinstance(file, dict)}

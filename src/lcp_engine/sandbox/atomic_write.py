@@ -16,7 +16,7 @@ from functools import partial, wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from lcp_engine.clock import Micros, since_start
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.directories import status_of
@@ -273,7 +273,7 @@ class LocalFile(Local):
 
     def _conflict(self) -> LcpError:
         message = f"{self.path!r} was changed by another program while it was about to be written"
-        return LcpError(ErrorCode.CONFLICT, message)
+        return LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, os.stat_result] | None]:

@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 
 from lcp_engine.clock import Micros
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import (
     Current,
     Digest,
@@ -89,7 +89,9 @@ class LocalDirectory(Local):
             os.mkdir(self._name, mode=0o777 if mode is None else mode, dir_fd=self._directory)
         except FileExistsError:
             raise LcpError(
-                ErrorCode.CONFLICT, f"{self.path!r} was made by another program meanwhile"
+                ErrorCode.CONFLICT,
+                f"{self.path!r} was made by another program meanwhile",
+                advice=GENERAL,
             ) from None
         except OSError as error:
             raise refusal(error, self.path) from error
@@ -113,7 +115,9 @@ class LocalDirectory(Local):
                 self.replaced = True
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EAGAIN):
-                raise LcpError(ErrorCode.CONFLICT, f"{self.path!r} is not empty and stays") from error
+                raise LcpError(
+                    ErrorCode.CONFLICT, f"{self.path!r} is not empty and stays", advice=GENERAL
+                ) from error
             raise refusal(error, self.path) from error
         sync_directory(self._directory, self.path)
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 from lcp_engine.clock import Micros
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import (
     LockedFile,
     Run,
@@ -281,7 +281,9 @@ class _LocalFiles:
                 raise refusal(error, path) from error
             raise
         raise LcpError(
-            ErrorCode.FILE_SYSTEM, f"{path!r}: its directory was moved or replaced {_TRIES} times meanwhile"
+            ErrorCode.FILE_SYSTEM,
+            f"{path!r}: its directory was moved or replaced {_TRIES} times meanwhile",
+            advice=GENERAL,
         )
 
     def _takes(self, descriptor: int, key: _Key) -> bool:
@@ -310,7 +312,9 @@ class _LocalFiles:
         if wait is Wait.NONE:
             return False
         raise LcpError(
-            ErrorCode.FILE_SYSTEM, f"{len(files)} directories were moved or replaced {_TRIES} times meanwhile"
+            ErrorCode.FILE_SYSTEM,
+            f"{len(files)} directories were moved or replaced {_TRIES} times meanwhile",
+            advice=GENERAL,
         )
 
     def _flock_in_order(self, end: float) -> bool:

@@ -15,7 +15,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Unfilled, fill_in
 from lcp_engine.core.safe_text import json_line
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
@@ -77,7 +77,7 @@ def _rule_in(context: PageContext, job_id: int, form: Form) -> Rule:
     rules = context.engine.rules_for(job_id)
     if not rules:
         message = f"no rule can let jobs like job {job_id} run: a person decides each of them"
-        raise LcpError(ErrorCode.NOT_ALLOWED, message)
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=GENERAL)
     if rules[0].paths is None:
         return rules[0]
     paths = tuple(line for line in form.verbatim("paths").split("\n") if line.strip())
@@ -94,7 +94,7 @@ def remove_rule(context: PageContext, request: Request, form: Form) -> Response:
         rules = context.engine.rules(mission_id)
         if form.text("rule") not in [json_line(rule.as_json()) for rule in rules[place - 1 : place]]:
             message = f"rule {place} of mission {mission_id} is another one by now; nothing was removed"
-            raise LcpError(ErrorCode.CONFLICT, message)
+            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
         context.engine.remove_rule(mission_id, place)
     except LcpError as refused:
         return show_mission(context, request, status=status_of(refused), problem=refusal_text(refused))

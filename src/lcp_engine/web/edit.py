@@ -18,7 +18,7 @@ from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.refused_values import explain
 from lcp_engine.core.safe_text import hides_nothing, json_block
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext, context_of
@@ -141,7 +141,9 @@ def read_value(text: str) -> JsonValue:
     if isinstance(found, Broken):
         raise LcpError(ErrorCode.INVALID_PARAMS, f"not valid JSON: {found.message}")
     if found.end != len(stripped):
-        raise LcpError(ErrorCode.INVALID_PARAMS, "one JSON value is expected; there is more after it")
+        raise LcpError(
+            ErrorCode.INVALID_PARAMS, "one JSON value is expected; there is more after it", advice=GENERAL
+        )
     return found.value
 
 
@@ -189,12 +191,16 @@ def _job(context: PageContext, request: Request) -> Job:
     """The job of the address. Raises `WRONG_STATE` unless it is held for an approval, `TOO_LARGE`."""
     job = context.engine.job(number(request.path_params["job"]))
     if job.state != State.HELD:
-        raise LcpError(ErrorCode.WRONG_STATE, f"job {job.id} is {job.state}; only held jobs can be edited")
+        raise LcpError(
+            ErrorCode.WRONG_STATE,
+            f"job {job.id} is {job.state}; only held jobs can be edited",
+            advice=GENERAL,
+        )
     need = need_of(job.kind, job.id, context.engine.awaited_replies(), context.engine.workers)
     if need is not Need.APPROVAL:
         fact = f"no worker executes {job.kind}" if need is Need.NO_WORKER else "it waits for a person's words"
         message = f"job {job.id} cannot be edited: {fact}; only jobs that wait for an approval can"
-        raise LcpError(ErrorCode.WRONG_STATE, message)
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if job.kind != MERGE and not is_editable(job):
         message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"
         raise LcpError(ErrorCode.TOO_LARGE, message, advice="Edit them with that command.")

@@ -15,7 +15,7 @@ from lcp_engine.core.mission.parse import outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.safe_text import json_line
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import find_mission, offers
@@ -192,7 +192,7 @@ def _default_planner(message: str) -> str:
 
 def _directory(text: str) -> Path:
     if not text:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "root: enter a directory", {"field": "root"})
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "root: enter a directory", {"field": "root"}, GENERAL)
     try:
         return Path(text).expanduser()
     except RuntimeError as refused:

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.safe_text import json_line
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.runner.undo import Undo
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
@@ -33,7 +33,7 @@ def undo(context: PageContext, request: Request, form: Form) -> Response:
     try:
         planned = _undo(context, request, dry_run=True)
         if form.text("shown") != _fingerprint(planned, _diffs(context, request)):
-            raise LcpError(ErrorCode.CONFLICT, OUTDATED)
+            raise LcpError(ErrorCode.CONFLICT, OUTDATED, advice=GENERAL)
         done = _undo(context, request)
     except LcpError as refused:
         return _show(context, request, refused)

@@ -17,7 +17,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
 
@@ -233,7 +233,7 @@ def kinds_in(value: JsonValue, base: Path) -> Iterator[Worker[BaseModel]]:
     """The workers that a file of kinds describes; `base` is its directory. Raises what `worker_of` raises."""
     if not isinstance(value, Mapping) or not value:
         fact = "a mapping is expected, from the name of each kind to what it is"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, fact)
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=GENERAL)
     for kind, stated in value.items():
         try:
             read = ProgramKind.model_validate(stated)
@@ -307,4 +307,6 @@ def _model(kind: str, name: str, what: str, schema: Mapping[str, JsonValue]) -> 
     try:
         return schema_model(name, schema)
     except LcpError as error:
-        raise LcpError(error.code, f"kind {kind!r}: {what}: {error.failed.message}") from error
+        raise LcpError(
+            error.code, f"kind {kind!r}: {what}: {error.failed.message}", advice=GENERAL
+        ) from error

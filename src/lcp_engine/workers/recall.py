@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.kinds import KindRole, shown_text
-from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.errors import GENERAL, ErrorCode, Failed
 from lcp_engine.workers.base import Context, EarlierJob, Example, Worker
 from lcp_engine.workers.params import Params, Result
 
@@ -68,7 +68,7 @@ def _refusal(job: EarlierJob) -> Failed | None:
         return None
     if job.state not in SETTLED:
         message = f"{_name(job)} is {job.state}; only jobs that have succeeded have a result"
-        return Failed(ErrorCode.WRONG_STATE, message)
+        return Failed(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     error = job.error or {}
     why = error.get("user_message") or job.reason or "no reason is stored"
     said = f"{_name(job)} {'failed' if job.state is State.FAILED else f'was {job.state}'}: {why}"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.base import (
     AskedToWait,
     CompletionRecord,
@@ -221,6 +221,7 @@ class ModelPlanner:
             input_tokens=trouble.input_tokens,
             output_tokens=trouble.output_tokens,
             completions=trouble.completions,
+            advice=GENERAL,
         )
 
     def _shown(self, made: CompletionRecord) -> CompletionRecord:

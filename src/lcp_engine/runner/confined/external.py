@@ -19,7 +19,7 @@ from typing import Self
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.protocol.schema_model import shortened
-from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, Json, LcpError
+from lcp_engine.errors import GENERAL, OF_DATABASE, ErrorCode, Failed, Json, LcpError
 from lcp_engine.planners.llm.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
@@ -292,7 +292,7 @@ class _Job:
             details = {"left_out": f"its details: the error has more than {MOST_ERROR:,} bytes"}
         details |= self.failed("", stderr).failed.details
         if isinstance(stated, str) and stated in _MAY_STATE:
-            return Failed(ErrorCode(stated), message, details)
+            return Failed(ErrorCode(stated), message, details, advice=GENERAL)
         return Failed(ErrorCode.WORKER_FAILED, message, details, _STATED)
 
     def _text(self, stderr: Buffer) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
@@ -70,7 +70,7 @@ def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
     known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
     if version not in known:
         message = f"the database is at version {version!r}; this engine knows up to {HEAD!r}"
-        raise LcpError(ErrorCode.DATABASE_VERSION, message)
+        raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=GENERAL)
     engine = _engine(url)
     try:
         with engine.connect() as connection:

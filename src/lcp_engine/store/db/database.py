@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar  # noqa: TID251 -- units of every type wait in one queue
 
 from lcp_engine.clock import Clock, Micros
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.db.outage import Outage, Waiting
 from lcp_engine.store.db.transaction import Backend, Connection, Reading, Tx
 
@@ -398,7 +398,7 @@ class Doubt:
 
 def _unknown(error: Exception | None) -> LcpError:
     message = "the database's connection was lost during a commit; it is unknown whether it took effect"
-    unknown = LcpError(ErrorCode.DATABASE_FAILED, message)
+    unknown = LcpError(ErrorCode.DATABASE_FAILED, message, advice=GENERAL)
     unknown.__cause__ = error
     return unknown
 

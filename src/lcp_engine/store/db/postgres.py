@@ -23,7 +23,7 @@ from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
 from lcp_engine.clock import SECOND, Clock, Micros, since_start
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Connection, Cursor, Lend, Params, Row
 
 # UniqueViolation: another transaction inserted the same row at the same moment; the retry finds it.
@@ -166,7 +166,7 @@ class Postgres:
         fact = (str(error).splitlines() or [type(error).__name__])[0]
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             return LcpError(ErrorCode.DATABASE_BUSY, f"database {self._shown} stayed locked: {fact}")
-        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self._shown} refused: {fact}")
+        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self._shown} refused: {fact}", advice=GENERAL)
 
     def may_retry(self, error: Exception) -> bool:
         return isinstance(error, _OF_OTHERS)
@@ -278,7 +278,7 @@ def _unreadable() -> LcpError:
         "a PostgreSQL URL is postgresql://USER:PASSWORD@HOST:PORT/NAME, where everything but letters, digits and -._~ "
         "is percent-encoded in each part (/ is %2F, @ is %40, % is %25); this one is not"
     )
-    return LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
 
 
 def _has_committed(asked: Cursor, transaction: str, at: Micros) -> bool | None:

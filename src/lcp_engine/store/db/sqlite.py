@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lcp_engine.clock import Clock, Micros, steady_clock
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.database_files import OWN_FILES
 from lcp_engine.store.db.transaction import Connection, Lend
 
@@ -69,7 +69,7 @@ class Sqlite:
             pass
         except OSError as error:
             message = f"database {self.path} cannot be written: {error.strerror}"
-            raise LcpError(ErrorCode.DATABASE_FAILED, message) from error
+            raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=GENERAL) from error
         connection = self._open("rw")
         self._use_log(connection)
         connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
@@ -125,18 +125,24 @@ class Sqlite:
             message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
             return LcpError(ErrorCode.DATABASE_BUSY, message)
         if "unable to open" in fact or "readonly" in fact:
-            return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path}: {self._obstacle(fact)}")
+            return LcpError(
+                ErrorCode.DATABASE_FAILED, f"database {self.path}: {self._obstacle(fact)}", advice=GENERAL
+            )
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
             # It is in the WAL until the next commit overwrites it there, and counts if the process dies before.
             fact = "it could not be synced, and it is unknown whether the last change was kept"
-            return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} is on a failing disk: {fact}")
+            return LcpError(
+                ErrorCode.DATABASE_FAILED,
+                f"database {self.path} is on a failing disk: {fact}",
+                advice=GENERAL,
+            )
         if "full" in fact or ("I/O" in fact and self._free_bytes() < SPARSE):
             message = f"database {self.path} needs space on its disk; {self._free_bytes()} bytes are free"
-            return LcpError(ErrorCode.DATABASE_FAILED, message)
+            return LcpError(ErrorCode.DATABASE_FAILED, message, advice=GENERAL)
         if "not a database" in fact:
             message = f"database {self.path} is not a SQLite database"
             return LcpError(ErrorCode.DATABASE_VERSION, message, advice=OTHER_DATABASE)
-        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}")
+        return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}", advice=GENERAL)
 
     def _obstacle(self, fact: str) -> str:
         """What keeps SQLite from the database: one of its files, or its directory."""

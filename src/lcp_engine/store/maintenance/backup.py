@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from lcp_engine.core.summaries import size
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import version_of
@@ -46,7 +46,7 @@ def back_up(
             _check_target(database, file, force=force)
         except OSError as error:
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
-            raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
+            raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from error
         if database.read(version_of) is None:
             raise LcpError(
                 ErrorCode.DATABASE_VERSION,
@@ -60,7 +60,7 @@ def back_up(
             return _put(temporary, file, force=force)
         except OSError as error:
             message = f"backup {str(file)!r} cannot be written: {error.strerror}"
-            raise LcpError(ErrorCode.FILE_SYSTEM, message) from error
+            raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from error
         finally:
             _discard(temporary)
 

@@ -12,7 +12,7 @@ from platformdirs import user_data_path
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.upkeep import Backups
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import APP
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend
@@ -57,7 +57,7 @@ def keep_backups(
         return file, file.stat().st_size
     except OSError as refused:
         message = f"backups in {str(directory)!r} cannot be kept: {refused.strerror}"
-        raise LcpError(ErrorCode.FILE_SYSTEM, message) from refused
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from refused
 
 
 def _back_up_once(url: str, file: Path, busy_seconds: float, is_stopping: Callable[[], bool]) -> None:
