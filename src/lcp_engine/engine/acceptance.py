@@ -34,7 +34,7 @@ def load_parsers() -> None:
 def fault_of(
     check: AcceptCheck, root: Root, may_read: Callable[[str], bool] = lambda path: True
 ) -> str | None:
-    """Why a check on a file does not pass now; None if it does. Files that may not be read quote nothing.
+    """Reason why a check on a file does not pass now; None if it does. Files that may not be read quote nothing.
 
     Takes time and memory without bound, because a parser may. Raises `MemoryError`.
     """
@@ -77,7 +77,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 
 def _syntax_error(path: str, text: str) -> str | None:
-    """Why `text` does not parse as what its suffix says; files with another suffix need only be text."""
+    """Reason why `text` does not parse as what its suffix says; files with another suffix need only be text."""
     import ast
 
     import yaml
@@ -101,7 +101,7 @@ def _syntax_error(path: str, text: str) -> str | None:
 
 
 def misquoted(check: FileQuotes, root: Root, may_read: Callable[[str], bool]) -> str | None:
-    """What is wrong with the quotations, None if they are right.
+    """Fault of the quotations, None if they are right.
 
     Each matching line must appear in a list item that also names its file, and each matching list item must quote such
     a line. White space does not count. Files that are not UTF-8 text, that may not be read or that are larger than

@@ -44,7 +44,7 @@ _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 
 @dataclass(frozen=True)
 class Admission:
-    """What decides about jobs of any mission: the installed workers, the user's rules, the engine's own files.
+    """Decisions about jobs of any mission, by the installed workers, the user's rules, the engine's own files.
 
     `approvers` are the names of the people who decide, where the configuration names any.
     """
@@ -216,7 +216,7 @@ def _failure(spec: JobSpec, job: NewJob, refusal: ErrorCode) -> Failed:
 def effect_of(
     worker: Worker[BaseModel] | None, params: BaseModel | None, mark: str, root: str | None, spec: MissionSpec
 ) -> str | None:
-    """What a job has an effect on: equal for jobs of which one makes the other good (R26); None without effects.
+    """Effect of a job: equal for jobs of which one makes the other good (R26); None without effects.
 
     The files, if its kind names any, else the fingerprint `mark`. A kind without a worker counts as one with effects;
     one that runs a command has none that lasts.
@@ -303,7 +303,7 @@ def _evaluate(
 
 
 def _person_said_no(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | None:
-    """Why a job is refused that equals one a person has rejected; None if there is none."""
+    """Reason why a job is refused that equals one a person has rejected; None if there is none."""
     if mission.rejected == 0:
         return None
     ledger.write_events()
@@ -356,7 +356,7 @@ def check_kinds(spec: MissionSpec, workers: Workers, *, source: str = "mission")
 
 
 def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, Reason] | None:
-    """What the kind's permission level makes of a job that policy would run; None if it changes nothing."""
+    """Ruling of the kind's permission level on a job that policy would run; None if it changes nothing."""
     if worker.executed_by is ExecutedBy.PERSON:
         return Verdict.HOLD, because(ReasonCode.QUESTION)
     match worker.permission:

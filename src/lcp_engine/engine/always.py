@@ -42,7 +42,7 @@ def rules_for(
 
 
 def can_have_rule(worker: Worker[BaseModel] | None) -> bool:
-    """Whether a rule of one person can let jobs of a kind run, if no other gate holds them."""
+    """True if a rule of one person can let jobs of a kind run, if no other gate holds them."""
     return (
         worker is not None
         and worker.executed_by is ExecutedBy.RUNNER

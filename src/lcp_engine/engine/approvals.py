@@ -112,7 +112,7 @@ def approve(
 def _effect_of(
     ledger: Ledger, worker: Worker[BaseModel], job: JobRow, params: dict[str, JsonValue], read: BaseModel
 ) -> str | None:
-    """What the job has an effect on with revised params; None for one that no planner requested."""
+    """Effect of the job with revised params; None for one that no planner requested."""
     if job.fingerprint is None:
         return None
     mission = ledger.mission(job.mission_id)
@@ -144,7 +144,7 @@ def locked_job(ledger: Ledger, job_id: int) -> JobRow:
 
 
 def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
-    """What executes the job. Raises `NO_WORKER`."""
+    """Worker that executes the job. Raises `NO_WORKER`."""
     worker = MERGE if job.kind == MERGE.kind else workers.get(job.kind)
     if worker is None:
         message = f"job {job.id} has kind {job.kind!r}; no worker for it is installed"
@@ -340,7 +340,7 @@ def _beginning(options: Sequence[str], said: str) -> list[int]:
 
 
 def _slip(options: Sequence[str], said: str) -> str | None:
-    """Why an answer that selects no option looks like one that should; None for an answer in own words."""
+    """Reason why an answer that selects no option looks like one that should; None for an answer in own words."""
     if options and _NUMBER.fullmatch(said.strip()):
         return f"has no option {shortened(said.strip(), 20)}"
     count = len(_beginning(options, said))
@@ -396,7 +396,7 @@ class Drifted(Exception):
 def bind(
     ledger: Ledger, job: JobRow, now: Sight | None, by: str, *, is_revised: bool, shown: Sight | None = None
 ) -> Sight:
-    """What an approval by this person is for: what they were `shown`, else what they last saw, else the file as it was
+    """Sight that an approval by this person binds to: that `shown`, else what they last saw, else the file as it was
     when the job was held, else `now`.
 
     `now` is what the job would change at this moment; None when a past decision is replayed, which binds to nothing.

@@ -74,7 +74,7 @@ def _merge_named(tx: Tx, mission_id: int, merge: Worker[BaseModel], workers: Wor
 
 
 def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight) -> int | None:
-    """How many more people have to approve the job after this one, whose consent is noted; None if it was before.
+    """Number of people who still have to approve the job after this one, whose consent is noted; None if it was before.
 
     Counted are those whose job it still is: with the same params, and the same file.
     """

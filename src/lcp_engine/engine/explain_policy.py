@@ -20,7 +20,7 @@ _ORDER = [Verdict.AUTO, Verdict.HOLD, Verdict.DENY]
 def explain_job(
     admission: Admission, policy: Policy, job: JsonObject, spec_text: str, held_for: ReasonCode | None
 ) -> JsonObject:
-    """How today's rules decide about a job: the `rules` for each path, the `gates`, the strictest `verdict`.
+    """Explain how today's rules decide about a job: the `rules` for each path, the `gates`, the strictest `verdict`.
 
     `policy` is its mission's as it is now, `job` the job's JSON object, `held_for` the code for which it was held last.
     Its limits are those that applied when it was requested.

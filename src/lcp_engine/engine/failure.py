@@ -77,7 +77,7 @@ def agent_error(failed: Failed, mission_uid: str, now: Micros) -> str:
 
 
 def failure_of(end: End, mission_id: int, reply: Action | Malformed | None = None) -> Failed:
-    """Why a plan has failed; a planner that gives up may name one of our codes, and what helps."""
+    """Reason why a plan has failed; a planner that gives up may name one of our codes, and what helps."""
     code = end.code or _CODES.get(end.outcome, ErrorCode.LIMIT_REACHED)
     details: dict[str, Json] = {"outcome": end.outcome}
     advice = _advice(end, mission_id)
@@ -92,7 +92,7 @@ def failure_of(end: End, mission_id: int, reply: Action | Malformed | None = Non
 
 
 def _own_advice(reply: ErrorAction, mission_id: int) -> str | None:
-    """What helps in the planner's own words; None if it said nothing of it."""
+    """Advice in the planner's own words; None if it said nothing of it."""
     recovery, attempted = (
         (text or "").strip() for text in (reply.recovery_suggestion, reply.attempted_action)
     )
@@ -103,7 +103,7 @@ def _own_advice(reply: ErrorAction, mission_id: int) -> str | None:
 
 
 def _advice(end: End, mission_id: int) -> str | None:
-    """What helps after that end; None if the advice of the code does."""
+    """Advice after that end; None if the advice of the code does."""
     resume = f"`lcp resume {mission_id}`"
     if end.code is not None:
         return None

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How an engine works; `lcp_engine.Engine` documents each field."""
+    """Settings of an engine; `lcp_engine.Engine` documents each field."""
 
     workers: Sequence[Worker[BaseModel]] = ()
     user_rules: Sequence[Rule] = ()
@@ -66,7 +66,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Instance:
-    """What the producers and runners of one process share. Schedules go by `clock`."""
+    """Everything that the producers and runners of one process share. Schedules go by `clock`."""
 
     database: Database
     admission: Admission
@@ -164,7 +164,7 @@ def _note_waits(tx: Tx) -> None:
 
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
-    """What decides about jobs, without opening the database, if there is one. Raises like `open_instance`."""
+    """Admission of jobs, without opening the database, if there is one. Raises like `open_instance`."""
     own = own_places() if url is None else _engine_files(make_backend(url))
     return Admission(find_workers(), tuple(user_rules), own)
 

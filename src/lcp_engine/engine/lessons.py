@@ -1,4 +1,4 @@
-"""What a mission leaves in the memory of its root: findings, results, what people said, and errors (R18).
+"""Entries that a mission leaves in the memory of its root: findings, results, what people said, and errors (R18).
 
 Each is stored in the transaction in which it happens, unless the mission says `memory: {write: false}`.
 """
@@ -33,7 +33,7 @@ _MOST_GOAL = 500
 
 
 class Lesson(Enum):
-    """What kinds of statements missions leave: their source, tag and importance, and for how many days they stay."""
+    """Kinds of statements that missions leave: their source, tag and importance, and for how many days they stay."""
 
     ANALYSIS = ("analysis_result", "analysis", 6, 180)
     SUMMARY = ("mission_summary", "summary", 5, 180)

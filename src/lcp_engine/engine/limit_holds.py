@@ -69,12 +69,12 @@ def ask_for_more(ledger: Ledger, plan: PlanRow, turn: JobRow, limit: str, usage:
 
 
 def is_about_limit(ledger: Ledger, job: JobRow) -> bool:
-    """Whether the job is the question about a limit that its mission waits for."""
+    """True if the job is the question about a limit that its mission waits for."""
     return job.kind == QUESTION and ledger.mission(job.mission_id).asking == job.id
 
 
 def was_declined(ledger: Ledger, mission: MissionRow) -> bool:
-    """Whether a person has ended the mission at a limit before, instead of raising it."""
+    """True if a person has ended the mission at a limit before, instead of raising it."""
     return has_event_of(ledger.tx, mission.id, DECLINED)
 
 
@@ -145,7 +145,7 @@ def _most(spec: MissionSpec, limit: str) -> str:
 
 
 def _question(ledger: Ledger, mission: MissionRow, limit: str, used: str, unit: str) -> str:
-    """What was reached, what was done so far, and what is asked."""
+    """Text of the question: what was reached, what was done so far, and what is asked."""
     paths = written_paths(ledger.tx, mission.id)
     named = ", ".join(map(str, paths[:_NAMED])) + (
         f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""

@@ -40,7 +40,7 @@ class OpenLink:
     link: DecisionLink
     name: str
     by: str
-    """Who decides by it."""
+    """Person who decides by it."""
 
 
 def check_linkable(tx: Tx, workers: Workers, job_id: int) -> None:
@@ -54,7 +54,7 @@ def check_linkable(tx: Tx, workers: Workers, job_id: int) -> None:
 
 
 def person_of(link: DecisionLink, approvers: Approvers, token: str | None) -> str:
-    """Who decides by the link. With approvers that is the one whose token was given; None gives none, to look only.
+    """Person who decides by the link: with approvers, the one whose token was given; None gives none, to look only.
 
     Raises `LINK_REFUSED` without a token, for one that is nobody's, and for a link that another person was sent.
     """

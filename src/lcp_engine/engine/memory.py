@@ -46,7 +46,7 @@ class RootPlace:
 
 @dataclass(frozen=True)
 class About:
-    """What a turn is about: its texts, and the params of the jobs that it is told of."""
+    """Subject of a turn: its texts, and the params of the jobs that it is told of."""
 
     texts: Sequence[str]
     jobs: Sequence[Mapping[str, JsonValue]]
@@ -63,7 +63,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Imported:
-    """How many entries were new, how many took the place of one with their id, and how many were there already."""
+    """Numbers of entries that were new, that took the place of one with their id, and how many were there already."""
 
     added: int = 0
     replaced: int = 0
@@ -150,7 +150,7 @@ def choose_memories(
     about: About,
     may_show: Callable[[str], bool] | None,
 ) -> str | None:
-    """What a turn is shown of the memory of its root, as JSON; None if nothing.
+    """Entries that a turn is shown of the memory of its root, as JSON; None if nothing.
 
     Nothing about a file that policy lets no job of the mission read (`may_show`).
     """
@@ -167,7 +167,7 @@ def choose_memories(
 
 
 def seen_memories(stored: str | None) -> tuple[SeenMemory, ...]:
-    """What `choose_memories` chose, as planners see it."""
+    """Choice of `choose_memories`, as planners see it."""
     return () if stored is None else tuple(TypeAdapter(list[SeenMemory]).validate_json(stored))
 
 

@@ -22,7 +22,7 @@ CLAIMED_IN = "question"
 
 
 def is_staged(mission: MissionRow) -> bool:
-    """Whether the mission works in a stage."""
+    """True if the mission works in a stage."""
     return mission.root is not None and spec_of(mission.spec).stage
 
 
@@ -57,7 +57,7 @@ def request_merge(
 
 
 def end_of_merge(ledger: Ledger, job: JobRow) -> tuple[End, Failed | None, int | None] | None:
-    """How the mission ends now that its merge is settled, why it failed, and the question that made the claim.
+    """End of the mission now that its merge is settled, why it failed, and the question that made the claim.
 
     None for a merge that was not done, if a planner goes on.
     """

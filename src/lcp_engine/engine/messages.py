@@ -69,7 +69,7 @@ def _plan(ledger: Ledger, mission: MissionRow, job_id: int | None) -> PlanRow:
 
 
 def _needs_turn(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> bool:
-    """Whether no turn of the plan would follow, or none before a person decides something else."""
+    """True if no turn of the plan would follow, or none before a person decides something else."""
     if plan.open == 0:
         return not is_asking(ledger, plan)
     return mission.asking is None and mission.queued + mission.running == 0

@@ -145,7 +145,7 @@ def _in_json(result: BaseModel) -> str:
 
 
 def _has_long_digits(text: str) -> bool:
-    """Whether it may contain a number that is too long: that would fill one of these parts."""
+    """True if it may contain a number that is too long: that would fill one of these parts."""
     part = MAX_DIGITS // 2
     return any(text[at : at + part].isdigit() for at in range(0, len(text), part))
 

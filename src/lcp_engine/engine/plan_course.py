@@ -39,17 +39,17 @@ def note_failure(ledger: Ledger, plan: PlanRow, step: JobRow) -> bool:
 
 
 def is_handled(ledger: Ledger, step: JobRow) -> bool:
-    """Whether a condition of another step is about how this one ends, or about its failure."""
+    """True if a condition of another step is about how this one ends, or about its failure."""
     return any(needs is not Need.SUCCESS for _, needs in followers_of(ledger.tx, step))
 
 
 def is_over(plan: PlanRow) -> bool:
-    """Whether nothing of a stated plan is left to do or to decide."""
+    """True if nothing of a stated plan is left to do or to decide."""
     return plan.outcome is None and plan.open == 0 and plan.held == 0
 
 
 def is_aborted(plan: PlanRow) -> bool:
-    """Whether a stated plan begins no further step, since one has failed."""
+    """True if a stated plan begins no further step, since one has failed."""
     return plan.failed_job is not None and plan.on_failure != CONTINUE
 
 
@@ -79,7 +79,7 @@ def begin_fallback(ledger: Ledger, plan: PlanRow) -> bool:
 
 
 def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None]:
-    """How a plan of which nothing is left ends its mission, and why it has failed."""
+    """End of the mission of a finished plan, and why the plan has failed."""
     counts = count_steps(ledger.tx, plan.id)
     told = _told(counts)
     if plan.job_id is None and plan.parent_id is not None:

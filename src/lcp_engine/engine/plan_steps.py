@@ -79,7 +79,7 @@ def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission")
 
 
 def asks_planner(spec: MissionSpec, workers: Workers) -> bool:
-    """Whether a step of the mission's plans is answered by its planner."""
+    """True if a step of the mission's plans is answered by its planner."""
     kinds = {step.tool for _, plan in plans_of(spec) for step in plan.steps}
     return any(kind in workers and workers[kind].executed_by is ExecutedBy.PLANNER for kind in kinds)
 
@@ -183,7 +183,7 @@ def _store_steps(
 
 @dataclass(frozen=True)
 class Admitted:
-    """What is found about a step that a runner is about to execute: its job, and why it may not run yet, or at all."""
+    """Findings about a step that a runner is about to execute: its job, and why it may not run yet, or at all."""
 
     params: dict[str, JsonValue]
     read: BaseModel
@@ -227,12 +227,12 @@ def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
 
 
 def has_asked(job: JobRow) -> bool:
-    """Whether a step has asked the planner: it was admitted before, and its turn is known."""
+    """True if a step has asked the planner: it was admitted before, and its turn is known."""
     return job.role is Role.STEP and job.turn is not None
 
 
 def is_of_planner(job: JobRow) -> bool:
-    """Whether a step belongs to the plan of a planner; the operator's steps are counted by no cap."""
+    """True if a step belongs to the plan of a planner; the operator's steps are counted by no cap."""
     return job.parent_id is not None
 
 

@@ -336,7 +336,7 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str, turn: JobR
 
 
 def _has_news(ledger: Ledger, plan: PlanRow) -> bool:
-    """Whether a job of the plan was executed, or a person sent it a message, since its last question."""
+    """True if a job of the plan was executed, or a person sent it a message, since its last question."""
     settled = settled_jobs(ledger.tx, plan.id, plan.asked_seq, ledger.mission(plan.mission_id).events)
     executed = any(row[_STATE] in (State.SUCCEEDED, State.FAILED) for row in settled)
     return executed or has_new_message(ledger, plan, plan.asked_seq)
@@ -444,7 +444,7 @@ def ask_person(
 
 
 def answered_end(ledger: Ledger, job: JobRow) -> End | None:
-    """How the answer to a question of `ask_person` ends its plan; None if the plan continues, and for other jobs."""
+    """End of a plan by the answer to a question of `ask_person`; None if the plan continues, and for other jobs."""
     if job.kind != KIND or job.state is not State.SUCCEEDED or job.fingerprint is not None:
         return None
     data = event_data(ledger.tx, job.mission_id, job.id, ASKED)
@@ -462,6 +462,6 @@ def answered_end(ledger: Ledger, job: JobRow) -> End | None:
 
 
 def has_new_message(ledger: Ledger, plan: PlanRow, since_seq: int) -> bool:
-    """Whether a person sent the plan a message after event `since_seq`."""
+    """True if a person sent the plan a message after event `since_seq`."""
     now = ledger.mission(plan.mission_id).events
     return bool(said_to(ledger.tx, plan.mission_id, plan.id, since_seq, now))

@@ -87,7 +87,7 @@ class Asked:
 
     @property
     def of_step(self) -> bool:
-        """Whether a step of a plan asks, not the mission's own plan."""
+        """True if a step of a plan asks, not the mission's own plan."""
         return self.turn.plan_id != self.mission.root_plan
 
     @property
@@ -241,7 +241,7 @@ def record_json(record: PromptRecord) -> dict[str, JsonValue] | None:
 
 
 def prompts(tx: Tx, turn: TurnRow) -> list[PromptRecord]:
-    """What the earlier prompts of the plan of `turn` showed and left out, in their order."""
+    """Records of what the earlier prompts of the plan of `turn` showed and left out, in their order."""
     return [
         _RECORD.validate_python(record) for number, record in prompt_records(tx, turn) if number < turn.number
     ]
@@ -366,7 +366,7 @@ def _asked_again(
 
 
 def _until_ran(limits: Limits, usage: Usage) -> int | None:
-    """How long the mission may have run when the reply of its last turn comes; None without a limit of time."""
+    """Running time that the mission may reach when the reply of its last turn comes; None without a limit of time."""
     if limits.max_seconds is None:
         return None
     most = max(limits.max_seconds, usage.seconds) + seconds_of_last_turn(limits.max_seconds)
@@ -374,7 +374,7 @@ def _until_ran(limits: Limits, usage: Usage) -> int | None:
 
 
 def seconds_left(mission: MissionRow, turn: TurnRow, now: Micros) -> float | None:
-    """How much running time is left for the reply to a question; None without a limit, and 0 if none is left (R6)."""
+    """Running time that is left for the reply to a question; None without a limit, and 0 if none is left (R6)."""
     used, most = usage_of(mission, now).seconds, spec_of(mission.spec).limits.max_seconds
     if turn.last_turn is not None:
         most = None if turn.until_ran is None else turn.until_ran / SECOND
@@ -405,7 +405,7 @@ def _problems(corrected: TurnRow | None) -> tuple[Problem, ...]:
 
 
 def _warnings(tx: Tx, turn: TurnRow) -> tuple[str, ...]:
-    """What was ignored in the plan's last reply."""
+    """Notes on what was ignored in the plan's last reply."""
     stored = last_warnings(tx, turn) if turn.number > 1 else None
     return () if stored is None else tuple(TypeAdapter(list[str]).validate_json(stored))
 
@@ -452,7 +452,7 @@ LONGEST_PAUSE = 60.0
 
 
 def pause_of(asked: float | None, waited: float, chance: random.Random) -> float:
-    """How many seconds a question waits that has waited so long already: as its server asked, or about twice as long.
+    """Seconds that a question waits that has waited so long already: as its server asked, or about twice as long.
 
     A server that asks for less than a second asks the same of all its callers, again and again.
     """
@@ -524,7 +524,7 @@ def _wait(ledger: Ledger, lease: JobRow, turn: TurnRow, server: Server, until: M
 
 
 def is_relayed(ledger: Ledger, job: JobRow) -> bool:
-    """Whether the job is a turn that waits for a person to bring its reply."""
+    """True if the job is a turn that waits for a person to bring its reply."""
     is_asked = job.state is State.HELD and job.role is not Role.WORK
     return is_asked and ledger.mission(job.mission_id).asking == job.id
 
@@ -558,7 +558,7 @@ def bring_reply(ledger: Ledger, job: JobRow, text: str, *, by: str) -> bool:
 
 
 def was_relayed(ledger: Ledger, job: JobRow) -> bool:
-    """Whether a person is asked for the reply to this turn, or has brought it."""
+    """True if a person is asked for the reply to this turn, or has brought it."""
     return is_relayed(ledger, job) or has_event(ledger.tx, job, BRING.event)
 
 

@@ -192,7 +192,7 @@ def _is_declined(
     spec: MissionSpec,
     failed_checks: Sequence[FailedCheck],
 ) -> bool:
-    """Whether each failed check is about a file that a person or policy does not let the mission write.
+    """True if each failed check is about a file that a person or policy does not let the mission write.
 
     Only files that a job was to write, and that no later one has written or may still write.
     """
@@ -213,7 +213,7 @@ def _is_declined(
 
 
 def _is_denied(admission: Admission, mission: MissionRow, spec: MissionSpec, path: str) -> bool:
-    """Whether policy denies the file to every kind that writes."""
+    """True if policy denies the file to every kind that writes."""
     policy = admission.policy(spec, mission.root)
     verdicts = {
         policy.judge(worker.named, has_effects=worker.has_effects, writes=True, paths=(path,)).verdict
@@ -281,7 +281,7 @@ class _DecidedTurn:
         )
 
     def _warnings(self) -> tuple[str, ...]:
-        """What was ignored in the reply: unknown keys, and jobs that it requests more than once."""
+        """Notes on what was ignored in the reply: unknown keys, and jobs that it requests more than once."""
         match self.decision:
             case Continue(jobs) | Wait(jobs) | AskAgain(jobs):
                 return (*self.reply.warnings, *(_merging(new) for new in jobs if new.merged))
@@ -313,7 +313,7 @@ class _DecidedTurn:
         )
 
     def _note(self) -> dict[str, JsonValue] | None:
-        """What the turn's event adds: warnings, and what a replay does not find out again: failed checks, an echo."""
+        """Data of the turn's event: warnings, and what a replay does not find out again: failed checks, an echo."""
         note: dict[str, JsonValue] = {}
         if self.echo is not None:
             note[ECHO] = {**self.echo.record}
@@ -429,14 +429,14 @@ def _merging(job: NewJob) -> str:
 
 
 def _malformed(reply: Action | Malformed, decision: Decision) -> Malformed | None:
-    """What is wrong with the reply: it cannot be read, or `decide` refuses it."""
+    """Faults of the reply: it cannot be read, or `decide` refuses it."""
     if isinstance(decision, Correct):
         return decision.malformed
     return reply if isinstance(reply, Malformed) else None
 
 
 def _error(reply: Action | Malformed, decision: Decision, mission: MissionRow, now: int) -> str | None:
-    """Why the plan has failed, or else what is wrong with the reply."""
+    """Reason why the plan has failed, or else what is wrong with the reply."""
     if isinstance(decision, End):
         failed = None if decision.succeeded else failure_of(decision, mission.id, reply)
     else:

@@ -83,7 +83,7 @@ def finish_raised(job: JobRow, worker: Worker[BaseModel], error: BaseException) 
 
 
 def label(job: JobRow) -> str:
-    """How error messages name a job."""
+    """Name of a job in error messages."""
     return f"job {job.id} ({job.kind})"
 
 
@@ -176,7 +176,7 @@ def rescue(
 
 
 def _is_plain(finished: FinishedJob) -> bool:
-    """Whether it is a success that changed no file and left no entry of memory."""
+    """True if it is a success that changed no file and left no entry of memory."""
     outcome = finished.outcome
     return isinstance(outcome, Succeeded) and outcome.written_bytes is None and outcome.memory is None
 
@@ -226,7 +226,7 @@ _NOT_TRIED_AGAIN = (
 
 
 def _may_retry(job: JobRow, failed: Failed) -> bool:
-    """Whether another attempt may succeed, or the operator's plan wants one whatever the error is."""
+    """True if another attempt may succeed, or the operator's plan wants one whatever the error is."""
     if job.role is not Role.WORK and WAITED in failed.details:
         return False
     if job.terms is None or not terms_of(job.terms).retries:
@@ -235,7 +235,7 @@ def _may_retry(job: JobRow, failed: Failed) -> bool:
 
 
 def _has_had_last_turn(ledger: Ledger, job: JobRow, failed: Failed) -> bool:
-    """Whether it was the last turn, and its time is over or tokens were paid for it: both are granted once (R6)."""
+    """True if it was the last turn, and its time is over or tokens were paid for it: both are granted once (R6)."""
     turn = None if job.role is Role.WORK else question_of(ledger.tx, job.id)
     if turn is None or turn.last_turn is None:
         return False

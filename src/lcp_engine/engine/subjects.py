@@ -1,4 +1,4 @@
-"""What jobs are about, for people who decide on them: the resolved path, relative to the root of the mission (R25)."""
+"""Subjects of jobs, for people who decide on them: the resolved path, relative to the root of the mission (R25)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcp_engine.store.queries.mission_spec import spec_and_root
 
 
 class Subjects:
-    """Of jobs of any mission; the root of each mission is read once."""
+    """Subjects of jobs of any mission; the root of each mission is read once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -94,14 +94,14 @@ def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], 
 
 
 def turn_attempts(spec: MissionSpec) -> int:
-    """How often the planner of a mission may fail to answer a question."""
+    """Number of times that the planner of a mission may fail to answer a question."""
     stated = spec.kinds.get(TURN)
     attempts = None if stated is None else stated.retry.max_attempts
     return TURN_ATTEMPTS if attempts is None else attempts
 
 
 def is_asking(ledger: Ledger, plan: PlanRow) -> bool:
-    """Whether a turn of the plan is held until a person replies."""
+    """True if a turn of the plan is held until a person replies."""
     asking = ledger.mission(plan.mission_id).asking
     if asking is None:
         return False
@@ -120,12 +120,12 @@ def unblock_turn(ledger: Ledger, mission: MissionRow) -> None:
 
 
 def is_early(job: JobRow) -> bool:
-    """Whether a step before this one has not ended yet as it needs."""
+    """True if a step before this one has not ended yet as it needs."""
     return bool(job.waits_for)
 
 
 def has_follower(ledger: Ledger, step: JobRow) -> bool:
-    """Whether another step waits for this one."""
+    """True if another step waits for this one."""
     return any(follower.state not in SETTLED for follower, _ in followers_of(ledger.tx, step))
 
 

@@ -69,7 +69,7 @@ def _error(facts: Facts, course: Course, roles: Mapping[str, KindRole]) -> Error
 
 
 def _further(facts: Facts) -> Iterator[RecommendedAction]:
-    """What a person can do about any mission that has failed."""
+    """Actions that a person can take after any mission that has failed."""
     number = facts.mission.id
     if facts.mission.outcome == "error":
         yield RecommendedAction(

@@ -151,7 +151,7 @@ def standing(mission: Mission) -> list[str]:
 
 
 def error_lines(error: JsonObject | None) -> list[str]:
-    """What went wrong, with the planner's own code if it named one, and what helps; empty for no error. Not escaped."""
+    """Lines of an error, with the planner's own code if it named one, and advice; empty without error. Not escaped."""
     if not error:
         return []
     named, own = _plain(error.get("error_code")), object_in(error.get("technical_details")).get("error_code")
@@ -224,7 +224,7 @@ def _subject(job: JobFact) -> JsonValue:
 
 
 def _words(facts: Facts) -> JsonObject:
-    """What the planner said last."""
+    """Last words of the planner."""
     mission, said = facts.mission, facts.said
     if mission.outcome == "error":  # its text is the mission's error
         return {name: said[name] for name in _WORDS if said.get(name)}
