@@ -276,13 +276,13 @@ def kept_size(tx: Tx, sha: str) -> int | None:
 
 
 def stored_bytes(tx: Tx, sha: str) -> int:
-    """How many bytes of a content are stored, as `keep` counted them."""
+    """Number of stored bytes of a content, as `keep` counted them."""
     row = tx.row(_HAS_BLOB, hash=sha)
     return 0 if row is None else int(row[1])
 
 
 def is_undone(tx: Tx, change: ChangeRow) -> bool:
-    """Whether an applied change was taken back, and that has not been taken back in turn."""
+    """True if an applied change was taken back, and that has not been taken back in turn."""
     return has_undone(tx, change.mission_id) and change.id in timeline_of(tx, change.mission_id).undone_by
 
 
@@ -312,7 +312,7 @@ def written_paths(tx: Tx, mission_id: int) -> list[str]:
 
 
 def _last_hashes(tx: Tx, mission_id: int) -> dict[str, str | None]:
-    """What the mission left at each path; None if it deleted the file."""
+    """Hash of what the mission left at each path; None if it deleted the file."""
     undone = timeline_of(tx, mission_id).undone_by if has_undone(tx, mission_id) else {}
     rows = tx.rows(_APPLIED, mission=mission_id)
     return {str(path): sha for change, path, sha in rows if change not in undone}

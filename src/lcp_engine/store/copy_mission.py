@@ -194,7 +194,7 @@ class _Copy:
         return self._one(_NEW_MISSION, values)
 
     def _costs(self) -> dict[str, object]:
-        """What the copied turns cost, in the currency of the mission."""
+        """Cost of the copied turns, in the currency of the mission."""
         currency = self._row(missions)["currency"]
         amount: str | None = None
         for turn in self._turns:
@@ -233,7 +233,7 @@ class _Copy:
             self._plans[row["id"]] = self._one(_NEW_PLAN, values)
 
     def _is_begun(self, row: Mapping[str, object], asked: set[object]) -> bool:
-        """Whether a plan was there by then: a planner's that has been `asked`, or one whose steps are stored."""
+        """True if a plan was there by then: a planner's that has been `asked`, or one whose steps are stored."""
         return row["id"] in (asked if row["stated"] is None else self._members)
 
     def _first_failed(self, plan_id: object) -> int | None:
@@ -320,7 +320,7 @@ class _Copy:
         return {**then, "reason": last.data.get("reason"), "error": error}
 
     def _terms_then(self, row: Mapping[str, object]) -> dict[str, object]:
-        """What a step had before its references were resolved, if that was later."""
+        """Values that a step had before its references were resolved, if that was later."""
         terms = row["terms"]
         events = (event for event in self._later if event.event == RESOLVED and event.job_id == row["id"])
         resolved = next(events, None)

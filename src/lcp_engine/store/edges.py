@@ -92,7 +92,7 @@ def followers_of(tx: Tx, job: JobRow) -> list[tuple[JobRow, Need]]:
 
 
 def unmet(tx: Tx, job_id: int) -> list[Unmet]:
-    """What a job still waits for, oldest first."""
+    """Jobs that a job still waits for, oldest first."""
     found = ((row[0], Need(row[1]), State(row[2])) for row in tx.rows(_AWAITED, job=job_id))
     return [Unmet(after_id, state) for after_id, needs, state in found if needs not in fulfils(state)]
 

@@ -87,7 +87,7 @@ class StoredProbeCache:
     database: Database
 
     def find(self, endpoint: str, model: str, /) -> str | None:
-        """What was found out about a model in the last `PROBE_LIFETIME`."""
+        """Findings about a model in the last `PROBE_LIFETIME`."""
         since = self.database.now() - PROBE_LIFETIME
 
         def read(tx: Tx) -> str | None:

@@ -40,7 +40,7 @@ _REFER = Statement(
 
 
 def in_row(result: str | None) -> str | None:
-    """What is stored in the job's own row: None if the result is large."""
+    """Text that is stored in the job's own row: None if the result is large."""
     return None if is_large(result) else result
 
 

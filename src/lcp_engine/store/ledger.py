@@ -153,7 +153,7 @@ class Ledger:
         return None if row is None else row[0]
 
     def is_leased(self, lease: JobRow) -> bool:
-        """Whether the attempt that `lease` names still holds its job (R17). Raises `NOT_FOUND`."""
+        """True if the attempt that `lease` names still holds its job (R17). Raises `NOT_FOUND`."""
         job = self.job(lease.id)
         return job.state is State.RUNNING and job.attempt == lease.attempt
 

@@ -163,7 +163,7 @@ def move_root(tx: Tx, old: str, new: KnownRoot) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the reply that completed a mission has found, beside its summary; all but `target_file` as JSON."""
+    """Findings of the reply that completed a mission, beside its summary; all but `target_file` as JSON."""
 
     result: str | None = None
     target_file: str | None = None
@@ -234,7 +234,7 @@ def answered_plans(tx: Tx, mission_id: int, plan_id: int) -> list[int]:
 
 
 def has_event_of(tx: Tx, mission_id: int, event: str) -> bool:
-    """Whether something of that name has happened in the mission."""
+    """True if something of that name has happened in the mission."""
     return tx.row(_HAPPENED, mission=mission_id, event=event) is not None
 
 

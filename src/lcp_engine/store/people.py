@@ -32,7 +32,7 @@ from lcp_engine.store.schema import approvals, events, jobs, reviews, turns
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """How much a person approves that was not on their screen: so many `lines`, None if it is not known, `of` all."""
+    """Part of an approval that was not on the person's screen: so many `lines`, None if it is not known, `of` all."""
 
     lines: int | None
     of: int
@@ -116,7 +116,7 @@ _WORKS_IN = Statement(
 
 
 def seen(tx: Tx, job_id: int, person: str) -> Sight | None:
-    """What the person last saw of the job; None if they never saw it."""
+    """Sight that the person last had of the job; None if they never saw it."""
     row = tx.row(_SEEN, job=job_id, who=person)
     return None if row is None else Sight(*row)
 
@@ -137,7 +137,7 @@ def set_params(tx: Tx, job_id: int, params: JsonObject, effect: str | None) -> N
 
 
 def approved_sight(tx: Tx, job_id: int, first: int) -> Sight | None:
-    """What was approved before attempt `first`; None for a job that runs by policy."""
+    """Sight that was approved before attempt `first`; None for a job that runs by policy."""
     row = tx.row(_APPROVED, job=job_id, first=first)
     return None if row is None else Sight(*row)
 
@@ -151,7 +151,7 @@ def still_leads_to(tx: Tx, mission_id: int, sight: Sight, found: str | None) -> 
 
 
 def is_led_to(tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None) -> bool:
-    """Whether the file is as it was seen, apart from later changes by jobs of the same mission."""
+    """True if the file is as it was seen, apart from later changes by jobs of the same mission."""
     state = sight.found
     for before, after in tx.rows(_SINCE, mission=mission_id, file=file, since=sight.at):
         if before == state:
@@ -211,12 +211,12 @@ _DID = {"approve": "approved", "reject": "rejected", "answer": "answered", "retr
 
 
 def has_event(tx: Tx, job: JobRow, event: str) -> bool:
-    """Whether something of that name has happened to the job."""
+    """True if something of that name has happened to the job."""
     return tx.row(_ANY, mission=job.mission_id, job=job.id, event=event) is not None
 
 
 def last_decision(tx: Tx, job: JobRow) -> str | None:
-    """Who decided what of the job last, as the end of a sentence; None if there was no decision."""
+    """Last decision on the job and its person, as the end of a sentence; None if there was no decision."""
     row = tx.row(_DECISIONS, mission=job.mission_id, job=job.id)
     if row is None:
         return None
@@ -232,7 +232,7 @@ def approved_at(tx: Tx, job: JobRow) -> Micros | None:
 
 
 def unanswered_hold(tx: Tx, job: JobRow) -> Reason | None:
-    """Why the job was held without an approval since; None if it was not held since the last approval."""
+    """Reason why the job was held without an approval since; None if it was not held since the last approval."""
     row = tx.row(_LATEST_FIRST, mission=job.mission_id, job=job.id)
     if row is None or row[0] not in _HOLDS:
         return None
@@ -249,7 +249,7 @@ def rejection_before(tx: Tx, mission_id: int, fingerprint: str) -> tuple[int, st
 
 
 def declined_effects(tx: Tx, mission_id: int) -> frozenset[str]:
-    """What a person did not let jobs have an effect on, where nothing that was requested later is open or settled."""
+    """Effects that a person did not let jobs have, where nothing that was requested later is open or settled."""
     declined = {job for job, _ in _rejections(tx, mission_id)}
     last: dict[str, bool] = {}
     for job, effect, state in tx.rows(_EFFECTS, mission=mission_id):
@@ -259,7 +259,7 @@ def declined_effects(tx: Tx, mission_id: int) -> frozenset[str]:
 
 
 def rejected_effects(tx: Tx, mission_id: int) -> frozenset[str]:
-    """What jobs were to have an effect on where all of them are rejected."""
+    """Effects that jobs were to have where all of them are rejected."""
     states: dict[str, set[str]] = {}
     for _, effect, state in tx.rows(_EFFECTS, mission=mission_id):
         states.setdefault(effect, set()).add(state)
@@ -267,7 +267,7 @@ def rejected_effects(tx: Tx, mission_id: int) -> frozenset[str]:
 
 
 def was_rejected_by_person(tx: Tx, job: JobRow) -> bool:
-    """Whether the job is rejected because a person decided on it or on an equal one, or decided too late."""
+    """True if the job is rejected because a person decided on it or on an equal one, or decided too late."""
     row = tx.row(_LAST_NO, mission=job.mission_id, job=job.id)
     return row is not None and row[0] is not None and recorded_code(from_json(row[0])) in BY_PERSON
 
@@ -281,7 +281,7 @@ def _rejections(tx: Tx, mission_id: int) -> list[tuple[int, str]]:
 
 
 def was_held_for(tx: Tx, job: JobRow, code: ReasonCode) -> bool:
-    """Whether an attempt of the job was held for this reason: if it runs again, a person has approved it since."""
+    """True if an attempt of the job was held for this reason: if it runs again, a person has approved it since."""
     rows = tx.rows(_LATEST_FIRST, mission=job.mission_id, job=job.id)
     return any(
         recorded_code(from_json(data)) is code for event, data in rows if event == HOLD_AGAIN.event and data
@@ -308,7 +308,7 @@ MOST = 100
 
 @lru_cache(maxsize=256)
 def hold_seconds(spec: str) -> float | None:
-    """How long a person has to decide on a held job of a mission, whose spec is given as it is stored."""
+    """Seconds that a person has to decide on a held job of a mission, whose spec is given as it is stored."""
     stated = json.loads(spec).get("hold_timeout")
     return None if stated is None else float(stated)
 
@@ -335,7 +335,7 @@ _REQUESTER = Statement(
 
 
 def consents_since_hold(tx: Tx, mission_id: int, job_id: int) -> list[tuple[str, Sight]]:
-    """Who has approved a job since it was held, while it waits for more people, and as what each saw it."""
+    """People who have approved a job since it was held, while it waits for more, and what each saw."""
     found: list[tuple[str, Sight]] = []
     for event, data in tx.rows(_CONSENTS, mission=mission_id, job=job_id):
         if event != CONSENTED:
@@ -349,7 +349,7 @@ def consents_since_hold(tx: Tx, mission_id: int, job_id: int) -> list[tuple[str,
 
 
 def requester_of(tx: Tx, mission_id: int) -> frozenset[str]:
-    """Who launched a mission, or had it launched by a request, as far as that is known."""
+    """People who launched a mission, or had it launched by a request, as far as that is known."""
     row = tx.row(_REQUESTER, mission=mission_id)
     if row is None:
         return frozenset()

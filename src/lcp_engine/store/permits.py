@@ -66,11 +66,11 @@ class Named:
 
     @property
     def is_general(self) -> bool:
-        """Whether kind and mission of a job do not say that it is limited."""
+        """True if kind and mission of a job do not say that it is limited."""
         return self.kind is None and self.mission_id is None
 
     def is_about(self, kind: str, mission_id: int) -> bool:
-        """Whether kind and mission of a job say that it is limited."""
+        """True if kind and mission of a job say that it is limited."""
         return self.kind in (None, kind) and self.mission_id in (None, mission_id) and not self.is_general
 
 
@@ -114,7 +114,7 @@ class _Bucket:
 
     @property
     def reason(self) -> Reason:
-        """Why a job has no permit."""
+        """Reason why a job has no permit."""
         limit, of = self.named.limit, self.named.subject
         if limit.spacing is None or not self.permits.has_free_place:
             return because(ReasonCode.MAX_RUNNING, of=of, most=limit.max_running)
@@ -253,7 +253,7 @@ def state_kinds(tx: Tx, stated: Mapping[str, Limit]) -> None:
 
 
 class PermitOffice:
-    """What one runner knows of limits: those of kinds, and when to look at each for which jobs of its scope wait.
+    """Limits as one runner knows them: those of kinds, and when to look at each for which jobs of its scope wait.
 
     Any thread may call. If a transaction fails, what it remembers is wrong, for `LOOK_SECONDS` at most.
     """

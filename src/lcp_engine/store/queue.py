@@ -451,7 +451,7 @@ def next_ready_at(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) ->
 
 
 def has_open(tx: Tx, scope: Scope, served: MissionFilter = ALL_MISSIONS) -> bool:
-    """Whether any job of the scope is queued, delayed or leased."""
+    """True if any job of the scope is queued, delayed or leased."""
     while scope.kinds:
         away, given = scope_params(tx, scope, served)
         row = tx.row(_any_open(scope, away), **given)
@@ -481,7 +481,7 @@ def note_silent_roots(tx: Tx, runner_id: int, roots: Iterable[str]) -> None:
 
 
 def has_renewed(tx: Tx, runner: RunnerRow) -> bool:
-    """Whether the runner has renewed its leases since its row was read; it cannot before this transaction ends."""
+    """True if the runner has renewed its leases since its row was read; it cannot before this transaction ends."""
     row = tx.row(_RENEWED, runner=runner.id)
     return row is not None and int(row[0]) != runner.alive_until
 

@@ -95,7 +95,7 @@ _COLUMNS = (*schedules.c.keys(), "mission_status", "mission_outcome")
 
 
 def due_schedules(tx: Tx, now: Micros) -> list[ScheduleRow]:
-    """What is due, the longest due first."""
+    """Schedules that are due, the longest due first."""
     return [ScheduleRow(*row) for row in tx.rows(_DUE, now=now)]
 
 
@@ -158,7 +158,7 @@ def note_launch(tx: Tx, name: str, mission_id: int) -> None:
 
 
 def note_trouble(tx: Tx, row: ScheduleRow, message: str) -> None:
-    """Why what is due cannot be launched."""
+    """Note why a due schedule cannot be launched."""
     tx.run(_FAIL, schedule=row.name, due=row.due_at, message=message)
 
 

@@ -81,7 +81,7 @@ def stage_of(tx: Tx, mission_id: int) -> StageRow | None:
 
 
 def purposes(tx: Tx, mission_id: int) -> dict[int, str]:
-    """What each job that changed the stage of a mission was for: its name, else what the planner said with it."""
+    """Purpose of each job that changed the stage of a mission: its name, else what the planner said with it."""
     found: dict[int, str] = {}
     for job_id, kind, name, said in tx.rows(_PURPOSES, mission=mission_id):
         words = name or (from_json(said).get("commentary") if said else None)
@@ -95,7 +95,7 @@ def kinds_in_stage(tx: Tx, mission_id: int) -> dict[int, str]:
 
 
 def is_merging(tx: Tx, job_id: int) -> bool:
-    """Whether a merge runs, or what it decided is still to be carried out."""
+    """True if a merge runs, or what it decided is still to be carried out."""
     return tx.row(_MERGING, job=job_id) is not None
 
 

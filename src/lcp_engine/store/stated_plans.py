@@ -104,7 +104,7 @@ def stated_plan(tx: Tx, mission_id: int, name: str) -> str:
 
 
 def steps_before(tx: Tx, job_id: int, most: int = 2**31 - 1) -> list[Before]:
-    """What the steps that a job waits for have given; a result of more than `most` bytes is null."""
+    """States and results of the steps that a job waits for; a result of more than `most` bytes is null."""
     return [
         Before(terms_of(terms).step, str(kind), State(state), None if result is None else json.loads(result))
         for terms, kind, state, result in tx.rows(_BEFORE, job=job_id, most=most)
@@ -122,7 +122,7 @@ def steps_of_plan(tx: Tx, plan_id: int) -> list[JobRow]:
 
 
 def count_steps(tx: Tx, plan_id: int) -> dict[str, int]:
-    """How many steps of a stated plan are in each state."""
+    """Number of steps of a stated plan in each state."""
     return {str(state): int(count) for state, count in tx.rows(_COUNTS, plan=plan_id)}
 
 

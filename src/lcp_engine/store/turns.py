@@ -308,7 +308,7 @@ def store_reading(
 
 
 def last_warnings(tx: Tx, turn: TurnRow) -> str | None:
-    """What was ignored in the reply to the plan's question before `turn`."""
+    """Notes on what was ignored in the reply to the plan's question before `turn`."""
     row = tx.row(_WARNINGS, mission=turn.mission_id, plan=turn.plan_id, number=turn.number)
     return None if row is None else row[0]
 
@@ -346,14 +346,14 @@ def numbered_jobs(tx: Tx, mission_id: int) -> list[int]:
 
 
 def prompt_records(tx: Tx, turn: TurnRow) -> list[tuple[int, JsonObject]]:
-    """What the prompts of a plan up to that of `turn` showed and left out, each with its question, in their order."""
+    """Records of what the prompts of a plan showed and left out, up to that of `turn`, each with its question."""
     rows = tx.rows(_REPLIED, mission=turn.mission_id, plan=turn.plan_id, number=turn.number)
     noted = ((row[0], from_json(row[1]).get(PROMPT)) for row in rows)
     return [(number, record) for number, record in noted if isinstance(record, dict)]
 
 
 def relayed_record(tx: Tx, turn: TurnRow) -> JsonObject | None:
-    """What the prompt that a person was given showed and left out, as it was noted when the turn was held."""
+    """Record of what the prompt that a person was given showed and left out, as it was noted when the turn was held."""
     row = tx.row(_RELAYED, mission=turn.mission_id, job=turn.job_id)
     about = {} if row is None else from_json(row[0]).get("about")
     record = about.get(PROMPT) if isinstance(about, dict) else None

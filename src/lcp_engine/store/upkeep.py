@@ -118,7 +118,7 @@ class Taken:
 
 
 def duties(tx: Tx) -> Mapping[str, UpkeepRow]:
-    """What has been due, by its name."""
+    """Duties that have been due, by their names."""
     return {row[0]: UpkeepRow(*row) for row in tx.rows(_ALL)}
 
 

@@ -25,7 +25,7 @@ _FIND = Statement(
 
 @dataclass(frozen=True)
 class Use:
-    """What a link decided, whose it was, and when."""
+    """Decision of a link, whose it was, and when."""
 
     decision: str
     person: str
@@ -33,7 +33,7 @@ class Use:
 
 
 def find_use(tx: Tx, name: str) -> Use | None:
-    """What the link decided; None if it was not used."""
+    """Decision of the link; None if it was not used."""
     row = tx.row(_FIND, name=name)
     return None if row is None else Use(*row)
 

@@ -42,7 +42,7 @@ def storable(text: str) -> str:
 
 
 def fingerprint(kind: str, params: Mapping[str, JsonValue]) -> str:
-    """What two equal requests share (R11): kind and params, whatever the order of the keys."""
+    """Hash that equal requests share (R11): kind and params, whatever the order of the keys."""
     canonical = json.dumps([kind, params], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=12).hexdigest()
 

@@ -72,7 +72,7 @@ class Outage:
                 self._changed.wait(max(0.0, min(seconds, caller.away_since + self.seconds - now)))
 
     def is_over_for(self, caller: Caller) -> bool:
-        """Whether the caller has waited as long as it may."""
+        """True if the caller has waited as long as it may."""
         if caller.away_since is None:
             return False
         return self.has_hurry or time.monotonic() - caller.away_since >= self.seconds
@@ -105,7 +105,7 @@ class Outage:
 
     @property
     def has_hurry(self) -> bool:
-        """Whether one who uses the database is to stop."""
+        """True if one who uses the database is to stop."""
         return any(is_stopping() for is_stopping in self._is_hurried)
 
 

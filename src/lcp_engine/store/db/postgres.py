@@ -118,7 +118,7 @@ class Postgres:
                 connection.execute("SET session_replication_role = replica")
 
     def _shares_sessions(self, pid: int) -> bool:
-        """Whether another connection gets the session `pid`, which the first one still holds."""
+        """True if another connection gets the session `pid`, which the first one still holds."""
         with connect(self.url) as other:
             return other.execute("SELECT pg_backend_pid()").fetchone() == (pid,)
 
@@ -386,7 +386,7 @@ class Piped:
 
     @property
     def descriptor(self) -> int:
-        """Of its socket."""
+        """Descriptor of its socket."""
         return self._server.socket
 
     def cursor(self) -> PipedCursor:

@@ -145,7 +145,7 @@ class Sqlite:
         return LcpError(ErrorCode.DATABASE_FAILED, f"database {self.path} refused: {fact}", advice=GENERAL)
 
     def _obstacle(self, fact: str) -> str:
-        """What keeps SQLite from the database: one of its files, or its directory."""
+        """Obstacle that keeps SQLite from the database: one of its files, or its directory."""
         for ending in ("", "-wal", "-shm"):
             file = self.path.with_name(f"{self.path.name}{ending}")
             if not os.path.lexists(file):

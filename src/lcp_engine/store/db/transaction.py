@@ -56,7 +56,7 @@ class Reading(Protocol):
 
 
 class Backend(Reading, Protocol):
-    """What differs between SQLite and PostgreSQL."""
+    """Differences between SQLite and PostgreSQL."""
 
     name: str
     away_seconds: float
@@ -73,7 +73,7 @@ class Backend(Reading, Protocol):
         """The current transaction's id for `has_committed`; None if a commit is never in doubt."""
 
     def has_committed(self, connection: Connection, transaction: str, at: Micros) -> bool | None:
-        """Whether the transaction of a connection that was lost took effect; None while that is open.
+        """True if the transaction of a connection that was lost took effect; None while that is open.
 
         `at` is the time that its events and changes carry. One that wrote neither counts as lost if the server has
         crashed since, and may take effect twice.
@@ -99,10 +99,10 @@ class Backend(Reading, Protocol):
         """
 
     def may_retry(self, error: Exception) -> bool:
-        """Whether the database rolled the transaction back because of others (a deadlock, a key that another took)."""
+        """True if the database rolled the transaction back because of others (a deadlock, a key that another took)."""
 
     def is_away(self, error: Exception) -> bool:
-        """Whether the database cannot be used for now: its server is gone, its disk is full or read-only."""
+        """True if the database cannot be used for now: its server is gone, its disk is full or read-only."""
 
 
 class Executable(Protocol):

@@ -162,7 +162,7 @@ class LivenessFile:
 
 
 def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
-    """Whether a runner of this host has died; None if this process cannot know.
+    """True if a runner of this host has died; None if this process cannot know.
 
     Within one boot the kernel's locks tell. A runner of another boot may be of another machine with the same name.
     """
@@ -184,7 +184,7 @@ def is_dead(runner: RunnerRow, host: Host, directory: Path) -> bool | None:
 
 
 def is_stopped(runner: RunnerRow) -> bool:
-    """Whether a runner of this host is suspended (SIGSTOP, a debugger); it may go on at any moment."""
+    """True if a runner of this host is suspended (SIGSTOP, a debugger); it may go on at any moment."""
     try:
         status = Path(f"/proc/{runner.pid}/stat").read_bytes()
     except OSError:

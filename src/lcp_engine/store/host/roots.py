@@ -78,7 +78,7 @@ EVERY_ROOT = Roots()
 
 @dataclass(frozen=True)
 class _Place:
-    """What is at the path of a root on this machine; `network`: its file system, if other machines share it."""
+    """Directory at the path of a root on this machine; `network`: its file system, if other machines share it."""
 
     is_directory: bool
     identity: RootIdentity | None
@@ -108,7 +108,7 @@ class _Disk:
         return frozenset(root for root, look in looks if not look.found.done() and look.began <= began)
 
     def look(self, root: str) -> _Place | None:
-        """What is at the path of a root; None if its file system does not answer in `LOOK_SECONDS`."""
+        """Directory at the path of a root; None if its file system does not answer in `LOOK_SECONDS`."""
         from concurrent.futures import Future
 
         with self._lock:
@@ -175,7 +175,7 @@ class ServedMissions:
         self._lock = threading.Lock()
 
     def includes(self, tx: Tx, mission_id: int) -> bool:
-        """Whether the mission's root is served here, or it has none."""
+        """True if the mission's root is served here, or it has none."""
         if mission_id in self.elsewhere:
             return False
         if self._roots.serves_all or mission_id in self._here:
@@ -226,7 +226,7 @@ class ServedMissions:
         return set() if is_here else {mission_id}
 
     def _may_write(self, tx: Tx, root: str, network: str, *, is_named: bool) -> bool:
-        """Whether no other machine writes to a root on a network; one that is named is to be taken over, once."""
+        """True if no other machine writes to a root on a network; one that is named is to be taken over, once."""
         if is_named and root not in self._taken_over:
             with self._lock:
                 self._named_on_network |= {root}
@@ -251,13 +251,13 @@ class ServedMissions:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether missions are left for a root that may still answer, or has answered meanwhile."""
+        """True if missions are left for a root that may still answer, or has answered meanwhile."""
         given_up = self._disk.silent(PATIENCE_SECONDS)
         with self._lock:
             return any(place not in given_up for place in self._waiting.values())
 
     def does_answer(self, tx: Tx, mission_id: int) -> bool:
-        """Whether the root of a mission answers; until it does, all missions over it are left."""
+        """True if the root of a mission answers; until it does, all missions over it are left."""
         spec, root = spec_and_root(tx, mission_id)
         if root is None:
             return True
@@ -301,7 +301,7 @@ class ServedMissions:
             self._here = set()
 
     def left_jobs(self, tx: Tx) -> dict[str, int]:
-        """How many jobs wait for a runner that serves their root, by the root."""
+        """Number of jobs that wait for a runner that serves their root, by the root."""
         if not self.elsewhere:
             return {}
         query = (

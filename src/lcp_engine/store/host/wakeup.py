@@ -350,7 +350,7 @@ class WakeablePoll:
             os.set_blocking(end, False)
 
     def until_readable(self, descriptor: int | None, seconds: float | None) -> bool:
-        """Whether the descriptor is readable; False after `wake` or `seconds`."""
+        """True if the descriptor is readable; False after `wake` or `seconds`."""
         poll = select.poll()
         for one in (self._awake, descriptor):
             if one is not None:

@@ -226,7 +226,7 @@ class _Measured(NamedTuple):
 
 
 def _measure(data: bytes, before: _Measured) -> _Measured:
-    """What follows `before`, decompressed piece by piece. Raises `zlib.error`."""
+    """Measure what follows `before`, decompressed piece by piece. Raises `zlib.error`."""
     reader, digest, length = zlib.decompressobj(), before.digest.copy(), before.size
     rest = data
     while not reader.eof:

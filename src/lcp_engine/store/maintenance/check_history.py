@@ -51,7 +51,7 @@ _CODE_MASK, _START_MASK = _ONE_START - 1, (1 << _START_BITS) - 1
 
 
 class _Told(NamedTuple):
-    """What the events say of a job: the number and the code of the last one, and how often it was started."""
+    """Facts that the events tell of a job: the number and the code of the last one, and how often it was started."""
 
     seq: int
     code: int
@@ -71,7 +71,7 @@ class _Standing(NamedTuple):
 
 
 class _Stories:
-    """What the events say of every job, in eight bytes a job, so that any history fits into memory."""
+    """Facts that the events tell of every job, in eight bytes a job, so that any history fits into memory."""
 
     def __init__(self) -> None:
         self._segments: dict[int, array[int]] = {}
@@ -98,7 +98,7 @@ class _Stories:
 
 
 def history_faults(tx: Tx) -> Iterator[str]:
-    """What is wrong with event numbers, and with jobs that are not where their events have led them."""
+    """Faults of event numbers, and with jobs that are not where their events have led them."""
     kept = tx.query_plain("SELECT id, events FROM missions WHERE pruned_at IS NULL")
     counted: dict[int, int] = {row[0]: row[1] for row in kept}
     stories = _Stories()

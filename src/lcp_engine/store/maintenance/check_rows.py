@@ -24,14 +24,14 @@ _PRUNED = "(SELECT id FROM missions WHERE pruned_at IS NOT NULL)"
 
 
 class Rule(NamedTuple):
-    """What is said of every row that `sql` finds; `{0}` is its first column. `{now}` in the SQL is the time."""
+    """Sentence about every row that `sql` finds; `{0}` is its first column. `{now}` in the SQL is the time."""
 
     say: str
     sql: str
 
 
 def broken_rules(tx: Tx) -> Iterator[str]:
-    """What is wrong, a sentence each; of each kind at most `MOST`."""
+    """Faults, a sentence each; of each kind at most `MOST`."""
     if tx.is_sqlite:
         for table, row, parent, _ in tx.query_plain("PRAGMA foreign_key_check"):
             yield f"row {row} of {table} refers to a row of {parent} that is not there"

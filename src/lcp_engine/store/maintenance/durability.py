@@ -25,7 +25,7 @@ class Weakness:
 
 
 def weaknesses(url: str, busy_seconds: float = BUSY_SECONDS) -> list[Weakness]:
-    """What weakens the database at `url`. Raises `DATABASE_FAILED` if there is none."""
+    """Settings that weaken the database at `url`. Raises `DATABASE_FAILED` if there is none."""
     with opened(url, busy_seconds) as database:
         return _of_file(database.backend) if isinstance(database.backend, Sqlite) else _of_server(database)
 

@@ -77,7 +77,7 @@ _REMOVE_PLANS = [
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was deleted, or would be. `kept_for_undo` missions were kept because their changes could still be undone.
+    """Counts of deletions, done or planned. `kept_for_undo` missions were kept: their changes could still be undone.
 
     `memories` are the entries of memory that had expired.
     """
@@ -295,7 +295,7 @@ _BETWEEN_FLUSHES = 12
 
 @dataclass(frozen=True)
 class Work(Generic[K]):
-    """What to delete: `remove` is called with some of the keys after the other and returns how many rows it deleted."""
+    """Rows to delete: `remove` is called with some of the keys after the other and returns how many rows it deleted."""
 
     keys: Sequence[K]
     remove: Callable[[Tx, Sequence[K]], int]

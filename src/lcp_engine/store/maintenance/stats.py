@@ -50,7 +50,7 @@ class Overview:
 
 
 def overview(url: str, busy_seconds: float = BUSY_SECONDS) -> Overview:
-    """What the database at `url` holds. Raises `DATABASE_FAILED` if there is none."""
+    """Contents of the database at `url`, counted. Raises `DATABASE_FAILED` if there is none."""
     with opened(url, busy_seconds) as database:
         wal = _wal_bytes(database.backend.path) if isinstance(database.backend, Sqlite) else None
         return database.read(lambda tx: overview_in(tx, wal))

@@ -29,7 +29,7 @@ _PARAMS = Sql("SELECT params FROM jobs WHERE id = :job", job=int)
 def excerpt(
     tx: Tx, columns: Columns, where: Sequence[Condition], total: int, most: int, *, order: str = "id"
 ) -> list[Row]:
-    """Of `total` rows in `order` at most `most`: the first ones and, where some are left out, the last."""
+    """Read at most `most` of `total` rows in `order`: the first ones and, where some are left out, the last."""
     if total <= most:
         return columns.rows(tx, *where, order=order, limit=most)
     last = columns.rows(tx, *where, order=order, newest_first=True, limit=most // 2)
@@ -57,7 +57,7 @@ def _job(tx: Tx, row: Row) -> JobFact:
 
 
 def read_about(tx: Tx, job_id: int) -> dict[str, JsonValue]:
-    """Of a job's params only those in `ABOUT`."""
+    """Read of a job's params those in `ABOUT`."""
     text = tx.rows(_PARAMS, job=job_id)[0][0]
     params: JsonObject = json.loads(text)
     return {name: params[name] for name in ABOUT if name in params}

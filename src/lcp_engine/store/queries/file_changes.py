@@ -27,7 +27,7 @@ _KEPT = Sql(
 
 
 def timeline_of(tx: Tx, mission_id: int) -> Timeline:
-    """What the files of a mission went through, by whatever mission."""
+    """Changes that the files of a mission went through, by whatever mission."""
     return timeline(effects_of((Effect(*row[:5]), row[5]) for row in tx.rows(_OF_FILES, mission=mission_id)))
 
 
@@ -39,7 +39,7 @@ def effects_of(found: Iterable[tuple[Effect, str | None]]) -> list[Effect]:
 
 
 def has_undone(tx: Tx, mission_id: int) -> bool:
-    """Whether anything of the mission was ever taken back."""
+    """True if anything of the mission was ever taken back."""
     row = tx.row(_LAST_UNDO, mission=mission_id)
     return row is not None and row[0] is not None
 
@@ -71,7 +71,7 @@ def explained(
 
 
 def _moved(found: Sequence[Mapping[str, JsonValue]]) -> dict[int, dict[str, JsonValue]]:
-    """Of changes that moved a file, where it came from or where it is."""
+    """Places that moved files came from or went to, by the change."""
     moves: dict[tuple[JsonValue, JsonValue], dict[str, Mapping[str, JsonValue]]] = {}
     for change in found:
         if change["mode"] == "move":
@@ -87,7 +87,7 @@ def _moved(found: Sequence[Mapping[str, JsonValue]]) -> dict[int, dict[str, Json
 
 
 def what(before: object, after: object) -> str:
-    """What a change does to its file, from the hashes of its contents: None is not a file."""
+    """Word for what a change does to its file, from the hashes of its contents: None is not a file."""
     if after is None:
         return "removed"
     return "created" if before is None else "changed"

@@ -39,7 +39,7 @@ def find_awaited_replies(tx: Tx) -> frozenset[int]:
 
 
 def ask_several(tx: Tx, mission_ids: Collection[int]) -> bool:
-    """Whether a rule of one of these missions asks for other approvals than that of any one person."""
+    """True if a rule of one of these missions asks for other approvals than that of any one person."""
     some = Condition(f"id IN ({', '.join(map(str, mission_ids))})")
     specs = find(tx, "SELECT spec FROM missions", some) if mission_ids else ()
     rules = (object_in(rule) for (spec,) in specs for rule in list_in(json.loads(spec).get("policy") or []))

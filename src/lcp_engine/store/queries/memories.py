@@ -182,7 +182,7 @@ def root_of_mission(tx: Tx, mission_id: int) -> int | None:
 
 
 def find_matches(tx: Tx, root_id: int, cues: Iterable[str], *, mission_id: int) -> Found:
-    """What each cue finds in a root, without what the mission itself has found out."""
+    """Entries that each cue finds in a root, without what the mission itself has found out."""
     own = {"now": tx.now, "mission": mission_id}
     asked = {
         cue: tx.ask(_MATCHES, terms=all_terms(tx, root_id, [cue]), most=MOST_MATCHES, **own) for cue in cues

@@ -1,4 +1,4 @@
-"""What is known about a mission when it is reported, however large it is (pure)."""
+"""Facts about a mission when it is reported, however large it is (pure)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RowT_co = TypeVar("RowT_co", covariant=True)
 
 
 class DiskState(StrEnum):
-    """What has become of a file that a mission wrote."""
+    """State of a file that a mission wrote."""
 
     AS_WRITTEN = "as_written"
     CHANGED = "changed_since"

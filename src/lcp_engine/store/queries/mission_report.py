@@ -43,7 +43,7 @@ def find_facts(
     tx: Tx, mission_id: int, *, most: int = MOST, most_held: int | None = None, acting: Sequence[str] = (),
     most_counted: int | None = None,
 ) -> Facts:  # fmt: skip
-    """What a report says of the mission, at most `most` rows of each list. Raises `NOT_FOUND`.
+    """Facts that a report tells of the mission, at most `most` rows of each list. Raises `NOT_FOUND`.
 
     `acting` are the kinds whose jobs are listed where they succeeded. Of a mission that takes more than `most_counted`
     ids, jobs that have ended are counted and listed among so many of the newest.
@@ -69,7 +69,7 @@ def find_facts(
 
 
 def _done(tx: Tx, mission_id: int, newest: int | None) -> tuple[dict[str, int], int | None]:
-    """How many jobs of each kind succeeded, and among how many of the newest; None for all."""
+    """Number of jobs of each kind that succeeded, and of the newest jobs that were counted; None for all."""
     found = find_where(tx, mission_id, (State.SUCCEEDED,), newest=newest)
     then = "GROUP BY kind ORDER BY kind"
     rows = find(tx, "SELECT kind, count(*) FROM jobs", *found.conditions, IS_NO_TURN, then=then)

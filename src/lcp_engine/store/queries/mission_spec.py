@@ -42,7 +42,7 @@ def spec_and_root(tx: Tx, mission_id: int) -> tuple[str, str | None]:
 
 
 def kind_settings(tx: Tx, mission_id: int) -> dict[str, JsonObject]:
-    """What a mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
+    """Settings of a mission for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
     spec, _ = spec_and_root(tx, mission_id)
     stated = object_in(json.loads(spec).get("kinds") or {})
     return {kind: _stated(object_in(settings)) for kind, settings in stated.items()}

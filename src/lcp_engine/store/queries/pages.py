@@ -120,7 +120,7 @@ def oldest_missions(tx: Tx, *, status: str, text: str = "", limit: int) -> Page:
 
 @dataclass(frozen=True)
 class MissionCounts:
-    """How many missions have each status, those without any left out; `are_all` if not only the newest were counted."""
+    """Numbers of missions by status, those without any left out; `are_all` if not only the newest were counted."""
 
     by_status: Mapping[str, int]
     are_all: bool
@@ -131,7 +131,7 @@ class MissionCounts:
 
 
 def count_missions(tx: Tx, text: str = "") -> MissionCounts:
-    """How many of the newest `MISSIONS_SEARCHED` missions fit, by their status."""
+    """Count those of the newest `MISSIONS_SEARCHED` missions that fit, by their status."""
     first = _first_searched(tx, LARGEST_ID)
     where = (Condition("id >= :first AND pruned_at IS NULL", {"first": first}), *_searched(text))
     rows = find(tx, _COUNT_MISSIONS, *where, then="GROUP BY status")
@@ -171,7 +171,7 @@ def _first_searched(tx: Tx, before: int) -> int:
 
 
 def _searched(text: str) -> list[Condition]:
-    """What holds for missions with the text in their name, goal, root or summary, in either case."""
+    """Conditions for missions with the text in their name, goal, root or summary, in either case."""
     if not text:
         return []
     if "\0" in text:  # no text in a database has it, and a pattern would end there
@@ -210,14 +210,14 @@ def page_jobs(
 
 @dataclass(frozen=True)
 class JobCounts:
-    """How many jobs are in each state; `are_all` if not only the newest were counted."""
+    """Numbers of jobs by state; `are_all` if not only the newest were counted."""
 
     by_state: Mapping[str, int]
     are_all: bool
 
 
 def count_jobs(tx: Tx, wanted: JobFilter) -> JobCounts:
-    """How many jobs fit in each state, whatever states are wanted; by kind or text of the newest `JOBS_SEARCHED`."""
+    """Count the jobs that fit by state, whatever states are wanted; by kind or text of the newest `JOBS_SEARCHED`."""
     anyhow = replace(wanted, states=())
     count, where = _find(tx, anyhow)
     if not (wanted.kind or wanted.text):
@@ -278,7 +278,7 @@ def find_held_heads(
 
 @dataclass(frozen=True)
 class Setting:
-    """Of which mission a job is, and what the planner said when it asked for the job; None if it said nothing."""
+    """Mission of a job, and what the planner said when it asked for the job; None if it said nothing."""
 
     mission: str
     goal: str
@@ -357,13 +357,13 @@ def _micros(at: JsonValue) -> int:
 
 
 def find_mark(tx: Tx) -> tuple[int, int, int]:
-    """How many missions and events there are, and the newest mission: any event makes it another one."""
+    """Numbers of missions and events, and the newest mission: any event makes it another one."""
     missions, newest, events = tx.query_plain(_MARK)[0]
     return int(missions), int(newest), int(events)
 
 
 def count_held(tx: Tx) -> int:
-    """How many jobs wait for a person, in all missions."""
+    """Count the jobs that wait for a person, in all missions."""
     return int(tx.query_plain(_COUNT_HELD)[0][0])
 
 
@@ -374,12 +374,12 @@ def last_event(tx: Tx, mission_id: int) -> int:
 
 
 def has_changed(tx: Tx, mission_id: int) -> bool:
-    """Whether the mission has done anything to a file."""
+    """True if the mission has done anything to a file."""
     return tx.row(_ANY_CHANGE, mission=in_column(mission_id)) is not None
 
 
 def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
-    """How many jobs fit at most, and what holds for those that do."""
+    """Highest number of jobs that fit, and the conditions for them."""
     mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
     found = find_where(tx, mission_id, wanted.states)
     where = list(found.conditions)

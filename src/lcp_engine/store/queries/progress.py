@@ -15,7 +15,7 @@ MOST_LISTED = 200
 
 
 def _so_far(names: tuple[str, ...]) -> str:
-    """How many events of these names there were up to a row."""
+    """Number of events of these names up to a row."""
     counted = f"CASE WHEN event IN ({', '.join(map(repr, names))}) THEN 1 ELSE 0 END"
     return f"sum({counted}) OVER (ORDER BY seq)"
 
@@ -37,7 +37,7 @@ FROM (
 
 
 def find_course(tx: Tx, mission_id: int, since: int | None = None) -> Course:
-    """How far the mission has come since event `since`; since its newest question where that is None."""
+    """Course of the mission since event `since`; since its newest question where that is None."""
     if since is None:
         since = newest_question(tx, mission_id)
     percentage, before = percentages(tx, mission_id, since)

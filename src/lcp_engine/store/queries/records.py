@@ -12,7 +12,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, 
 
 
 class MissionStatus(StrEnum):
-    """What a mission does. It waits if nothing of it is queued or running and a job is held."""
+    """Status of a mission. It waits if nothing of it is queued or running and a job is held."""
 
     RUNNING = "running"
     WAITING = "waiting"

@@ -41,7 +41,7 @@ def among(name: str, values: Sequence[str]) -> Condition:
 
 
 class Columns:
-    """What is read of a view or table: columns by their names, those of `large` as None above so many characters."""
+    """Columns that are read of a view or table, by their names, those of `large` as None above so many characters."""
 
     def __init__(self, view: str, names: Sequence[str], *, large: Mapping[str, int] | None = None) -> None:
         large = large or {}
@@ -78,7 +78,7 @@ class Columns:
         return find(tx, self._sql, *where, then=f"{then} LIMIT :most", most=limit)
 
     def count(self, tx: Tx, *where: Condition) -> int:
-        """How many rows there are for which every condition holds."""
+        """Count the rows for which every condition holds."""
         return int(find(tx, f"SELECT count(*) FROM {self._view}", *where)[0][0])
 
     def _object(self, row: Row) -> JsonObject:

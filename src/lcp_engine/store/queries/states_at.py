@@ -45,7 +45,7 @@ class JobHistory:
         return found
 
     def since_retry(self, *names: str) -> int:
-        """How many events of these names followed the last retry by a person."""
+        """Number of events of these names since the last retry by a person."""
         count = 0
         for event in self.events:
             count = 0 if event.event in _RETRIES else count + (event.event in names)
