@@ -99,7 +99,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BatchLimit:
-    """How many jobs may execute together, and how many characters their params may have; one job always may."""
+    """Numbers of jobs that may execute together, and of characters in their params; one job always may."""
 
     jobs: int
     characters: int
@@ -133,7 +133,7 @@ class Executor:
             self._confinement.close()
 
     def batch_limit(self, worker: Worker[BaseModel]) -> BatchLimit:
-        """How many of the worker's jobs may execute together."""
+        """Number of the worker's jobs that may execute together."""
         if not worker.reads_files:
             return _TOGETHER
         confined = self._confinement is not None and self._confinement.executes(worker.kind)
@@ -281,7 +281,7 @@ class Executor:
         mission: OpenMission,
         job: JobRow,
     ) -> Succeeded | FileEffect | Hold | Failed:
-        """What rules make of a change of files that a plug-in returned; the engine's own kinds ask policy first."""
+        """Judge a change of files that a plug-in returned by the rules; the engine's own kinds ask policy first."""
         if not isinstance(outcome, FileEffect) or worker.confined is not None:
             return outcome
         policy = self._missions.follow(mission, job.mission_id).policy
@@ -357,7 +357,7 @@ class Executor:
 
 
 def _answers_ahead(worker: Worker[BaseModel]) -> bool:
-    """Whether jobs may be sent to the worker's program before the ones in front of them are answered."""
+    """True if jobs may be sent to the worker's program before the ones in front of them are answered."""
     return worker.program is not None and worker.program.long_lived and not worker.reads_files
 
 
@@ -421,7 +421,7 @@ class Turns:
     def _fault_of_command(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
     ) -> str | None:
-        """Why the command of a check does not pass; None if it does."""
+        """Reason why the command of a check does not pass; None if it does."""
         seconds = min(spec.commands.seconds, CHECK_SECONDS)
         commands = spec.commands.model_copy(update={"seconds": seconds})
         try:
@@ -435,7 +435,7 @@ class Turns:
         return None if result.exit_code == 0 else result.how
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
-        """What the requested jobs would change now: an approval binds to it if nobody has viewed the job since."""
+        """Sights of the changes of the requested jobs: an approval binds to them if nobody has viewed the job since."""
         if not isinstance(reply, CreateFollowupJobs | WriteFile) or isinstance(reply, ExecutePlan):
             return ()  # a step is looked at when its turn comes
         at = self._database.now()
@@ -448,7 +448,7 @@ class Turns:
     def preview(
         self, job: JobRow, worker: Worker[BaseModel] | None, params: Mapping[str, JsonValue]
     ) -> Preview | None:
-        """What a job with these params would change now, in the mission of `job`."""
+        """Preview of a job with these params now, in the mission of `job`."""
         if worker is None or worker.preview is None:
             return None
         mission = self._missions.of(job.mission_id)
@@ -511,7 +511,7 @@ class Turns:
         return self._write_paid(keep)
 
     def _is_waited_for(self, server: Server) -> bool:
-        """Whether the server asks all questions to wait now."""
+        """True if the server asks all questions to wait now."""
         if not server.name:
             return False
         return self._database.read(lambda tx: waits_until(tx, server.name)) > self._database.now()
@@ -519,7 +519,7 @@ class Turns:
     def _failure_unless_put_off(
         self, job: JobRow, asked: Asked, server: Server, error: LcpError
     ) -> Failed | None:
-        """Why a question got no reply, what it cost counted; None if its server asks to wait, and it can."""
+        """Failure of a question without a reply, its cost counted; None if its server asks to wait, and it can."""
         failed = storable_failure(label(job), error.failed, ErrorCode.PLANNER_FAILED)
         self._keep_cost(job, asked, error, failed)
         # The last turn is paid for once (R6).
@@ -645,7 +645,7 @@ _WRONG_REPLY = "Correct the planner: what it returns has to be a whole Reply."
 
 
 def _storable_reply(job: JobRow, reply: object) -> Reply:
-    """What the planner returned, if it can be stored. Raises `PLANNER_FAILED`."""
+    """Reply of the planner, if it can be stored. Raises `PLANNER_FAILED`."""
     if not isinstance(reply, Reply):
         fact = f"the planner returned {type(reply).__name__}, a Reply is expected"
         raise LcpError(ErrorCode.PLANNER_FAILED, f"{label(job)}: {fact}", advice=_WRONG_REPLY)

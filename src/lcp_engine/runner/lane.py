@@ -64,13 +64,13 @@ class Lane:
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether jobs are to be settled or released."""
+        """True if jobs are to be settled or released."""
         return bool(self._finished or self._returned)
 
     # -- claiming and settling
 
     def claim_size(self, most: int, quick_seconds: float) -> int:
-        """How many jobs to claim: one, and up to `most` while all of them take less than `quick_seconds`."""
+        """Number of jobs to claim: one, and up to `most` while all of them take less than `quick_seconds`."""
         if self._seconds_per_job is not None:
             wanted = int(quick_seconds / self._seconds_per_job) if self._seconds_per_job > 0 else most
             self._claim_size = max(1, min(most, self._claim_size * 2, wanted))

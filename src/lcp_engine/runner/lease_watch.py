@@ -17,7 +17,7 @@ DOUBT_SECONDS = LEASE_SECONDS / 2
 
 
 class LeaseWatch:
-    """How long each runner has not renewed its leases, as far as this process has watched it. Any thread may call."""
+    """Silence of each runner that does not renew its leases, as this process has watched it. Any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,12 +39,12 @@ class LeaseWatch:
         return bool(self._seen)
 
     def has_doubts(self) -> bool:
-        """Whether a runner has been silent for so long that it may have died."""
+        """True if a runner has been silent for so long that it may have died."""
         with self._lock:
             return any(silent >= DOUBT_SECONDS for _, silent in self._seen.values())
 
     def is_silent(self, runner: RunnerRow) -> bool:
-        """Whether the runner did not renew its leases for as long as they last."""
+        """True if the runner did not renew its leases for as long as they last."""
         with self._lock:
             _, silent = self._seen.get(runner.id, (0, 0.0))
         return silent >= LEASE_SECONDS

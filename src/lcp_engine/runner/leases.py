@@ -127,7 +127,7 @@ class Leases:
         return min((at for at in self._database.read(query) if at is not None), default=None)
 
     def has_open(self) -> bool:
-        """Whether anything of the scope is queued, delayed or leased, by any runner, or its root may still answer."""
+        """True if anything of the scope is queued, delayed or leased, by any runner, or its root may still answer."""
         returned = self._served.returned
         if self._database.read(lambda tx: queue.has_open(tx, self._scope, self._served)):
             return True

@@ -46,7 +46,7 @@ HANG_SECONDS = 10.0
 
 
 class Maintenance:
-    """What one runner does for all missions; it launches due schedules if it `launches`. Any thread may call."""
+    """Work of one runner for all missions; it launches due schedules if it `launches`. Any thread may call."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Maintenance:
             self._remove_stages()
 
     def seconds_until_due(self, most: float) -> float:
-        """How long until the next look at other runners' leases, at most `most` seconds."""
+        """Seconds until the next look at other runners' leases, at most `most` seconds."""
         return min(most, LOOK_SECONDS) if self._lease_watch.is_watching else most
 
     def _take_back(self, runner: RunnerRow, dead: bool | None) -> None:
@@ -216,7 +216,7 @@ class Scheduler:
         self._next_due = self._database.read(next_due)
 
     def seconds_until_due(self, most: float) -> float:
-        """How long until the next due time that it knows of, at most `most`, which a new or overdue schedule waits."""
+        """Seconds until the next due time that it knows of, at most `most`, which a new or overdue schedule waits."""
         left = most if self._next_due is None else (self._next_due - self._clock()) / SECOND
         return left if 0 < left < most else most
 

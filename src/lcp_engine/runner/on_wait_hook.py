@@ -59,7 +59,7 @@ class WaitHook:
             logging.getLogger("lcp_engine").warning("on_wait (%s): %s", self._command[0], fact)
 
     def _call(self, mission_id: int, seq: int) -> str | None:
-        """What is wrong with the command; None if it succeeded."""
+        """Fault of the command; None if it succeeded."""
         notice = compose_notice(self._instance, mission_id, seq)
         said = to_json(notice.as_json()).encode()
         with no_forks():

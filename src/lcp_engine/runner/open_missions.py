@@ -89,7 +89,7 @@ class OpenMission:
 
     @property
     def is_current(self) -> bool:
-        """Whether the root's path still leads to the directory that was opened."""
+        """True if the root's path still leads to the directory that was opened."""
         if self.root is None or self._place is None:
             return True
         try:
@@ -176,7 +176,7 @@ class OpenMissions:
         )
 
     def is_approved(self, mission: OpenMission, job: JobRow) -> bool:
-        """Whether a person approved the job after all that was moved: what was not there then was not approved."""
+        """True if a person approved the job after all that was moved: what was not there then was not approved."""
         if not job.approved or not self._followed(mission).policy.origins:
             return bool(job.approved)
 
@@ -212,7 +212,7 @@ class OpenMissions:
         )
 
     def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
-        """What a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
+        """Surroundings that a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
         may_read = self.readable(mission, context)
         places = self._instance.commands_read
         attempt = (context.job_id or 0, context.attempt)
@@ -233,7 +233,7 @@ class OpenMissions:
         return may_read
 
     def setup(self, mission: OpenMission) -> tuple[Setup, str]:
-        """What a confined process needs of the mission, to make the same context as `context`; and what names that."""
+        """Setup from which a confined process makes the same context as `context`, and its name."""
         admission, spec, followed = self._instance.admission, mission.spec, self._followed(mission)
         inner = () if mission.root_path is None else beneath(admission.engine_files, mission.root_path)
         setup = Setup(

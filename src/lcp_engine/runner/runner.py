@@ -172,7 +172,7 @@ class Runner:
             self._database.on_waiting = tell
 
     def left_to_others(self) -> dict[str, int]:
-        """How many queued jobs this runner found and did not claim, by the root that is not served here."""
+        """Numbers of queued jobs that this runner found and did not claim, by the root that is not served here."""
         return self._database.read(self._served.left_jobs)
 
     @property
@@ -370,7 +370,7 @@ class Runner:
             under_way.end(attempts - self._leases.held())
 
     def _is_hanging(self, lane: Lane, now: float) -> bool:
-        """Whether the lane waits for the file system of a root. All missions over that root are left then."""
+        """True if the lane waits for the file system of a root. All missions over that root are left then."""
         job = lane.job_since(now - HANG_SECONDS)
         if job is None or self._workers[job.kind].executed_by is not ExecutedBy.RUNNER:
             return False
@@ -426,7 +426,7 @@ class Runner:
         return lambda: None if self._stopping else work()
 
     def _note_untimely(self, error: BaseException) -> None:
-        """What is due at times could not be done: a lost database ends the runner, unless it ends anyway."""
+        """Note that a timed duty could not be done: a lost database ends the runner, unless it ends anyway."""
         if not (_is_busy(error) or (self._stopping and _is_of_database(error))):
             self._fail(error)
 
@@ -462,7 +462,7 @@ class _MissionKinds:
         self._settings: dict[int, Mapping[str, KindSettings]] = {}
 
     def worker(self, job: JobRow) -> Worker[BaseModel]:
-        """What executes a job."""
+        """Worker that executes a job."""
         settings = self._settings.get(job.mission_id)
         if settings is None:
             spec, _ = self._database.read(lambda tx: spec_and_root(tx, job.mission_id))

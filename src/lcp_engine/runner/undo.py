@@ -122,7 +122,7 @@ def undo(
 
 
 def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int | None = None) -> list[Diff]:
-    """What an undo would change, file by file. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
+    """Diffs of what an undo would change, file by file. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
     scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
     wanted = instance.database.read(lambda tx: restorations(tx, scope))
     known = {
@@ -168,7 +168,7 @@ def _still_written(scope: Scope, fact: str) -> LcpError:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is taken back: everything of a mission, or what one job of it did."""
+    """Scope of an undo: everything of a mission, or what one job of it did."""
 
     mission_id: int
     job_id: int | None = None
@@ -178,7 +178,7 @@ class Scope:
         return f"mission {self.mission_id}" if self.job_id is None else f"job {self.job_id}"
 
     def covers(self, change: ChangeRow) -> bool:
-        """Whether a change is taken back; undos of a mission are not part of what the mission did."""
+        """True if a change is taken back; undos of a mission are not part of what the mission did."""
         if self.job_id is not None:
             return change.job_id == self.job_id
         return change.mission_id == self.mission_id and change.undoes is None
@@ -431,7 +431,7 @@ def _keep(instance: Instance, scope: Scope, one: Restoration, held: Held) -> Non
 
 
 def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:
-    """Why nothing is undone, by path."""
+    """Reason why nothing is undone, by path."""
     message = f"{scope.name} cannot be undone: {'; '.join(faults.values())}"
     advice = "Keep the newer content, or put back what the job wrote, then undo it again."
     return LcpError(ErrorCode.CONFLICT, message, {"files": list(faults)}, advice)
@@ -496,7 +496,7 @@ def _carry_out(instance: Instance, mission_id: int) -> None:
 
 
 def _done(instance: Instance, job_id: int) -> dict[str, JsonValue]:
-    """What an undo did to each file, by its path. Raises the error of one that failed."""
+    """Outcome of an undo for each file, by its path. Raises the error of one that failed."""
     job = instance.database.read(lambda tx: find_job(tx, job_id))
     error, result = job["error"], job["result"]
     if isinstance(error, dict):

@@ -22,7 +22,7 @@ DAY: Micros = 86_400 * SECOND
 
 
 def rhythms(stated: Upkeep) -> Mapping[Duty, Micros]:
-    """How often each duty is done that the configuration states."""
+    """Interval of each duty that the configuration states."""
     found: dict[Duty, Micros] = {}
     if stated.retention is not None:
         found[Duty.RETENTION] = DAY
@@ -53,7 +53,7 @@ class Housekeeper:
         self._next: dict[Duty, Micros] = {}
 
     def rounds(self) -> Iterator[Round]:
-        """What the configuration asks for."""
+        """Rounds that the configuration asks for."""
         works = {Duty.RETENTION: self._remove_old, Duty.BACKUP: self._back_up, Duty.CHECK: self._check}
         for duty, every in rhythms(self._instance.upkeep).items():
             yield Round(duty, every, works[duty])
@@ -73,7 +73,7 @@ class Housekeeper:
         self._next[one.duty] = self._database.now() if row is None else row.begins_at(one.every)
 
     def seconds_until_due(self, one: Round) -> float:
-        """How long until a duty is due, at most `LOOK_SECONDS`: another runner may have failed by then."""
+        """Seconds until a duty is due, at most `LOOK_SECONDS`: another runner may have failed by then."""
         left = (self._next.get(one.duty, 0) - self._database.now()) / SECOND
         return min(left, LOOK_SECONDS) if left > 0 else (LOOK_SECONDS if one.duty in self._next else 0.001)
 

@@ -107,14 +107,14 @@ class WebhookSender:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered: its status, or why there is none."""
+    """Answer of a server: its status, or why there is none."""
 
     status: int = 0
     fault: str | None = None
 
     @property
     def refusal(self) -> str | None:
-        """Why the notice was not taken; None if it was."""
+        """Reason why the notice was not taken; None if it was."""
         if self.status in _TAKEN:
             return None
         return self.fault or f"it answered {self.status}; 2xx was expected"
@@ -130,7 +130,7 @@ def send_test(webhook: Webhook, now: Micros) -> Answer:
 
 
 def _ask(webhook: Webhook, compose: Callable[[], Notice], now: Micros, seconds: float) -> Answer:
-    """What the server answers to a notice, or why there is no answer."""
+    """Answer of the server to a notice, or why there is no answer."""
     try:
         notice = compose()
         body = to_json(notice.as_json()).encode()

@@ -32,7 +32,7 @@ _DECODE = json.JSONDecoder().decode
 
 
 class Duty(StrEnum):
-    """What a process is for: it serves the requests of its duty only."""
+    """Duty of a process: it serves the requests of its duty only."""
 
     READ = "read"
     """Executes workers; can only read."""
@@ -74,7 +74,7 @@ class Request(StrEnum):
 
 
 class Answer(StrEnum):
-    """What an answer is, in `is` of a head."""
+    """Kind of an answer, in `is` of a head."""
 
     READY = "ready"
     """The process is confined."""

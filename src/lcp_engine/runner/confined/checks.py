@@ -24,7 +24,7 @@ from lcp_engine.sandbox.root import Root
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """What one check may take, and all checks of a mission together."""
+    """Limits of one check, and of all checks of a mission together."""
 
     seconds: float = 10.0
     seconds_together: float = 60.0
@@ -126,7 +126,7 @@ class Checks:
         return None if head.get("fault") is None else text_of(head, "fault")
 
     def _answer(self, request: Head) -> Head:
-        """What the process answers. One that died is replaced once: something else may have killed it."""
+        """Answer of the process. One that died is replaced once: something else may have killed it."""
         try:
             return self._started().exchange(request, b"", self._limits.seconds)[0]
         except Disconnected:

@@ -72,7 +72,7 @@ class ExternalPrograms:
         context: Context,
         may_read: Callable[[str], bool] | None,
     ) -> Answered:
-        """What the program answers to a job. `may_read` says of which files it is given a copy, if it needs the root.
+        """Answer of the program to a job. `may_read` says of which files it is given a copy, if it needs the root.
 
         Raises `LcpError`: WORKER_FAILED, WORKER_DIED, TIMEOUT, OUT_OF_MEMORY, NOT_ISOLATED, FILE_SYSTEM, TOO_LARGE.
         """
@@ -180,7 +180,7 @@ class ExternalPrograms:
 
 
 def _pool_of(worker: Worker[BaseModel]) -> str:
-    """What the kinds have in common whose jobs the same processes execute."""
+    """Key that kinds share whose jobs the same processes execute."""
     return worker.kind if worker.program is None else worker.program.shared or worker.kind
 
 
@@ -209,7 +209,7 @@ class _Job:
         self.until = time.monotonic() + self.worker.timeout
 
     def outcome(self, line: Buffer, stderr: Buffer, *, needs_id: bool) -> BaseModel | Failed:
-        """What an answer says. Raises `WORKER_FAILED` for anything that is none."""
+        """Outcome that an answer states. Raises `WORKER_FAILED` for anything that is none."""
         answer = self._object(line, stderr)
         said = answer.get("id")
         if said != self._id and (needs_id or said is not None):
@@ -239,7 +239,7 @@ class _Job:
         return LONGEST_SPELLING * max((len(os.fsencode(one)) for one in self._secrets), default=0)
 
     def held_back(self, stderr: Buffer) -> int:
-        """How many bytes at its end may be the first ones of a secret, whose rest the program has yet to write."""
+        """Number of bytes at its end that may begin a secret, whose rest the program has yet to write."""
         text, most = bytes(stderr), 0
         for secret in map(os.fsencode, self._secrets):
             lengths = range(min(len(secret) - 1, len(text)), most, -1)
@@ -381,7 +381,7 @@ class _Running:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it runs, and has written nothing since its last answer."""
+        """True if it runs, and has written nothing since its last answer."""
         waiting = select.poll()
         for one in (self._pipes.stdout, self._channel.fileno()):
             waiting.register(one, select.POLLIN)
@@ -435,7 +435,7 @@ class _Running:
         return exchange
 
     def _ended(self, job: _Job) -> Ended:
-        """How the program ended. Raises `NOT_ISOLATED`, `FILE_SYSTEM`, `WORKER_DIED`."""
+        """End of the program. Raises `NOT_ISOLATED`, `FILE_SYSTEM`, `WORKER_DIED`."""
         self._channel.set_timeout(_END_SECONDS)
         try:
             head, body = self._channel.receive()
@@ -628,7 +628,7 @@ def _text(data: Buffer) -> str:
 
 
 def _details(error: JsonValue) -> dict[str, Json]:
-    """What an error says besides its message."""
+    """Details of an error besides its message."""
     stated: object = error
     return (
         {key: value for key, value in stated.items() if key != "message"} if isinstance(stated, dict) else {}

@@ -90,7 +90,7 @@ async def _answer(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> 
 
 
 async def _call(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """What the tool of the job's kind answers, if it is still what it was when a person accepted it."""
+    """Answer of the tool of the job's kind, if it is still what it was when a person accepted it."""
     accepted = bridge.accepted[str(job["kind"])]
     tool = next((one for one in (await _tools(client)).tools if one.name == accepted.name), None)
     if tool is None:
@@ -160,7 +160,7 @@ def _text_of(block: ContentBlock) -> str | None:
 
 
 def _left_out(block: ContentBlock) -> str | None:
-    """What a block is that has no text."""
+    """Description of a block that has no text."""
     match block:
         case ImageContent(mime_type=mime_type, data=data) | AudioContent(mime_type=mime_type, data=data):
             return f"{mime_type}, {size(len(data) * 3 // 4)}"

@@ -74,7 +74,7 @@ class Confinement:
         self._lock = threading.Lock()
 
     def executes(self, kind: str) -> bool:
-        """Whether jobs of that kind are executed by these processes."""
+        """True if jobs of that kind are executed by these processes."""
         return kind in self._spawner.kinds
 
     def start(self) -> None:

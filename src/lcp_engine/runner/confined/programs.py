@@ -52,7 +52,7 @@ class ProgramsUnderWay:
 
     @property
     def attempts(self) -> frozenset[Attempt]:
-        """What programs run for."""
+        """Attempts that programs run for."""
         with self._lock:
             return frozenset(self._channels)
 
@@ -88,7 +88,7 @@ def run_program(root: Root, program: Program, attempt: Attempt, under_way: Progr
 
 
 def ended_of(head: Head, body: Buffer, program: Program) -> Ended:
-    """How a program ended, as the process that ran it says. Raises `NOT_ISOLATED` and `FILE_SYSTEM`."""
+    """End of a program, as the process that ran it says. Raises `NOT_ISOLATED` and `FILE_SYSTEM`."""
     if head.get("is") == Answer.REFUSED:
         message = f"programs cannot be confined: {head.get('reason')}"
         raise LcpError(

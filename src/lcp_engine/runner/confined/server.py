@@ -272,7 +272,7 @@ def _close_all_but(*kept: int) -> None:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a mission's jobs may touch: all that makes a `Context` besides the root."""
+    """Permissions of a mission's jobs: all that makes a `Context` besides the root."""
 
     caps: Caps
     aliases: tuple[str, ...] = ()
@@ -283,7 +283,7 @@ class Setup:
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def context_maker(self, root: Root, worker: Worker[BaseModel]) -> Callable[[bool], Context]:
-        """What makes the context of a job of that kind, given whether a person approved the job."""
+        """Function that makes the context of a job of that kind, given whether a person approved the job."""
         judge = self._policy(stage=self.stage).for_kind(
             worker.named, has_effects=worker.has_effects, writes=worker.writes
         )
@@ -336,7 +336,7 @@ class Reader:
                 channel.send(*_outcome_message(outcome))
 
     def _context_maker(self, head: Head) -> Callable[[bool], Context] | None:
-        """That of the mission and kind that a request names; None if its setup has not been sent yet."""
+        """Context maker of the mission and kind that a request names; None if its setup has not been sent yet."""
         key = str(head["key"]), str(head["kind"])
         if "setup" in head:
             if len(self._makers) >= _MAX_SETUPS:
@@ -493,7 +493,7 @@ class Writer:
 
 
 def _locked_message(locked: LockedFiles) -> Message:
-    """What was locked, with the content of small files: mostly no more is requested before they are written."""
+    """Message of a lock, with the content of small files: mostly no more is requested before they are written."""
     found: list[JsonValue] = []
     contents: list[bytes] = []
     for held in locked.found:
