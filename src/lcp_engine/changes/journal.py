@@ -75,7 +75,7 @@ class JobEffect:
 
 
 class Tracker(Protocol):
-    """What a thread reports of the jobs that it executes together."""
+    """Reports of a thread about the jobs that it executes together."""
 
     def start(self, job: JobRow) -> bool:
         """Start the timeout of a job. False if the job was given back: it is no longer this thread's to execute."""
@@ -284,7 +284,7 @@ class Journal:
         write.subject.check_removable()
 
     def _read_before(self, write: _Write) -> _Before | Hold | None:
-        """What the effect replaces, None if there is no file.
+        """Content that the effect replaces, None if there is no file.
 
         A content that is too large to keep holds the job, unless a person approved it after it was held for that.
         Raises `TOO_LARGE` for a change within a file that is above the cap already.
@@ -518,7 +518,7 @@ class _Write:
 
     @property
     def written(self) -> int:
-        """What counts toward the limit: bytes that are written, and those that are kept of the file before."""
+        """Bytes that count toward the limit: those that are written, and those that are kept of the file before."""
         return len(self.effect.content.encode()) + self.kept
 
 

@@ -124,7 +124,7 @@ class _Merge:
         return self._outcome(files)
 
     def _intents(self) -> list[ChangeRow]:
-        """What was decided since the last approval, in the order in which it is carried out."""
+        """Intents that were decided since the last approval, in the order in which it is carried out."""
         made = self._database.read(lambda tx: changes_of(tx, self._job.id))
         return [one for one in reversed(made) if self._job.approved and one.attempt >= self._job.approved]
 
@@ -397,7 +397,7 @@ class _Wanted:
         return None if digest is None else digest.mode
 
     def before(self) -> tuple[bytes | None, int]:
-        """What is replaced, None if it is too large to be kept, and its size.
+        """Content that is replaced, None if it is too large to be kept, and its size.
 
         Raises `CONFLICT` if a program that takes no locks has changed it by now.
         """
@@ -419,7 +419,7 @@ def _keep_all(tx: Tx, some: Sequence[tuple[str, bytes]]) -> None:
 
 
 def _in_order(taken: Sequence[Compared]) -> list[Compared]:
-    """What is created and changed in the mission's order, then what is removed: what was moved is never lost."""
+    """Changes and creations in the mission's order, then removals: what was moved is never lost."""
     return sorted(taken, key=lambda one: one.file.staged is None)
 
 

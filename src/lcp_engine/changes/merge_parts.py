@@ -14,7 +14,7 @@ from lcp_engine.workers.merge import MergeParams
 
 @dataclass(frozen=True)
 class Part:
-    """What a file gets instead of what the stage has; `left_out` are the headers of hunks that are not taken."""
+    """Content that a file gets instead of that of the stage; `left_out` are the headers of hunks that are not taken."""
 
     data: bytes
     left_out: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Part:
 def part_of(
     params: MergeParams, path: str, before: bytes | None, staged: bytes | None, cap: int
 ) -> Part | None:
-    """What the person takes of a file that has `before` in the root and `staged` in the stage; None for all of it.
+    """Part that the person takes of a file that has `before` in the root and `staged` in the stage; None for all of it.
 
     Raises `CONFLICT` for a hunk that the file does not have, `INVALID_PARAMS` for a part of a file that has none, and
     `TOO_LARGE` for a text of more than `cap` bytes.

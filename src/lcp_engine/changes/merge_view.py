@@ -37,7 +37,7 @@ _FOR_GOOD = "it is too large to be kept, so that this cannot be undone"
 
 @dataclass(frozen=True)
 class MergeView:
-    """What a merge would do now: a diff for each file, and what an approval of it is bound to.
+    """View of what a merge would do now: a diff for each file, and what an approval of it is bound to.
 
     The diffs show all files with all hunks, and say what is left out; `refused` is why such a choice cannot be taken.
     """
@@ -64,7 +64,7 @@ class MergeView:
 
 
 def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> MergeView:
-    """What the merge of a mission would do now. Raises `LcpError` if the root or the stage cannot be opened."""
+    """View of what the merge of a mission would do now. Raises `LcpError` if the root or the stage cannot be opened."""
     database = instance.database
     known = database.read(lambda tx: changed_root(tx, mission_id))
     assert known is not None
@@ -126,7 +126,7 @@ class _Found:
     keeps: int
 
     def both(self, path: str) -> tuple[Snapshot | None, Snapshot | None]:
-        """What the root and the stage have at a path; None where there is no file that can be read."""
+        """Files of the root and the stage at a path; None where there is no file that can be read."""
         return self._read(self.root, path), self._read(self.stage, path)
 
     def _read(self, root: Root, path: str) -> Snapshot | None:
@@ -139,7 +139,7 @@ class _Found:
 def _shown(
     found: _Found, one: Compared, params: MergeParams, said_of: Mapping[int, str]
 ) -> tuple[Diff, Failed | None]:
-    """What the merge does to a file, and what for; or why that choice cannot be taken."""
+    """Diff of what the merge does to a file, and what for; or why that choice cannot be taken."""
     diff, refused = _chosen(found, one, params)
     said = "; ".join(filter(None, (said_of.get(job) for job in one.file.jobs)))
     notes = (

@@ -91,7 +91,7 @@ class Previews:
         self._opened.close()
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
-        """What the job would change; None for a kind without previews."""
+        """Preview of the job; None for a kind without previews."""
         if kind == MERGE.kind:
             return self._of_merge(mission_id, params)
         worker = self._instance.admission.workers.get(kind)
@@ -149,7 +149,7 @@ def preview_of(
     context: Context,
     files: FileAccess = HERE,
 ) -> Preview | None:
-    """What a job of that worker would change, read through `files`; None for a kind without previews."""
+    """Preview of a job of that worker, read through `files`; None for a kind without previews."""
     preview = worker.preview
     if preview is None:
         return None

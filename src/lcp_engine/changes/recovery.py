@@ -88,17 +88,17 @@ def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFil
 
 
 def is_directory(change: ChangeRow) -> bool:
-    """Whether it is the change of a directory."""
+    """True if it is the change of a directory."""
     return change.path.endswith("/")
 
 
 def is_decided(change: ChangeRow) -> bool:
-    """Whether an open intent is carried out, whoever finds it: of an undo, of a merge, to remove what was moved."""
+    """True if an open intent is carried out, whoever finds it: of an undo, of a merge, to remove what was moved."""
     return _is_whole(change) or (change.mode == MOVE and change.sha256_after is None)
 
 
 def _is_whole(change: ChangeRow) -> bool:
-    """Whether it is one of several that were decided together, whatever file is there by now."""
+    """True if it is one of several that were decided together, whatever file is there by now."""
     return change.undoes is not None or change.mode == MERGE_MODE
 
 
@@ -188,7 +188,7 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
 
 
 def carry_out(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
-    """What became of an intent on a locked file; one that is decided is carried out first."""
+    """Return what became of an intent on a locked file; one that is decided is carried out first."""
     file.mend(change.temporary, change.sha256_before, change.sha256_after)
     digest = file.digest()
     sha = None if digest is None else digest.sha256
@@ -342,7 +342,7 @@ def _outcome(job: JobRow, changes: Sequence[ChangeRow], errors: Mapping[int, Fai
 
 
 def _summary(done: Sequence[str]) -> str:
-    """How many files were restored, put back and removed."""
+    """Numbers of files that were restored, put back and removed."""
     words = {"changed": "restored", "created": "put back", "removed": "removed", LEFT: "left"}
     counts = ((done.count(change), word) for change, word in words.items())
     return ", ".join(f"{count} {word}" for count, word in counts if count)

@@ -36,7 +36,7 @@ _AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
 
 
 class Forecast(StrEnum):
-    """What can be told beforehand about a job."""
+    """Facts that can be told beforehand about a job."""
 
     DIFF = "diff"
     """Its diff is all that it changes."""
@@ -63,12 +63,12 @@ class Look:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the diff, if there is one, says everything that changes."""
+        """True if the diff, if there is one, says everything that changes."""
         return self.diff is None or self.diff.is_whole
 
     @property
     def caveat(self) -> str:
-        """What a person has to know who sees no diff; empty if there is nothing to say."""
+        """Notes for a person who sees no diff; empty if there is nothing to say."""
         if self.forecast is Forecast.UNKNOWN:
             return "what it would change cannot be told beforehand: its kind may change something and has no preview"
         return "" if self.is_whole else "what it would change is too large to be shown in full"
@@ -84,7 +84,7 @@ class FileNow:
 
 
 def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
-    """What a held job would change now, which is noted as seen by `person`; or what any other job has changed.
+    """Diffs of what a held job would change now, noted as seen by `person`; or what any other job has changed.
 
     Empty for a job that changes no file, or of a kind without previews. Raises `NOT_FOUND`.
     """
@@ -98,7 +98,7 @@ def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
 
 
 def look_over(instance: Instance, jobs: Iterable[JsonObject]) -> dict[int, Look]:
-    """What jobs would change now, by their ids. Nothing is noted: who shows a look keeps its sight for the approval."""
+    """Look at what jobs would change now, by their ids. Notes nothing: the caller keeps the sight for the approval."""
     looks: dict[int, Look] = {}
     with Previews(instance) as previews:
         for job in jobs:
@@ -107,7 +107,7 @@ def look_over(instance: Instance, jobs: Iterable[JsonObject]) -> dict[int, Look]
 
 
 def look_at_params(instance: Instance, job: JsonObject, params: JsonObject) -> Look:
-    """What a held job would change now with other params."""
+    """Look at what a held job would change now with other params."""
     with Previews(instance) as previews:
         return _look(instance, previews, job, params)
 
@@ -129,7 +129,7 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
 
 
 def show_mission(instance: Instance, mission_id: int) -> list[Diff]:
-    """What a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
+    """Diffs of what a mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
     instance.database.read(lambda tx: history.find_mission(tx, mission_id))
     return _applied(instance, instance.database.read(lambda tx: changes.applied_changes(tx, mission_id)))
 
@@ -155,7 +155,7 @@ def show_files(instance: Instance, mission_id: int, *, first: int, most: int) ->
 
 
 def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sight:
-    """What a job, with other params if given, would change now.
+    """Sight of what a job, with other params if given, would change now.
 
     Raises `NOT_FOUND`, `ROOT_CHANGED`, and for a choice of a merge `INVALID_PARAMS`, `CONFLICT` and `TOO_LARGE`.
     """
@@ -276,7 +276,7 @@ def _compare(instance: Instance, last: ChangeRow, old: str | None, new: str | No
 
 
 def show_restored(instance: Instance, root: KnownRoot, path: str, now: str | None, then: str | None) -> Diff:
-    """What restoring a file changes, by the hashes of its contents; None where there is no file."""
+    """Diff of restoring a file, by the hashes of its contents; None where there is no file."""
     contents: list[bytes | None] = []
     for sha in (now, then):
         content = None if sha is None else b"" if path.endswith("/") else _kept(instance, sha)
@@ -293,7 +293,7 @@ def _kept(instance: Instance, sha: str) -> bytes | None:
 
 
 def _after(instance: Instance, change: ChangeRow, sha: str) -> bytes | None:
-    """What a change wrote: what a later one replaced, what is in the file, or what its job would write again."""
+    """Content that a change wrote: what a later one replaced, what the file has, or what its job would write again."""
     kept = _kept(instance, sha)
     if kept is not None:
         return kept

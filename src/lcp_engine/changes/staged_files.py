@@ -57,7 +57,7 @@ class Compared:
 
     @property
     def is_done(self) -> bool:
-        """Whether the root has what the stage has."""
+        """True if the root has what the stage has."""
         return self.now == self.file.staged and self.fault is None
 
 
@@ -130,7 +130,7 @@ def _difference(one: StagedFile, now: str | None) -> str:
 
 
 def judge_of(instance: Instance, mission_id: int, root: Root) -> Judge:
-    """What policy says now about merging a file: as about each job that changed it, and about a merge."""
+    """Judge of merging a file now, by policy: as about each job that changed it, and about a merge."""
     spec_text, kinds = instance.database.read(
         lambda tx: (spec_and_root(tx, mission_id)[0], kinds_in_stage(tx, mission_id))
     )

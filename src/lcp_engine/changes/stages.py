@@ -96,7 +96,7 @@ def sync_stage(stage: Root) -> None:
 
 
 def _may_be_damaged(path: Path) -> bool:
-    """Whether the machine was started anew before the stage was synced."""
+    """True if the machine was started anew before the stage was synced."""
     boot = path.name.partition("-")[2]
     return boot not in ("", _this_boot()) and not _marker(path).exists()
 
@@ -231,7 +231,7 @@ class LeftOver:
 
 
 def left_over_stages(database: Database, directory: Path) -> Iterator[LeftOver]:
-    """What is left of stages on this machine: of this database, and of SQLite databases whose file is gone."""
+    """Remains of stages on this machine: of this database, and of SQLite databases whose file is gone."""
     machine = this_machine()
     for mission_id, path in database.read(lambda tx: stages_over(tx, machine)):
         place = Path(path).parent
@@ -256,7 +256,7 @@ def _why_left(status: str | None) -> str:
 
 
 def _is_being_made(place: Path) -> bool:
-    """Whether a process holds the directory now."""
+    """True if a process holds the directory now."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

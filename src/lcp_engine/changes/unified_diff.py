@@ -146,7 +146,7 @@ def replacing(path: str, size: int, after: bytes | None) -> Diff:
 
 
 def _hash(content: bytes | None) -> str:
-    """What tells apart contents that are not shown."""
+    """Hash that tells apart contents that are not shown."""
     return "" if content is None else f", SHA-256 {hashlib.sha256(content).hexdigest()}"
 
 
@@ -191,7 +191,7 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
 
 
 def _is_kept(sides: Sequence[bytes | None], texts: Sequence[str], codec: str) -> bool:
-    """Whether there is a file on both sides, whose bytes are what its text is encoded as."""
+    """True if there is a file on both sides, whose bytes are what its text is encoded as."""
     return all(
         side is not None and (codec != "utf-16" or text.encode(codec) == side)
         for side, text in zip(sides, texts, strict=True)
@@ -276,7 +276,7 @@ def _hunks(edits: Sequence[_Edit]) -> Iterator[list[_Edit]]:
 
 
 def _edits(old: Sequence[str], new: Sequence[str]) -> list[_Edit]:
-    """What stays and what is replaced, in order, each as long as possible."""
+    """Edits, of lines that stay and lines that are replaced, in order, each as long as possible."""
     edits: list[_Edit] = []
     old_at = new_at = 0
     for old_from, new_from, length in [*_equal(old, new), (len(old), len(new), 0)]:
