@@ -40,7 +40,7 @@ def temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `temporary_name` made this name."""
+    """True if `temporary_name` made this name."""
     return name.startswith(".lcp-") and _TEMPORARY.fullmatch(name) is not None
 
 
@@ -79,13 +79,13 @@ class Current:
 
 
 class _Look(NamedTuple):
-    """What was found under the lock: the hash and the status of a file, both None if there was none."""
+    """File that was found under the lock: the hash and the status of a file, both None if there was none."""
 
     sha256: str | None
     status: os.stat_result | None
 
     def is_of(self, now: os.stat_result | None) -> bool:
-        """Whether a status is certainly that of the same content."""
+        """True if a status is certainly that of the same content."""
         if self.status is None or now is None:
             return self.status is now
         return _mark(self.status) == _mark(now)
@@ -96,7 +96,7 @@ def _mark(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _moved_mark(status: os.stat_result | None) -> tuple[int, ...]:
-    """What a rename keeps of the mark of a file."""
+    """Part of the mark of a file that a rename keeps."""
     return () if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 

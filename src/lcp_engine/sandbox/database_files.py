@@ -43,7 +43,7 @@ class OwnFiles:
             raise refusal_of_own(path)
 
     def holds(self, descriptor: int, status: os.stat_result) -> bool:
-        """Whether an open file is one of them; then it is kept open until this process ends, to keep the locks."""
+        """True if an open file is one of them; then it is kept open until this process ends, to keep the locks."""
         if status.st_ino not in self.inodes or not self._is_own(status):
             return False
         self._kept.append(descriptor)

@@ -131,7 +131,7 @@ def remove_free(directory: int, name: str) -> None:
 
 
 def is_at(root: Root, path: str, descriptor: int) -> bool:
-    """Whether an open directory is the one at `path`: it may have been removed before its lock was granted."""
+    """True if an open directory is the one at `path`: it may have been removed before its lock was granted."""
     try:
         named = root.open_directory(path)
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def _deepest(root: Root, path: str) -> tuple[int, str]:
 
 
 def _is_empty(directory: int, name: str) -> bool:
-    """Whether a directory is empty. `name` is checked first: that is quicker than a scan."""
+    """True if a directory is empty. `name` is checked first: that is quicker than a scan."""
     if status_of(directory, name) is not None:
         return False
     with os.scandir(directory) as entries:

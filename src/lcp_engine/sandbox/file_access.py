@@ -57,7 +57,7 @@ class Patience:
         self._pause = _FIRST_PAUSE
 
     def is_over(self) -> bool:
-        """Whether there is no time left; if there is some, pauses first."""
+        """True if there is no time left; if there is some, pauses first."""
         if time.monotonic() >= self._end:
             return True
         time.sleep(self._pause)
@@ -122,7 +122,7 @@ class ConfinedThreads:
             yield LocalFiles(run)
 
     def read(self, root: Root, work: Callable[[], T]) -> T:
-        """What `work` returns or raises, which only reads beneath `root` and imports nothing. Raises `NOT_ISOLATED`."""
+        """Call `work`, which only reads beneath `root` and imports nothing. Raises its errors and `NOT_ISOLATED`."""
         if not self.active:
             return work()
         with _confined_thread([root], writes=False) as run:

@@ -76,7 +76,7 @@ class _Walk:
             waiting += [path for path in self._allowed[prefix] if path.endswith("/")]
 
     def packages(self) -> Packages:
-        """What may be read, and what may be listed: nothing around a closed directory, whose names would be, too.
+        """Find what may be read, and what may be listed: nothing around a closed directory, whose names would be, too.
 
         But Python finds no module in a directory that it cannot list.
         """

@@ -61,7 +61,7 @@ def places_of(path: str, *, foreign: Sequence[str] = (), is_alone: bool = False)
 
 
 def is_in(directories: Sequence[str], path: str) -> bool:
-    """Whether a path is in one of some directories, as it is spelled or where its links lead."""
+    """True if a path is in one of some directories, as it is spelled or where its links lead."""
     spellings = (Path(os.path.normpath(path)), Path(os.path.realpath(path)))
     return any(
         one.is_relative_to(place)
@@ -99,7 +99,7 @@ def _interpreters_of_packages(foreign: Sequence[str]) -> Iterator[str]:
 
 
 def _interpreter(path: str) -> Iterator[str]:
-    """What the first line of a script names."""
+    """Interpreters that the first line of a script names."""
     try:
         with Path(path).open("rb") as file:
             first = file.readline(4096)
@@ -126,7 +126,7 @@ def readable_place(path: Path, name: str) -> str:
 
 
 def environment_of(home: Path) -> dict[str, str]:
-    """What every program finds in its environment: nothing of the runner's but where programs are."""
+    """Environment of every program: nothing of the runner's but where programs are."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),

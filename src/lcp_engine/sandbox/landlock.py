@@ -57,7 +57,7 @@ def isolation_named(given: str, name: str) -> Isolation:
 
 
 def isolates(mode: Isolation) -> bool:
-    """Whether file kinds run in confined processes. Raises `NOT_ISOLATED` if that is required and impossible."""
+    """True if file kinds run in confined processes. Raises `NOT_ISOLATED` if that is required and impossible."""
     if mode is Isolation.OFF:
         return False
     if landlock_version() is None and mode is Isolation.REQUIRE:
@@ -82,7 +82,7 @@ def examine_isolation(mode: Isolation) -> Finding:
 
 
 class Rights(IntFlag):
-    """What a confined process may do beneath a directory, or with one file."""
+    """Rights of a confined process beneath a directory, or with one file."""
 
     READS = _READING
     WRITES = _WRITING

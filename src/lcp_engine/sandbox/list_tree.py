@@ -37,7 +37,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Filters:
-    """What is left out beside what patterns exclude, by paths relative to the root.
+    """Files that are left out beside what patterns exclude, by paths relative to the root.
 
     `is_closed` gets directories, with "/" at the end, which are not entered then; `is_hidden` gets files.
     """
@@ -78,7 +78,7 @@ def list_files(
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is UTF-8; no job could name it otherwise."""
+    """True if a name is UTF-8; no job could name it otherwise."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -188,7 +188,7 @@ class _Walk:
         return True
 
     def _queue_directories(self, names: list[str], prefix: str, selected: bool) -> None:
-        """What the patterns cost is counted, what the filters cost is not."""
+        """Queue directories; the cost of the patterns is counted, that of the filters is not."""
         include, exclude = self.patterns.include, self.patterns.exclude
         entered = [
             (f"{prefix}{name}/", selected or include.has_directory(name, prefix + name))

@@ -227,7 +227,7 @@ class _LocalFiles:
             return error
 
     def _is_distinct(self, path: str) -> bool:
-        """Whether a file is none of those before it, is beneath none, and none is beneath it."""
+        """True if a file is none of those before it, is beneath none, and none is beneath it."""
         alike = unicodedata.normalize(
             "NFKC", path.removesuffix("/")
         ).casefold()  # a file system may take these for the same
@@ -328,7 +328,7 @@ class _LocalFiles:
         return all(_flock_until(descriptor, end) for _, descriptor in sorted(inodes.items()))
 
     def _is_current(self, root: Root, path: str) -> bool:
-        """Whether what was opened before the lock was held is still what the path names."""
+        """True if what was opened before the lock was held is still what the path names."""
         key = _key(root, path)
         found = self._directories[key]
         try:

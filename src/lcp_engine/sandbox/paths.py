@@ -99,7 +99,7 @@ class Names:
         return None
 
     def _is_windows(self, name: str | None) -> bool:
-        """Whether a name is a Windows path; a relative one is, if the root has a Windows alias."""
+        """True if a name is a Windows path; a relative one is, if the root has a Windows alias."""
         if name is None or not (_is_windows(name) or name.startswith("/")):
             return any(map(_is_windows, self.aliases))
         return _is_windows(name)
@@ -123,7 +123,7 @@ def _split(path: str, windows: bool) -> list[str]:
 
 
 def _after(prefix: Sequence[str], parts: Sequence[str]) -> list[str] | None:
-    """What follows `prefix` in `parts`, empty parts and "." aside; None if it is not a prefix."""
+    """Parts that follow `prefix` in `parts`, empty parts and "." aside; None if it is not a prefix."""
     wanted = [part for part in prefix if part not in ("", ".")]
     absolute = bool(prefix) and prefix[0] == ""
     if absolute != (bool(parts) and parts[0] == ""):

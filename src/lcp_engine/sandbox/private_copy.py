@@ -39,7 +39,7 @@ _MOST_AT_ONCE = 1 << 30
 
 @dataclass
 class Copied:
-    """What was copied. `left_out` names links that leave the root, and what could not be read."""
+    """Files that were copied. `left_out` names links that leave the root, and what could not be read."""
 
     files: int = 0
     left_out: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ class _Copy:
 
 
 def _parts_with_data(source: int, size: int) -> Iterator[tuple[int, int]]:
-    """What of a file is no hole; holes stay holes, so that the copy needs no more room than the file."""
+    """Ranges of a file that are no holes; holes stay holes, so that the copy needs no more room than the file."""
     end = 0
     while end < size:
         try:
@@ -218,7 +218,7 @@ def _ignoring_of(directory: int, prefix: str) -> tuple[_Ignoring, ...]:
 
 
 def _is_ignored(path: str, ignoring: tuple[_Ignoring, ...]) -> bool:
-    """Whether git ignores the directory: of the patterns that match, those of the innermost file decide."""
+    """True if git ignores the directory: of the patterns that match, those of the innermost file decide."""
     for one in ignoring:
         found = one.spec.check_file(path.removeprefix(one.prefix)).include
         if found is not None:

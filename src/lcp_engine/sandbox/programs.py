@@ -69,7 +69,7 @@ class CannotConfine(Exception):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a program and all that it starts may take."""
+    """Limits of a program and all that it starts."""
 
     seconds: float | None = 120.0
     """None for a program that runs until nobody needs it any more."""
@@ -105,7 +105,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: its exit code, else the signal, else why it was stopped; and what it wrote."""
+    """End of a program: its exit code, else the signal, else why it was stopped; and what it wrote."""
 
     exit_code: int | None
     signal: int | None
@@ -118,7 +118,7 @@ class Ended:
 
 
 def cannot_confine() -> str | None:
-    """Why this kernel cannot confine foreign programs; None if it can."""
+    """Reason why this kernel cannot confine foreign programs; None if it can."""
     return _lacks() or _cannot_hold_births()
 
 
@@ -339,7 +339,7 @@ class _Kept:
 
     @property
     def whole(self) -> bytes:
-        """What was kept, with a line between the parts that says how many bytes are missing there."""
+        """Output that was kept, with a line between the parts that says how many bytes are missing there."""
         missing = self.total - len(self._first) - len(self._last)
         gap = b"\n[%d bytes left out]\n" % missing if missing else b""
         return self._first + gap + self._last
@@ -405,7 +405,7 @@ class _Run:
         let_start(births)
 
     def _broken(self) -> str | None:
-        """Why the program is to be stopped; None if it goes on."""
+        """Reason why the program is to be stopped; None if it goes on."""
         bounds = self._bounds
         if bounds.seconds is not None and time.monotonic() - self._began > bounds.seconds:
             return f"it ran for more than {bounds.seconds:g} s"
@@ -431,7 +431,7 @@ class _Run:
         self._next_look = time.monotonic() + LOOK_SECONDS
 
     def _has_ended(self) -> bool:
-        """Whether the program itself has; what it left behind is buried on the way."""
+        """Reaps its orphans; true once the program has exited."""
         self._bury()
         return self._status is not None
 

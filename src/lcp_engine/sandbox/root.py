@@ -43,7 +43,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Openers:
-    """How this root opens what is beneath it; `linked_file` follows links that stay within."""
+    """Ways in which this root opens what is beneath it; `linked_file` follows links that stay within."""
 
     file: Callable[[str], int]
     directory: Callable[[str], int]
@@ -213,7 +213,7 @@ class Root:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
 
     def _is_at(self, path: str, descriptor: int) -> bool:
-        """Whether an open file is the one at `path`: what is replaced meanwhile is called "NAME (deleted)"."""
+        """True if an open file is the one at `path`: what is replaced meanwhile is called "NAME (deleted)"."""
         try:
             named = opener(self.descriptor, _LOOK, _NO_LINKS)(path)
         except OSError:
@@ -286,7 +286,7 @@ def refusal(error: OSError, path: str) -> LcpError:
 
 
 def _outside(path: str) -> LcpError:
-    """Why a path leads out of the root: by itself, which only a plug-in's can, or through a link."""
+    """Reason why a path leads out of the root: by itself, which only a plug-in's can, or through a link."""
     if path.startswith("/") or os.path.normpath(path).split("/", 1)[0] == "..":
         return LcpError(ErrorCode.PATH_OUTSIDE_ROOT, f"path {path!r} is not beneath the root")
     return LcpError(

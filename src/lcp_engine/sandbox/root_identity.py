@@ -63,14 +63,14 @@ class RootIdentity:
         return f"{self.machine}:{self.filesystem}:{inode}:{born}"
 
     def matches(self, found: RootIdentity) -> bool:
-        """Whether a directory of the same machine can be this one."""
+        """True if a directory of the same machine can be this one."""
         facts = ((self.inode, found.inode), (self.born, found.born))
         return self.filesystem == found.filesystem and all(
             known == new for known, new in facts if known is not None and new is not None
         )
 
     def shares_files_with(self, other: RootIdentity) -> bool:
-        """Whether one path of a file means the same file in both: on one machine it does.
+        """True if one path of a file means the same file in both: on one machine it does.
 
         A container that starts again may call itself another machine, and a disk may move to one: a directory with the
         inode number and the time of creation, both known, is the same one there.
@@ -99,7 +99,7 @@ class KnownRoot:
 
     @property
     def is_from_here(self) -> bool:
-        """Whether its identity was recorded on this machine, and so can be compared."""
+        """True if its identity was recorded on this machine, and so can be compared."""
         return self.identity is not None and self.identity.machine == this_machine()
 
 
@@ -145,7 +145,7 @@ def open_known(known: KnownRoot) -> Root:
 
 
 def is_in_place(known: KnownRoot) -> bool:
-    """Whether a mission's root can be opened, and is the directory that it was."""
+    """True if a mission's root can be opened, and is the directory that it was."""
     try:
         open_known(known).close()
     except LcpError:
@@ -188,7 +188,7 @@ _networks: WeakKeyDictionary[Root, bool] = WeakKeyDictionary()
 
 
 def is_on_network(root: Root) -> bool:
-    """Whether other machines may write to an open root, where a lock of theirs excludes nobody here; found once."""
+    """True if other machines may write to an open root, where a lock of theirs excludes nobody here; found once."""
     known = _networks.get(root)
     if known is None:
         known = _networks[root] = shared_file_system(Path(root.path)) is not None
@@ -196,7 +196,7 @@ def is_on_network(root: Root) -> bool:
 
 
 def is_same_place(one: str | None, other: str | None) -> bool:
-    """Whether a path means the same file in two places, the texts of identities; where one is not known, it does."""
+    """True if a path means the same file in two places, the texts of identities; where one is not known, it does."""
     if one is None or other is None or one == other:
         return True
     return RootIdentity.read(one).shares_files_with(RootIdentity.read(other))
@@ -222,7 +222,7 @@ def _accepts(mission_id: int, directory: str) -> str:
 
 @cache
 def this_machine() -> str:
-    """What tells this machine from others: inode numbers mean nothing on another one.
+    """Text that tells this machine from others: inode numbers mean nothing on another one.
 
     A hash, since the id of a machine is confidential (machine-id(5)); containers of one image differ by their names.
     """

@@ -28,7 +28,7 @@ Find: TypeAlias = Callable[[bytes, int], "tuple[int, int] | None"]
 
 
 class Finder(NamedTuple):
-    """How a text is found. `joins`: what is in one of several texts is in all of them joined by line feeds, too."""
+    """Way to find a text. `joins`: what is in one of several texts is in all of them joined by line feeds, too."""
 
     find: Find
     joins: bool

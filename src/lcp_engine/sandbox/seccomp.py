@@ -146,7 +146,7 @@ _NOTICE_BYTES = 256
 
 @cache
 def can_filter() -> bool:
-    """Whether this kernel filters system calls, and the numbers of this machine are known."""
+    """True if this kernel filters system calls, and the numbers of this machine are known."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return False

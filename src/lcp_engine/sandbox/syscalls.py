@@ -87,7 +87,7 @@ def _rename(directory: int, name: str, new: str, flags: int) -> bool:
 
 @cache
 def has_openat2() -> bool:
-    """Whether this kernel, and any filter of its calls, supports openat2; checked once."""
+    """True if this kernel, and any filter of its calls, supports openat2; checked once."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return False
     try:

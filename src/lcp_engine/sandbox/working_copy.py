@@ -134,7 +134,7 @@ def _copy(root: Root, path: str, to: Path) -> None:
 
 
 def _stamps_beneath(directory: Path) -> Iterator[tuple[str, _Stamp]]:
-    """What tells whether a file was changed, of each file and link beneath a directory."""
+    """Stamps that tell whether a file was changed, of each file and link beneath a directory."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
