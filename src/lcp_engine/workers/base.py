@@ -104,7 +104,7 @@ class Context:
         return names_of(self.root.spellings, self.aliases)
 
     def judge(self, path: str) -> Failed | Hold | None:
-        """Why policy refuses or holds a resolved path; an approval overrules its hold, never a denial."""
+        """Reason why policy refuses or holds a resolved path; an approval overrules its hold, never a denial."""
         ruling = self.policy(path)
         if ruling.verdict is Verdict.DENY:
             message = f"{path!r} is denied: {ruling.reason}"
@@ -118,7 +118,7 @@ class Context:
         return None
 
     def is_granted(self, ruling: Ruling) -> bool:
-        """Whether those have approved the job who have to for a held path; it may be led to by a link."""
+        """True if those have approved the job who have to for a held path; it may be led to by a link."""
         return self.approved and self.granted.joined(ruling.consent) == self.granted
 
     def to_change(
@@ -227,11 +227,11 @@ class FileEffect:
 
     @property
     def needs_content(self) -> bool:
-        """Whether the new file depends on the content of the current one."""
+        """True if the new file depends on the content of the current one."""
         return self.mode in ("append", "edit", "move")
 
     def is_done(self, *, is_there: bool) -> bool:
-        """Whether nothing is left to do, since the directory to make is there."""
+        """True if nothing is left to do, since the directory to make is there."""
         return self.mode == "make" and is_there
 
     def check_free(self, *, is_there: bool) -> None:

@@ -129,7 +129,7 @@ class ExternalProgram:
     """What others say of it, for people; it is not trusted."""
 
     def must_be_alone(self, *, has_effects: bool) -> bool:
-        """Whether jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
+        """True if jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
         return self.needs.root or has_effects
 
 

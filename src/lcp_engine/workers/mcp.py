@@ -216,7 +216,7 @@ def tool_kinds(
 
 
 def why_left_out(name: str, server: McpServer, tool: McpTool) -> str | None:
-    """Why a tool is not a kind, or None if it is one."""
+    """Reason why a tool is not a kind, or None if it is one."""
     if server.tools is not None and tool.name not in server.tools:
         return "not among the tools that the file states"
     try:

@@ -52,11 +52,11 @@ class MergeParams(Params):
         return self
 
     def takes(self, path: str) -> bool:
-        """Whether the file is to be merged, perhaps in part."""
+        """True if the file is to be merged, perhaps in part."""
         return self.only is None or path in self.only
 
     def takes_whole(self, path: str) -> bool:
-        """Whether the file is to be merged as the stage has it."""
+        """True if the file is to be merged as the stage has it."""
         return self.takes(path) and path not in self.hunks and path not in self.edits
 
     def unknown(self, paths: Iterable[str]) -> str | None:

@@ -63,7 +63,7 @@ def execute(params: RecallParams, context: Context) -> RecallResult | Failed:
 
 
 def _refusal(job: EarlierJob) -> Failed | None:
-    """Why a job has no result to show; None if it has succeeded."""
+    """Reason why a job has no result to show; None if it has succeeded."""
     if job.state is State.SUCCEEDED:
         return None
     if job.state not in SETTLED:

@@ -190,11 +190,11 @@ class _Search:
                 return
 
     def _has_nothing(self, data: bytes) -> bool:
-        """Whether the bytes alone tell so, because UTF-8 and bare line feeds are all that there is."""
+        """True if the bytes alone tell so, because UTF-8 and bare line feeds are all that there is."""
         return self.finder.find(data, 0) is None and data.isascii() and b"\r" not in data
 
     def _is_left_out(self, path: str, ruling: Ruling) -> bool:
-        """Whether policy keeps a file from being searched, which is said unless a rule denies the file."""
+        """True if policy keeps a file from being searched, which is said unless a rule denies the file."""
         if ruling.verdict is Verdict.HOLD and self.context.is_granted(ruling):
             return False
         if ruling.verdict is Verdict.HOLD or ruling.reason.code is not ReasonCode.RULE:
