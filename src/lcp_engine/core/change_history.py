@@ -53,7 +53,7 @@ class Timeline:
         return list(_walk(self._standing.get(file)))[::-1]
 
     def is_as_after(self, effect: Effect) -> bool:
-        """Whether its file is as `effect` left it: unchanged since, or restored to that."""
+        """True if its file is as `effect` left it: unchanged since, or restored to that."""
         return self._standing.get(effect.file) is self._after[effect.id]
 
     def _take_back(self, effect: Effect, before: set[int], after: set[int]) -> None:

@@ -12,7 +12,7 @@ ANY_MORE = "..."
 
 
 def allows(entries: Iterable[Sequence[str]], command: Sequence[str]) -> bool:
-    """Whether an entry fits a command.
+    """True if an entry fits a command.
 
     The program is named as it is; in an argument `*` and `?` stand for characters.
     """

@@ -37,7 +37,7 @@ class Told:
 
 
 def is_echo(text: str, told: Told) -> bool:
-    """Whether half of the runs of four words of a text are in what its author was told, and next to no word is new."""
+    """True if half of the runs of four words of a text are in what its author was told, and next to no word is new."""
     said, goal = _words(text), _words(_without_data(told.goal))
     if len(said) < _RUN:
         return bool(said) and (said in map(_words, _TO_FILL.findall(told.instructions)) or said == goal)
@@ -53,7 +53,7 @@ def is_echo(text: str, told: Told) -> bool:
 
 
 def is_loop(text: str) -> bool:
-    """Whether a text says the same few words again and again, as a model does that has lost its way."""
+    """True if a text says the same few words again and again, as a model does that has lost its way."""
     said = _words(text)
     runs = len(said) - _RUN + 1
     return len(said) >= _LEAST_LOOPED and len(_runs(said)) <= _MOST_DISTINCT * runs

@@ -46,5 +46,5 @@ def broken(about: str, failed: Failed) -> Finding:
 
 
 def is_sound(findings: Sequence[Finding]) -> bool:
-    """Whether nothing failed."""
+    """True if nothing failed."""
     return all(finding.grade is not Grade.FAIL for finding in findings)

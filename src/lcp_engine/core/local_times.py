@@ -60,7 +60,7 @@ def moment_of(local: datetime) -> Micros:
 
 
 def is_timezone(name: str) -> bool:
-    """Whether the timezone is known on this machine."""
+    """True if the timezone is known on this machine."""
     try:
         zone_of(name)
     except LcpError:

@@ -43,7 +43,7 @@ class Side:
     tails: tuple[str, ...] = ()
 
     def has_file(self, name: str, path: str) -> bool:
-        """Whether a pattern matches the file `path`, whose last part is `name`, leaving names of parents aside."""
+        """True if a pattern matches the file `path`, whose last part is `name`, leaving names of parents aside."""
         return (
             name in self.names
             or name.endswith(self.suffixes)
@@ -51,11 +51,11 @@ class Side:
         )
 
     def names_directory(self, name: str) -> bool:
-        """Whether the name of a directory alone puts everything beneath it on this side."""
+        """True if the name of a directory alone puts everything beneath it on this side."""
         return name in self.directories or name in self.names or name.endswith(self.suffixes)
 
     def has_directory(self, name: str, path: str) -> bool:
-        """Whether everything beneath the directory `path` is on this side, as far as one pattern tells."""
+        """True if everything beneath the directory `path` is on this side, as far as one pattern tells."""
         return (
             self.everything
             or self.names_directory(name)
@@ -63,7 +63,7 @@ class Side:
         )
 
     def matches(self, path: str) -> bool:
-        """Whether a pattern matches the file `path`."""
+        """True if a pattern matches the file `path`."""
         *parents, name = path.split("/")
         return self.everything or self.has_file(name, path) or any(map(self.names_directory, parents))
 
@@ -76,7 +76,7 @@ class Patterns:
     exclude: Side
 
     def matches(self, path: str) -> bool:
-        """Whether the list selects the file `path` (relative, with "/"), or the directory, with "/" at its end."""
+        """True if the list selects the file `path` (relative, with "/"), or the directory, with "/" at its end."""
         return self.include.matches(path) and not self.exclude.matches(path)
 
 

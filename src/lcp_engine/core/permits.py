@@ -94,7 +94,7 @@ class Permits:
 
     @property
     def has_free_place(self) -> bool:
-        """Whether `max_running` lets one more job run."""
+        """True if `max_running` lets one more job run."""
         return self._free is None or self._free > 0
 
     def take(self) -> None:

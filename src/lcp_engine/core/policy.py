@@ -244,7 +244,7 @@ class Policy:
 
     @property
     def follows_moves(self) -> bool:
-        """Whether it matters where the content of a file was before: not if nothing is held or denied."""
+        """True if it matters where the content of a file was before: not if nothing is held or denied."""
         final, mission, user = self._rules
         return any(rule.ruling.verdict is not Verdict.AUTO for rule in mission) or bool(final or user)
 
@@ -271,7 +271,7 @@ class Policy:
         return tuple(kept)
 
     def _restricts(self, path: str) -> bool:
-        """Whether a rule that holds or denies jobs of some kind, or a denial of the default, is about the path."""
+        """True if a rule that holds or denies jobs of some kind, or a denial of the default, is about the path."""
         rules = (rule for group in self._rules for rule in group)
         return self._denial(path, writes=False) is not None or any(
             rule.ruling.verdict is not Verdict.AUTO and rule.matches(path) for rule in rules
@@ -431,7 +431,7 @@ class _NamedRule:
 
     @property
     def covers_most(self) -> bool:
-        """Whether it matches every path, but perhaps those that it excludes."""
+        """True if it matches every path, but perhaps those that it excludes."""
         return self.paths is None or not _EVERYTHING.isdisjoint(self.paths)
 
     @property
@@ -451,7 +451,7 @@ class _NamedRule:
         )  # fmt: skip
 
     def may_lift(self, path: str) -> bool:
-        """Whether it may replace a denial: it denies, too, or names this path as it is spelled."""
+        """True if it may replace a denial: it denies, too, or names this path as it is spelled."""
         if self.ruling.verdict is Verdict.DENY:
             return True
         return self.exact is not None and bool(path) and self.exact.matches(path)

@@ -97,7 +97,7 @@ class Calendar:
 
     @property
     def is_clipped(self) -> bool:
-        """Whether some of its months lack the day of `start`."""
+        """True if some of its months lack the day of `start`."""
         match self.interval.unit:
             case "month":
                 return self.start.day > _SHORTEST_MONTH

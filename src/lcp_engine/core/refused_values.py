@@ -106,7 +106,7 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def is_missing(error: ErrorDetails) -> bool:
-    """Whether a key is not there."""
+    """True if a key is not there."""
     return error["type"] == "missing"
 
 

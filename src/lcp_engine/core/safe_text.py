@@ -82,7 +82,7 @@ def exact(text: str) -> Shown:
 
 
 def hides_nothing(text: str) -> bool:
-    """Whether a person who sees the text in a field sees all of it."""
+    """True if a person who sees the text in a field sees all of it."""
     plain = text.replace("<", "")
     return block(plain) == plain
 
@@ -148,14 +148,14 @@ def _seen(found: re.Match[str], name: Callable[[str], str]) -> str:
 
 
 def _is_plain(run: str, before: str) -> bool:
-    """Whether a run is as it seems, at a glance; most are."""
+    """True if a run is as it seems, at a glance; most are."""
     if not (run.isprintable() and is_normalized("NFC", before + run)) or _BLANK.search(run):
         return False
     return bool(before) or not category(run[0]).startswith("M")
 
 
 def _is_seen(character: str, cluster: str, after: str) -> bool:
-    """Whether a character makes a visible difference; `cluster` is what it is drawn with, `after` what follows."""
+    """True if a character makes a visible difference; `cluster` is what it is drawn with, `after` what follows."""
     last = cluster[-1:]
     if character == _PICTURE:
         return _PICTURED.match(last) is not None or (after == _KEYCAP and last.isdigit() and last.isascii())

@@ -10,12 +10,12 @@ import re
 
 
 def is_secret(folded: str) -> bool:
-    """Whether the name of a file, or the directory it is in, is one that secrets have."""
+    """True if the name of a file, or the directory it is in, is one that secrets have."""
     return not is_source(folded) and _PUBLIC.search(folded) is None and _is_secret(folded)
 
 
 def is_source(folded: str) -> bool:
-    """Whether the path is one as most files of a project have it: none of a secret, and quick to tell."""
+    """True if the path is one as most files of a project have it: none of a secret, and quick to tell."""
     return _SOURCE.fullmatch(folded) is not None and "keychains" not in folded
 
 
@@ -33,7 +33,7 @@ def _is_secret(folded: str) -> bool:
 
 
 def is_git_secret(folded: str) -> bool:
-    """Whether the file is a configuration of a repository, which may contain tokens: also of a bare one."""
+    """True if the file is a configuration of a repository, which may contain tokens: also of a bare one."""
     if "config" not in folded:
         return False
     directory, _, name = folded.rpartition("/")
@@ -41,7 +41,7 @@ def is_git_secret(folded: str) -> bool:
 
 
 def is_git_file(folded: str) -> bool:
-    """Whether git takes a part of the path for `.git`, `.gitmodules` or a bare repository, on any file system."""
+    """True if git takes a part of the path for `.git`, `.gitmodules` or a bare repository, on any file system."""
     if folded.isascii() and "git" not in folded and "gi7eba" not in folded:
         return False
     return any(_GIT_NAME.fullmatch(part) for part in _UNSEEN.sub("", folded).split("/")) or bool(
@@ -50,7 +50,7 @@ def is_git_file(folded: str) -> bool:
 
 
 def is_engine_file(folded: str) -> bool:
-    """Whether the file has a name of the engine's own, such as a temporary file of a replacement."""
+    """True if the file has a name of the engine's own, such as a temporary file of a replacement."""
     return ".lcp" in folded and _ENGINE_FILE.search(folded) is not None
 
 

@@ -59,7 +59,7 @@ def check_address(url: str) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host name is always this machine."""
+    """True if a host name is always this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

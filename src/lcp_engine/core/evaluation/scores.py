@@ -83,12 +83,12 @@ class Score:
 
     @property
     def is_right(self) -> bool:
-        """Whether it completed, read and used what it had to, gave every fact, and passes the check program."""
+        """True if it completed, read and used what it had to, gave every fact, and passes the check program."""
         return self.cause is None
 
     @property
     def passes_check(self) -> bool:
-        """Whether its check program judged it, and it passed."""
+        """True if its check program judged it, and it passed."""
         return self.record.check is not None and self.record.check.passes
 
     @property

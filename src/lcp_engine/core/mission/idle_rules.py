@@ -41,7 +41,7 @@ def rules_by_path(
 
 
 def _decides(rule: Rule, named: KindNames) -> bool:
-    """Whether no rule after it decides; a hold for another kind leaves a denial after it its effect."""
+    """True if no rule after it decides; a hold for another kind leaves a denial after it its effect."""
     return rule.do is not Verdict.HOLD or any(_has(rule, kind) for kind in named.names)
 
 
@@ -92,7 +92,7 @@ def _has(rule: Rule, kind: str) -> bool:
 
 
 def _covers(earlier: Rule, later: Rule) -> bool:
-    """Whether the earlier rule matches every path that the later one does."""
+    """True if the earlier rule matches every path that the later one does."""
     if earlier.paths is None or earlier.paths == later.paths:
         return True
     return (

@@ -196,7 +196,7 @@ def terms_of(text: str) -> Terms:
 
 
 def check_fallbacks(plan: StatedPlan | None, others: Sequence[StatedPlan]) -> str | None:
-    """Why the plans of a mission do not fit together, beginning with the place; None if they do."""
+    """Reason why the plans of a mission do not fit together, beginning with the place; None if they do."""
     if plan is None:
         return "fallback_plans: there is no plan that could fall back to them" if others else None
     ids = [other.id for other in others]

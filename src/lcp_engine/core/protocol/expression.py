@@ -107,7 +107,7 @@ def steps_of(expression: Expression) -> Iterator[str]:
 
 
 def is_true(expression: Expression, steps: Mapping[str, StepFacts]) -> bool:
-    """Whether the expression holds for these steps; a field alone holds if it is true."""
+    """True if the expression holds for these steps; a field alone holds if it is true."""
     match expression:
         case Literal() | StepField():
             return _value(expression, steps) is True

@@ -41,7 +41,7 @@ def job_key_meant(key: str, value: JsonValue, job: Mapping[str, JsonValue]) -> J
 
 
 def mode_meant(key: str, value: JsonValue) -> bool:
-    """Whether a key was meant as `mode: append`: `append: true`, `write_mode: "a"`; without it the file is replaced."""
+    """True if a key was meant as `mode: append`: `append: true`, `write_mode: "a"`; without it the file is replaced."""
     if len(key) > LONGEST:
         return False
     word, said = squashed(key), str(value).strip().casefold()
@@ -53,7 +53,7 @@ def mode_meant(key: str, value: JsonValue) -> bool:
 
 
 def is_word_for_kind(key: str) -> bool:
-    """Whether `key` may name a job's worker: `tool`, `type`."""
+    """True if `key` may name a job's worker: `tool`, `type`."""
     return len(key) <= LONGEST and squashed(key) in _KINDS
 
 
@@ -161,7 +161,7 @@ def _respelled(word: str) -> JobKey | None:
 
 
 def _has_slip(word: str, name: str) -> bool:
-    """Whether one letter is missing, too many or out of order; a replaced one makes other words: content, context."""
+    """True if one letter is missing, too many or out of order; a replaced one makes other words: content, context."""
     if len(word) == len(name):
         return sorted(word) == sorted(name) and _distance(word, name, 1) <= 1
     return _distance(word, name, 1) <= 1

@@ -350,7 +350,7 @@ def _check_unknown_keys(entry: _Fields, path: str, known: _Known, findings: Find
 
 
 def _misplaced(key: str, value: JsonValue, job: _Fields, known: _Known) -> str | None:
-    """Why the unknown `key` of a job is an error; None if it only is ignored."""
+    """Reason why the unknown `key` of a job is an error; None if it only is ignored."""
     kind, params = job.get("kind"), job.get("params")
     names = known[kind][1] if isinstance(kind, str) and kind in known else frozenset[str]()
     given = params if isinstance(params, dict) else {}

@@ -36,5 +36,5 @@ class AgentRequest(Envelope):
 
 
 def is_request(stated: JsonValue) -> bool:
-    """Whether a document is meant as a request rather than as a mission."""
+    """True if a document is meant as a request rather than as a mission."""
     return isinstance(stated, dict) and "input" in stated and "goal" not in stated

@@ -105,7 +105,7 @@ def validator_of(schema: Mapping[str, JsonValue] | bool) -> Validator:
 
 
 def fault_of_schema(error: Exception) -> str:
-    """Why a schema is not valid, on one line."""
+    """Reason why a schema is not valid, on one line."""
     return shortened(str(error).strip().splitlines()[0])
 
 

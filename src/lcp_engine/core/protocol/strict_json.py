@@ -246,7 +246,7 @@ def find_object(text: str) -> Framed | Unframed:
 
 
 def is_bare_object(text: str) -> bool:
-    """Whether `text` is one JSON object and nothing else, as R1 needs it of a thought that is read as a reply."""
+    """True if `text` is one JSON object and nothing else, as R1 needs it of a thought that is read as a reply."""
     bare = text.strip()
     found = find_object(bare)
     return isinstance(found, Framed) and (found.start, found.end) == (0, len(bare))
@@ -335,7 +335,7 @@ def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | 
 
 
 def _is_loose(text: str, position: int, marks: _Marks, decoder: StrictDecoder) -> bool:
-    """Whether the next `</think>`, which has no opener and follows the beginning of an object, ends a thought.
+    """True if the next `</think>`, which has no opener and follows the beginning of an object, ends a thought.
 
     It does unless it is inside a string of an object. An object that cannot be read counts as a draft in a thought,
     unless the reply begins with it: then it is the answer, and broken.

@@ -135,7 +135,7 @@ def _check_questions(clarity: ClarityData, findings: Findings) -> None:
 
 
 def _asks(response: Response) -> bool:
-    """Whether a person is asked: the response says so, or rates what it judges as not clear enough."""
+    """True if a person is asked: the response says so, or rates what it judges as not clear enough."""
     if response.response_type == "clarity" and response.status == "success":
         total = _total(response.clarity_data or ClarityData())
         return total is not None and total < CLEAR
