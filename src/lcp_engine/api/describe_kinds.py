@@ -186,7 +186,7 @@ def _program(program: ExternalProgram) -> dict[str, JsonValue]:
 
 
 def is_held(worker: Worker[BaseModel]) -> bool:
-    """Whether its jobs wait for a person where no rule says otherwise (R5)."""
+    """True if its jobs wait for a person where no rule says otherwise (R5)."""
     by_kind = worker.permission is not Permission.USER or worker.executed_by is ExecutedBy.PERSON
     return worker.has_effects or by_kind
 

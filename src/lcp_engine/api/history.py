@@ -128,7 +128,7 @@ class History:
         return self._read(history.find_warnings, mission_id)
 
     def ask_several(self, mission_ids: Collection[int], of_user: Iterable[Rule]) -> bool:
-        """Whether a rule of the user, or of one of these missions, asks for others than any one person."""
+        """True if a rule of the user, or of one of these missions, asks for others than any one person."""
         return any(not rule.consent.is_usual for rule in of_user) or self._read(ask_several, mission_ids)
 
     def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:

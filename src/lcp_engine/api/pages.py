@@ -120,5 +120,5 @@ class PageQueries:
         return [ActiveRunner.read(row) for row in self._instance.read(find_runners, self._instance.runtime)]
 
     def has_changes(self, mission_id: int) -> bool:
-        """Whether the mission has changed any file."""
+        """True if the mission has changed any file."""
         return self._instance.read(pages.has_changed, mission_id)
