@@ -94,7 +94,7 @@ def endpoint_limit(spec: PlannerSpec, planner_environment: PlannerEnvironment) -
 
 
 def is_model(planner: Planner) -> bool:
-    """Whether a model writes the replies, now or when they were stored: their words are checked for echoes."""
+    """True if a model writes the replies, now or when they were stored: their words are checked for echoes."""
     from lcp_engine.planners.simple import ReplayPlanner  # slow to load
 
     return isinstance(planner, AsksModel | ReplayPlanner)

@@ -180,7 +180,7 @@ def most_tokens_of(messages: Sequence[Message]) -> int:
 
 
 def is_repetitive(text: str) -> bool:
-    """Whether `text` ends in repetitions, as small models write them until they are stopped."""
+    """True if `text` ends in repetitions, as small models write them until they are stopped."""
     end = text[-2000:].encode("utf-8", "surrogatepass")
     # Prose and code shrink to a third, lists of similar things to a sixth.
     return len(end) >= 400 and len(zlib.compress(end)) * 10 < len(end)

@@ -40,7 +40,7 @@ WITHOUT_BLANKS = re.compile(
 
 
 def is_english(text: str) -> bool:
-    """Whether a goal has a word that English has and its neighbours have not. Of another language no word counts."""
+    """True if a goal has a word that English has and its neighbours have not. Of another language no word counts."""
     return _ENGLISH.search(text) is not None
 
 
@@ -51,7 +51,7 @@ _ENGLISH = re.compile(
 
 
 def is_common(word: str) -> bool:
-    """Whether a word of a goal, in small letters, says nothing about what is asked, as far as it is English."""
+    """True if a word of a goal, in small letters, says nothing about what is asked, as far as it is English."""
     return _stem(word) in _COMMON
 
 

@@ -234,7 +234,7 @@ _LIKE_A_PATH = re.compile(r"\w/|\.[A-Za-z]\w*$")
 
 
 def asks_for(text: str, kind: Kind) -> bool:
-    """Whether a text asks for a kind: it has every word of its name, or two of its description."""
+    """True if a text asks for a kind: it has every word of its name, or two of its description."""
     words = set(_LETTERS.findall(text.lower()))
     name = _LETTERS.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.name).lower())
     described = {word for word in _LETTERS.findall(kind.description.lower()) if len(word) >= _LONG}
@@ -246,7 +246,7 @@ _LONG = 5
 
 
 def _has(words: Iterable[str], part: str) -> bool:
-    """Whether one of the words is `part`, or begins like it (`counts`, `counting`)."""
+    """True if one of the words is `part`, or begins like it (`counts`, `counting`)."""
     return any(word == part or _begin_alike(word, part) for word in words)
 
 
@@ -324,7 +324,7 @@ _DOING = re.compile(
 
 
 def only_asks(text: str) -> bool:
-    """Whether a text asks for something to be said, and for nothing to be done, as far as its English tells.
+    """True if a text asks for something to be said, and for nothing to be done, as far as its English tells.
 
     Of another language nothing is known, so that anything may be asked for.
     """

@@ -151,7 +151,7 @@ class Exchange:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether the endpoint is on this machine."""
+    """True if the endpoint is on this machine."""
     host = urlsplit(endpoint).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

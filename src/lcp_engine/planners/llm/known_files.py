@@ -169,7 +169,7 @@ _BINARY = frozenset(
 
 
 def is_binary(path: str) -> bool:
-    """Whether a file's name says that it is not text."""
+    """True if a file's name says that it is not text."""
     return path.rsplit("/", 1)[-1].rpartition(".")[2].lower() in _BINARY and "." in path.rsplit("/", 1)[-1]
 
 

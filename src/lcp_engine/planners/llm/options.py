@@ -144,7 +144,7 @@ class Stated(Generic[Options]):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the schema of a turn is narrowed to what the rules would accept."""
+        """True if the schema of a turn is narrowed to what the rules would accept."""
         return self.values().get("narrow") is not False
 
     @property

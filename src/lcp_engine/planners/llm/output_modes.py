@@ -66,7 +66,7 @@ def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Prob
 
 
 def is_about_asking(trouble: Trouble) -> bool:
-    """Whether the server may have refused the form of the request, and not its content or model."""
+    """True if the server may have refused the form of the request, and not its content or model."""
     if trouble.is_about_context or trouble.is_about_model or trouble.again is Again.LOADING:
         return False
     return trouble.status in _REFUSALS

@@ -564,7 +564,7 @@ _MOST_LEFT_OUT = 200
 
 
 def _has_lines_of(new: Body, old: Body) -> bool:
-    """Whether a newer result shows all the lines of a file that an older one does."""
+    """True if a newer result shows all the lines of a file that an older one does."""
     if new.path != old.path:
         return False
     stop = old.first + line_count(old.text)

@@ -399,7 +399,7 @@ def _without_commentary(action: Schema) -> Schema:
 
 
 def _needs_reading(known: Known, roles: AbstractSet[KindRole], narrowing: Narrowing) -> bool:
-    """Whether it is too early to end: too little was found out, and there is something to read, list or search."""
+    """True if it is too early to end: too little was found out, and there is something to read, list or search."""
     if known.written or known.has_found or len(known.read) >= narrowing.reads_first:
         return False
     can_read = KindRole.READS in roles and bool(known.unread or known.partly)

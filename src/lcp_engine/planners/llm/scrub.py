@@ -173,7 +173,7 @@ def _has_any(bare: str, windows: tuple[str, ...]) -> bool:
 
 
 def _is_secret(length: int, spelling: str, plain: str) -> bool:
-    """Whether so long a part tells enough of the key; hex takes twice as many characters for it."""
+    """True if so long a part tells enough of the key; hex takes twice as many characters for it."""
     return length >= min(FRAGMENT * len(spelling) // len(plain), len(spelling))
 
 

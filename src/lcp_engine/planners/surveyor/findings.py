@@ -288,7 +288,7 @@ def _absent_modules(manifest: Manifest, tree: Tree) -> set[str]:
 
 
 def makefile_of_top(path: str) -> bool:
-    """Whether it is the makefile of the tree, or of its sources."""
+    """True if it is the makefile of the tree, or of its sources."""
     return path.lower().removeprefix("src/") in ("makefile", "gnumakefile")
 
 

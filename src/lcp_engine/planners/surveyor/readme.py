@@ -57,7 +57,7 @@ def read_readme(path: str, text: str, names: Iterable[str]) -> About:
 
 
 def same_name(one: str, other: str) -> bool:
-    """Whether two names differ in case, spaces and punctuation only."""
+    """True if two names differ in case, spaces and punctuation only."""
     return bool(_fold(one)) and _fold(one) == _fold(other)
 
 

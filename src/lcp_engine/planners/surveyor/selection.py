@@ -47,7 +47,7 @@ def choose(tree: Tree, most: int) -> tuple[Choice, ...]:
 
 
 def is_readme(file: File) -> bool:
-    """Whether it is the readme of its directory, and not one about a part or in another language."""
+    """True if it is the readme of its directory, and not one about a part or in another language."""
     return bool(_README.fullmatch(file.name.lower()))
 
 
@@ -57,7 +57,7 @@ def is_licence(file: File) -> bool:
 
 
 def is_main_manifest(file: File) -> bool:
-    """Whether it is a manifest of the product, and not of its documentation, tests or tools."""
+    """True if it is a manifest of the product, and not of its documentation, tests or tools."""
     return is_manifest(file.path) and not file.is_beside
 
 
@@ -70,7 +70,7 @@ def is_build(file: File) -> bool:
 
 
 def is_entry(file: File) -> bool:
-    """Whether a program may start in it, by its name; only its content tells."""
+    """True if a program may start in it, by its name; only its content tells."""
     return bool(_ENTRY.fullmatch(file.path)) and not file.is_test and not file.is_beside
 
 

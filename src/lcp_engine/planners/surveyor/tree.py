@@ -93,20 +93,20 @@ class File(NamedTuple):
 
     @property
     def is_secret(self) -> bool:
-        """Whether the name is one that secrets have; such a file is never read."""
+        """True if the name is one that secrets have; such a file is never read."""
         folded = self.path.casefold()
         return is_secret(folded) or (not self.is_code and _SUGGESTS_SECRET.fullmatch(folded) is not None)
 
     @property
     def is_readable(self) -> bool:
-        """Whether a job may name it: control characters would make the reply invalid (R3)."""
+        """True if a job may name it: control characters would make the reply invalid (R3)."""
         return (
             self.path.isprintable() and "\\" not in self.path and not self.is_secret and len(self.path) < 1000
         )
 
     @property
     def is_test(self) -> bool:
-        """Whether it belongs to tests: code by its place or name, data only in a directory of tests."""
+        """True if it belongs to tests: code by its place or name, data only in a directory of tests."""
         if not self.is_code:
             return bool(_WHOLLY_TESTS.search(self.path))
         return self.lies_in_tests or bool(_TEST_NAME.fullmatch(self.name))
@@ -121,7 +121,7 @@ class File(NamedTuple):
 
     @property
     def is_beside(self) -> bool:
-        """Whether it lies in a directory for documentation, tests, examples, benchmarks, tools, or a hidden one."""
+        """True if it lies in a directory for documentation, tests, examples, benchmarks, tools, or a hidden one."""
         *places, _ = self.path.lower().split("/")
         return bool(places) and (
             places[0] in _BESIDE_AT_TOP or any(p in _BESIDE or p.startswith(".") for p in places)
