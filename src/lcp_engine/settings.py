@@ -192,7 +192,7 @@ def make_room(url: str) -> None:
 
 
 def has_room(url: str) -> bool:
-    """Whether the directory of the database exists, as far as `make_room` would create it."""
+    """True if the directory of the database exists, as far as `make_room` would create it."""
     return url != default_url() or user_data_path(APP).is_dir()
 
 

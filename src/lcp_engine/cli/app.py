@@ -195,7 +195,7 @@ def start(arguments: Sequence[str]) -> int:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether `--json` is given, even if the arguments could not be parsed."""
+    """True if `--json` is given, even if the arguments could not be parsed."""
     read = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in read
 

@@ -41,7 +41,7 @@ class Candidate:
 
     @property
     def why_left_out(self) -> Failed | None:
-        """Why it cannot be approved together with others; None if it can."""
+        """Reason why it cannot be approved together with others; None if it can."""
         if self.look.is_whole:
             return None
         statement = f"job {self.job.id} ({self.job.kind} {self.about}) is left out: {self.look.caveat}"

@@ -395,7 +395,7 @@ def revised_params(text: str, job: Job) -> dict[str, JsonValue]:
 
 
 def _edits_again(draft: Draft, refused: LcpError) -> bool:
-    """Whether the person at the terminal, if there is one, mends the edit."""
+    """True if the person at the terminal, if there is one, mends the edit."""
     from lcp_engine.cli.keyboard import Closed
     from lcp_engine.cli.terminal import print_line, read_line
 

@@ -51,7 +51,7 @@ class Draft:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the person has written something."""
+        """True if the person has written something."""
         return self.text != self.given and bool(self.text.strip())
 
     @property

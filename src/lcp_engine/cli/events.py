@@ -158,7 +158,7 @@ class EventFormatter:
         return Text.assemble(text, (f"  {one_line(asked)}", "dim"))
 
     def _is_corrected(self, job: Job) -> bool:
-        """Whether a corrective turn follows this one."""
+        """True if a corrective turn follows this one."""
         asked = [
             event
             for event in self._history.events(job.mission_id, job_id=job.id)

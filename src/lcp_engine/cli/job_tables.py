@@ -107,7 +107,7 @@ def count_groups(jobs: Sequence[JobObject]) -> list[tuple[str, str, int]]:
 
 
 def summarize(job: JobObject) -> str:
-    """Why a job is in its state, or its result, in short."""
+    """Reason why a job is in its state, or its result, in short."""
     if job["error"] is not None:
         error = object_in(job["error"])
         return f"{error.get('error_code')}: {error.get('user_message', '')}"

@@ -138,7 +138,7 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
 
 
 def _may_need_several(invocation: Invocation, history: History, jobs: Sequence[Job]) -> bool:
-    """Whether a rule about these jobs' missions may ask for more than one person's yes; told without the engine."""
+    """True if a rule about these jobs' missions may ask for more than one person's yes; told without the engine."""
     return history.ask_several({job.mission_id for job in jobs}, invocation.settings.policy)
 
 
@@ -324,7 +324,7 @@ def completion_line(made: JsonObject) -> str:
 
 
 def is_question(job: Job, awaited: Collection[int]) -> bool:
-    """Whether a held job needs an answer and no approval; `awaited` are the turns whose reply a person brings."""
+    """True if a held job needs an answer and no approval; `awaited` are the turns whose reply a person brings."""
     return job.kind == QUESTION or job.id in awaited
 
 

@@ -99,7 +99,7 @@ def _spec(
 
 
 def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) -> bool:
-    """Whether a mission names no planner and needs one; one with a plan needs it for steps that ask it."""
+    """True if a mission names no planner and needs one; one with a plan needs it for steps that ask it."""
     outline, settings = outline_mission(text, source=source), options.settings
     if outline.planner is not None or not outline.has_plan:
         return outline.planner is None

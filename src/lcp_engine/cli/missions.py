@@ -337,7 +337,7 @@ def _line(job: Job) -> Text:
 
 
 def _is_turn(job: Job) -> bool:
-    """Whether a job asks the planner, has asked it or will; one that represents a planner's whole plan never does."""
+    """True if a job asks the planner, has asked it or will; one that represents a planner's whole plan never does."""
     is_left_out = job.state in SETTLED or (job.state is State.BLOCKED and job.json["reason"] is None)
     return job.kind == TURN and (bool(job.json["attempt"]) or not is_left_out)
 

@@ -252,7 +252,7 @@ def _show_news_of_all(engine: Engine, follower: Follower, progress: Progress) ->
 
 
 def _has_ready(engine: Engine, mission_id: int) -> bool:
-    """Whether jobs are ready: decided elsewhere, or released by another runner."""
+    """True if jobs are ready: decided elsewhere, or released by another runner."""
     left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=[*engine.workers, MERGE], limit=1)
     return bool(left)
 

@@ -130,7 +130,7 @@ class Table:
             yield from _stacked(row, self.columns, width or 0)
 
     def is_cut(self, width: int) -> bool:
-        """Whether `lines(width)` leaves out a part of a text that is not repeated whole."""
+        """True if `lines(width)` leaves out a part of a text that is not repeated whole."""
         widths = next(filter(None, (self._fit(wanted, width) for wanted in self._choices())), None)
         texts = [at for at, column in enumerate(self.columns) if column.part is Part.TEXT]
         return widths is None or any(

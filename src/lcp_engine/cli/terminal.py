@@ -165,7 +165,7 @@ def read_paste(invitation: str) -> str:
 
 
 def _is_whole(text: list[str]) -> bool:
-    """Whether an empty line at this point ends the reply."""
+    """True if an empty line at this point ends the reply."""
     if text and text[-1] != "\n":
         return False
     return "".join(text[-200:]).rstrip().endswith(_WHOLE)

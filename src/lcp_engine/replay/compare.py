@@ -172,7 +172,7 @@ def _compare_jobs(
 
 
 def _is_same_reason(old: Reason | None, new: Reason | None) -> bool:
-    """Whether two reasons have one code and, if both have data, the same data but for ids; else one text."""
+    """True if two reasons have one code and, if both have data, the same data but for ids; else one text."""
     if old is None or new is None or old.code is None:
         return _text(old) == _text(new)
     if old.code is not new.code:

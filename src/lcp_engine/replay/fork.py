@@ -278,7 +278,7 @@ def find_drift(
 
 
 def _sees_no_file(instance: Instance, job: PastJob) -> bool:
-    """Whether its result comes from a person, or from a job before it."""
+    """True if its result comes from a person, or from a job before it."""
     worker = instance.admission.workers.get(job.kind)
     if worker is None:
         return False

@@ -194,7 +194,7 @@ def _finish_turn(scratch: Scratch, event: PastEvent, past: PastJob, job: JobRow)
 
 
 def _has_equal_jobs(history: Archive, turn: PastJob) -> bool:
-    """Whether a turn stored equal jobs of its reply apart, as it did before they were one (R11)."""
+    """True if a turn stored equal jobs of its reply apart, as it did before they were one (R11)."""
     marks = [job.fingerprint for job in history.jobs if job.parent_id == turn.id and job.fingerprint]
     return len(marks) > len(set(marks))
 
@@ -321,7 +321,7 @@ def _failed_checks(
 
 
 def _recorded_echo(event: PastEvent) -> Problem | None:
-    """Why the words of a turn were not an answer: they are not judged again, maybe by another rule."""
+    """Reason why the words of a turn were not an answer: they are not judged again, maybe by another rule."""
     found = event.data.get(ECHO)
     return None if found is None else Problem.model_validate(found)
 

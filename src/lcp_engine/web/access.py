@@ -59,7 +59,7 @@ class Secrets:
     name: str = field(default_factory=lambda: secrets.token_hex(10), repr=False)
 
     def redeem(self, token: str) -> bool:
-        """Whether this is the token, which is replaced if it is."""
+        """True if this is the token, which is replaced if it is."""
         if not _is_equal(token, self.token):
             return False
         self.token = _new_secret()
@@ -81,7 +81,7 @@ class Address:
         return f"lcp-{self.port}"
 
     def is_own_host(self, host: str) -> bool:
-        """Whether a `Host` header, as a whole, names this page.
+        """True if a `Host` header, as a whole, names this page.
 
         Any IP address with the page's port may do: DNS rebinding needs a name.
         """

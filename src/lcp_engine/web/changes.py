@@ -73,7 +73,7 @@ def job_patch(request: Request) -> Response:
 
 
 def wants_split(request: Request) -> bool:
-    """Whether this browser is shown the old and the new lines of a diff side by side, where it is wide enough."""
+    """True if this browser is shown the old and the new lines of a diff side by side, where it is wide enough."""
     return request.cookies.get(_VIEW) == _SIDE_BY_SIDE
 
 

@@ -74,7 +74,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def has_access(self) -> bool:
-        """Whether the last request came from a browser with access."""
+        """True if the last request came from a browser with access."""
         return bool(self.scope) and ACCESS in self.scope["state"]
 
     def _expect_request(self) -> None:

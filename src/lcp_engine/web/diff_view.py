@@ -155,7 +155,7 @@ def _numbered(lines: Sequence[str]) -> Iterator[ExcerptLine]:
 
 
 def _is_changed(line: ExcerptLine) -> bool:
-    """Whether the line was removed or added, or says something of such a line."""
+    """True if the line was removed or added, or says something of such a line."""
     return line.css_class in ("del", "add", "end left", "end right")
 
 

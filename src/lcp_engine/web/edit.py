@@ -168,7 +168,7 @@ def _part(model: type[BaseModel], name: str) -> Mapping[str, JsonValue]:
 
 
 def _is_text(model: type[BaseModel], name: str) -> bool:
-    """Whether a param is typed as text rather than as JSON."""
+    """True if a param is typed as text rather than as JSON."""
     schema = _part(model, name)
     branches = schema.get("anyOf")
     kinds = (schema, *(branches if isinstance(branches, list) else ()))

@@ -94,7 +94,7 @@ class Form:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the form says how much of what its page showed was on the screen."""
+        """True if the form says how much of what its page showed was on the screen."""
         return self.text(UNSEEN) != UNMEASURED
 
     @cached_property

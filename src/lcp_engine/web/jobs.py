@@ -84,7 +84,7 @@ class AskedField:
         return "" if self.entered is None else str(self.entered)
 
     def has(self, value: str) -> bool:
-        """Whether an option is chosen."""
+        """True if an option is chosen."""
         return value in self.entered if isinstance(self.entered, list) else value == self.entered
 
 
@@ -223,7 +223,7 @@ def _held_beside(context: PageContext, job_id: int, *, before: bool = False) -> 
 
 
 def _may_retry(found: Job, events: Sequence[JsonObject]) -> bool:
-    """Whether a person may queue the job again, or change their mind about it."""
+    """True if a person may queue the job again, or change their mind about it."""
     if found.kind == TURN or State(found.state) in RETRY.sources:
         return found.kind != TURN
     codes = [recorded_code(event["data"]) for event in events if isinstance(event["data"], dict)]
@@ -231,7 +231,7 @@ def _may_retry(found: Job, events: Sequence[JsonObject]) -> bool:
 
 
 def is_shown(look: Look, parts: Sequence[Excerpt], params: Mapping[str, JsonValue], *, longest: int) -> bool:
-    """Whether a page shows all that would run: the whole diff or, where there is none, params up to `longest`."""
+    """True if a page shows all that would run: the whole diff or, where there is none, params up to `longest`."""
     if look.diff is not None:
         return look.is_whole and all(part.is_whole for part in parts)
     return all(
@@ -240,7 +240,7 @@ def is_shown(look: Look, parts: Sequence[Excerpt], params: Mapping[str, JsonValu
 
 
 def is_editable(found: Job) -> bool:
-    """Whether the params are small enough for a form."""
+    """True if the params are small enough for a form."""
     return len(json_block(found.params)) <= LARGEST_EDIT
 
 

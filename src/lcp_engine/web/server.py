@@ -113,7 +113,7 @@ def serve(
 
 
 def _is_shared(name: str) -> bool:
-    """Whether other programs of this machine listen under that name of the page: its cookie goes to them, too."""
+    """True if other programs of this machine listen under that name of the page: its cookie goes to them, too."""
     return _PORT.sub("", name).strip("[]") in LOOPBACK
 
 

@@ -29,7 +29,7 @@ class Dialog(ModalScreen[Answer]):
     """A screen over the others."""
 
     def is_answered(self) -> bool:
-        """Whether the key that is being handled arrived after the frame that showed this; else it answers nothing."""
+        """True if the key that is being handled arrived after the frame that showed this; else it answers nothing."""
         shown = self.query(Lines).first(Lines) if self.query(Lines) else self.query_one(_Question)
         return isinstance(self.app, FramedApp) and shown.frame.at < self.app.key_came_at
 

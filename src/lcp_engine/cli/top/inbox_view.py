@@ -85,10 +85,10 @@ class Desk(Protocol):
         """What the person types; None if nothing is."""
 
     async def confirm(self, dialog: Confirm) -> bool:
-        """Whether the person says yes."""
+        """True if the person says yes."""
 
     async def write(self, dialog: Write) -> bool:
-        """Whether the person sends the text, which is in the dialog's draft."""
+        """True if the person sends the text, which is in the dialog's draft."""
 
     async def take(self, dialog: Take) -> Sequence[int]:
         """Which of the names the person takes, by their places."""
@@ -100,7 +100,7 @@ class Desk(Protocol):
         """Give the terminal to the person's editor; what did not work, if anything."""
 
     async def show_whole(self, dialog: Whole) -> bool:
-        """Whether the person approves."""
+        """True if the person approves."""
 
 
 class InboxView(Vertical):
@@ -248,7 +248,7 @@ class InboxView(Vertical):
             )
 
     async def _agrees_to(self, shown: ShownJob, came_at: float) -> bool:
-        """Whether a key that came then approves the job: all of it was on the screen, for long enough."""
+        """True if a key that came then approves the job: all of it was on the screen, for long enough."""
         look = shown.look
         if look is None:
             self._desk.note(f"job {shown.job.id} is a question: Enter answers it")

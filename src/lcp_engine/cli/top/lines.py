@@ -95,7 +95,7 @@ class Lines(ScrollView, can_focus=True):
         return None if self._cursor is None else self._content.rows[self._cursor].key
 
     def was_seen(self, at: float) -> bool:
-        """Whether each of its rows had been on the screen by then, since they were shown."""
+        """True if each of its rows had been on the screen by then, since they were shown."""
         return self._whole_frame.at < at
 
     @property
