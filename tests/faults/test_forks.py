@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 said, says = os.pipe()
+signal.alarm(60)  # no child inherits it; those end with the test
 
 def wait_for_end_of_test():
     os.write(says, b".")
@@ -110,9 +112,11 @@ import subprocess, threading
 from lcp_engine.sandbox.kept_descriptors import no_forks
 
 def fork():
-    while not is_done.is_set():
+    for _ in range(200):
         if os.fork() == 0:
             wait_for_end_of_test()
+        if is_done.is_set():
+            break
 
 is_done = threading.Event()
 thread = threading.Thread(target=fork)
@@ -123,6 +127,32 @@ for _ in range(20):
 is_done.set()
 thread.join()
 print("done", flush=True)
+"""
+FORKS_WHILE_OTHERS_COME = """
+import os, sys, threading
+
+def hold_lock():
+    from lcp_engine.sandbox.kept_descriptors import no_forks
+    with no_forks():
+        is_held.set()
+        has_forked.wait()
+    released.append(True)
+
+def come():
+    thread.start()
+    is_held.wait()
+
+thread, released = threading.Thread(target=hold_lock), []
+is_held, has_forked = threading.Event(), threading.Event()
+os.register_at_fork(before=come)
+child = os.fork()
+if child == 0:
+    from lcp_engine.sandbox.kept_descriptors import no_forks
+    with no_forks():
+        os._exit(0)
+has_forked.set()
+thread.join()
+sys.exit(os.waitpid(child, 0)[1] or not released)
 """
 
 
@@ -226,6 +256,13 @@ def test_a_program_starts_although_other_threads_fork(start: Start) -> None:
     process = start(STARTS_WHILE_OTHERS_FORK)
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
+
+
+def test_a_fork_that_was_under_way_releases_no_lock_of_others() -> None:
+    """The first import and use of the lock may come while another thread is in a fork."""
+    command = [sys.executable, "-c", FORKS_WHILE_OTHERS_COME]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("end", ["released", "killed"])

@@ -12,14 +12,12 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 
 _KEPT: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> int:
     """`descriptor`, which every later fork of this process closes in the child. Call it before a lock is taken."""
-    _register()
     _KEPT.add(descriptor)
     return descriptor
 
@@ -41,22 +39,22 @@ def no_forks() -> Iterator[None]:
 
     `subprocess` learns from the end of a pipe that its program runs; a child would keep that pipe open until it ends.
     """
-    _register()
     with _FORK:
         yield
 
 
-_FORK = threading.Lock()
-
-
-@cache
-def _register() -> None:
-    os.register_at_fork(before=_FORK.acquire, after_in_parent=_FORK.release, after_in_child=_close_all)
+# An RLock, which only its owner can release: a fork that was under way when this module was imported has not taken it.
+_FORK = threading.RLock()
 
 
 def _close_all() -> None:
-    _FORK.release()
+    _FORK._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001 -- as concurrent.futures does it
     for descriptor in _KEPT:
         with suppress(OSError):
             os.close(descriptor)
     _KEPT.clear()
+
+
+# At import, so that it happens once: two threads that came at the same time would register twice. And methods in C:
+# Ctrl-C in a function would be lost, and the lock with it.
+os.register_at_fork(before=_FORK.acquire, after_in_parent=_FORK.release, after_in_child=_close_all)
