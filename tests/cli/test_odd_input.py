@@ -55,6 +55,7 @@ def test_a_limit_may_be_as_large_as_one_likes(lcp: Lcp) -> None:
         ("\xff", "is not a JSON object"),
         ("[]", "it is []"),
         ('{"id": 1,\n', "invalid from line 1, column 10"),
+        ('{"id": 1, }', "invalid from line 1, column 9"),
         ('{"id": 1}', '"text"'),
     ],
 )

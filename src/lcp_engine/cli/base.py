@@ -280,6 +280,7 @@ def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
     """Parse a JSON object; errors call it `name`. Raises `INVALID_ARGUMENT` for anything else, also for NaN."""
     import json
 
+    from lcp_engine.core.protocol.strict_json import json_fault, place
     from lcp_engine.core.safe_text import shortened
     from lcp_engine.errors import ErrorCode, LcpError
 
@@ -289,7 +290,7 @@ def read_object(text: str | bytes, name: str) -> dict[str, JsonValue]:
     try:
         value: JsonValue = json.loads(text)
     except json.JSONDecodeError as refused:
-        raise refusal(f"invalid from line {refused.lineno}, column {refused.colno}") from refused
+        raise refusal(f"invalid from {place(refused.doc, json_fault(refused).index)}") from refused
     except RecursionError as refused:
         raise refusal("it is nested too deeply") from refused
     except ValueError as refused:  # not UTF-8, or an integer of too many digits

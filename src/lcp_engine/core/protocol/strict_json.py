@@ -41,6 +41,27 @@ def place(text: str, index: int) -> str:
     return f"line {text.count(chr(10), 0, index) + 1}, column {index - line_start + 1}"
 
 
+@dataclass(frozen=True)
+class JsonFault:
+    """The first thing in a text that is not JSON, as `json` names it, and its index."""
+
+    name: str
+    index: int
+
+
+def json_fault(error: json.JSONDecodeError) -> JsonFault:
+    """The fault as Python 3.13 names it: before that, `json` does not name a trailing comma but what follows it."""
+    following = error.doc[error.pos : error.pos + 1]
+    if (following, error.msg) in _AFTER_COMMA:
+        before = error.doc[: error.pos].rstrip(" \t\n\r")
+        if before.endswith(","):
+            return JsonFault("Illegal trailing comma", len(before) - 1)
+    return JsonFault(error.msg, error.pos)
+
+
+_AFTER_COMMA = {("}", "Expecting property name enclosed in double quotes"), ("]", "Expecting value")}
+
+
 class StrictDecoder:
     """Decodes objects of one text; whether its numbers need checks is determined once for the whole text."""
 
@@ -54,7 +75,8 @@ class StrictDecoder:
             with _uncollected(len(self._text)):
                 value, end = self._decoder.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
-            return Broken(_explain(self._text, error), max(error.pos, start + 1))
+            fault = json_fault(error)
+            return Broken(_explain(self._text, fault), max(fault.index, start + 1))
         except RecursionError:
             return Broken(_TOO_DEEP, len(self._text))
         except ValueError as error:
@@ -67,7 +89,7 @@ class StrictDecoder:
         try:
             return json.JSONDecoder(parse_int=str, parse_float=str).raw_decode(self._text, start)[1]
         except json.JSONDecodeError as error:
-            return max(error.pos, start + 1)
+            return max(json_fault(error).index, start + 1)
         except RecursionError:
             return len(self._text)
 
@@ -144,13 +166,13 @@ _EXPECTED = {
 }
 
 
-def _explain(text: str, error: json.JSONDecodeError) -> str:
-    expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), error.msg)
-    if error.msg.startswith("Unterminated string"):
-        return f"{place(text, error.pos)}: {expected}; the string that begins here never ends"
-    rest = text[error.pos : error.pos + 20]
+def _explain(text: str, fault: JsonFault) -> str:
+    expected = next((words for start, words in _EXPECTED.items() if fault.name.startswith(start)), fault.name)
+    if fault.name.startswith("Unterminated string"):
+        return f"{place(text, fault.index)}: {expected}; the string that begins here never ends"
+    rest = text[fault.index : fault.index + 20]
     found = shown(rest) if rest.strip() else "the end of the text: the object is not complete"
-    return f"{place(text, error.pos)}: {expected}; found {found}"
+    return f"{place(text, fault.index)}: {expected}; found {found}"
 
 
 def _find_depth(text: str, start: int, end: int) -> str | None:
