@@ -215,6 +215,9 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
         open_database(f"sqlite:///{file}")
     assert refused.value.code is ErrorCode.DATABASE_VERSION
     assert file.read_bytes() == before
+    # The error holds the frames in which a connection was made: nothing but the engine closes it.
+    opened = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert file not in opened
 
 
 def test_a_database_in_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -154,7 +154,11 @@ class Postgres:
 
     def connect_to_read(self) -> Connection:
         connection = connect(self.url)
-        connection.execute(_ONE_STATE.encode())
+        try:
+            connection.execute(_ONE_STATE.encode())
+        except BaseException:
+            connection.close()
+            raise
         return Piped(connection)
 
     def clock(self, lend: Lend) -> Clock:

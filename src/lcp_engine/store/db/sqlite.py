@@ -7,7 +7,8 @@ import pwd
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lcp_engine.clock import Clock, Micros, steady_clock
@@ -70,14 +71,14 @@ class Sqlite:
         except OSError as error:
             message = f"database {self.path} cannot be written: {error.strerror}"
             raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=GENERAL) from error
-        connection = self._open("rw")
-        self._use_log(connection)
-        connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
-        connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
-        # A sweep does it between its transactions.
-        connection.execute(f"PRAGMA wal_autocheckpoint={0 if self._sweeps else LOG_PAGES}")
-        self._guard(connection)
-        return connection
+        with self._opened() as connection:
+            self._use_log(connection)
+            connection.execute(f"PRAGMA synchronous={'NORMAL' if self._sweeps else 'FULL'}")
+            connection.execute(f"PRAGMA foreign_keys={'OFF' if self._sweeps else 'ON'}")
+            # A sweep does it between its transactions.
+            connection.execute(f"PRAGMA wal_autocheckpoint={0 if self._sweeps else LOG_PAGES}")
+            self._guard(connection)
+            return connection
 
     def sweeping(self) -> Sqlite:
         return Sqlite(self.path, busy_seconds=self._busy_seconds, sweeps=True)
@@ -103,10 +104,10 @@ class Sqlite:
         """No connection is lost here."""
 
     def connect_to_read(self) -> Connection:
-        connection = self._open("rw")
-        connection.execute("PRAGMA query_only=ON")
-        self._guard(connection)
-        return connection
+        with self._opened() as connection:
+            connection.execute("PRAGMA query_only=ON")
+            self._guard(connection)
+            return connection
 
     def _guard(self, connection: Connection) -> None:
         """Keep jobs from the files of the database: with the first read, those beside it are there, too."""
@@ -170,7 +171,6 @@ class Sqlite:
                 connection.execute("PRAGMA journal_mode=WAL")
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    connection.close()
                     raise
                 time.sleep(AGAIN_SECONDS)
             else:
@@ -192,9 +192,11 @@ class Sqlite:
     def is_usable(self, connection: Connection) -> bool:
         return True
 
-    def _open(self, mode: str) -> sqlite3.Connection:
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """A connection to an existing file, closed if the block raises: the file may be broken or another program's."""
         connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode={mode}",
+            f"{self.path.absolute().as_uri()}?mode=rw",
             uri=True,
             timeout=self._busy_seconds,
             isolation_level=None,
@@ -203,4 +205,8 @@ class Sqlite:
         )
         if self.is_stopping is not None:
             connection.set_progress_handler(self.is_stopping, _STEPS)
-        return connection
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
