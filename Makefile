@@ -3,7 +3,14 @@
 .DELETE_ON_ERROR:
 .PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
 
-VENV := .venv
+# PYTHON=3.13 or PYTHON=PATH chooses an interpreter. If .venv has another version, it stays, and the chosen one has an
+# environment beside it: .venv-3.13
+ifdef PYTHON
+override PYTHON := $(PYTHON:3.%=python3.%)
+CHOSEN := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+$(if $(CHOSEN),,$(error PYTHON=$(PYTHON) does not start; a version such as 3.13 or the path of an interpreter is expected))
+endif
+VENV := .venv$(if $(filter-out %/python$(CHOSEN),$(wildcard .venv/lib/python3.*)),$(addprefix -,$(CHOSEN)))
 BIN := $(VENV)/bin
 # The environment has the engine alone, or everything. What is complete stays so.
 ENGINE := $(VENV)/engine
@@ -35,7 +42,7 @@ LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extr
 help:
 	@echo "make survey   describe a copy of this repository in survey/project/SURVEY.md"
 	@echo "make quick    the pure rules, and the engine on SQLite: a minute"
-	@echo "make test     check, and every test but the slow ones; tools/postgres make test includes PostgreSQL"
+	@echo "make test     check, and every test but the slow ones; tools/postgres make test includes PostgreSQL (PYTHON=3.13: on that)"
 	@echo "make again    the tests that failed last time, one by one; fails if there are none"
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
 	@echo "make stress   one test again and again beside load: make stress TEST=tests/cli/test_top.py::test_it TIMES=200"
@@ -238,5 +245,5 @@ lock: $(READY)
 	@$(BIN)/python tools/floors.py | CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) - -o requirements/lowest.txt
 
 clean:
-	@rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
+	@rm -rf .venv .venv-3.* $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -25,8 +26,8 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _would_run(clone: Path, target: str) -> str:
-    command = ["make", "--dry-run", "--no-print-directory", target]
+def _would_run(clone: Path, *given: str) -> str:
+    command = ["make", "--dry-run", "--no-print-directory", *given]
     return subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout
 
 
@@ -68,6 +69,35 @@ def test_a_survey_leaves_the_tools_where_they_are(clone: Path) -> None:
 def test_an_interrupted_set_up_starts_from_nothing(clone: Path, target: str) -> None:
     _set_up(clone)
     assert "venv --clear .venv" in _would_run(clone, target)
+
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"), [(None, ".venv"), (VERSION, ".venv"), ("3.10", f".venv-{VERSION}")]
+)
+@pytest.mark.parametrize("named", ["version", "path"])
+def test_a_chosen_interpreter_leaves_the_environment_of_another_one(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, named: str, there: str | None, chosen: str
+) -> None:
+    (clone / "bin").mkdir()
+    (clone / "bin" / f"python{VERSION}").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(clone / "bin"), prepend=os.pathsep)
+    if there is not None:
+        (clone / ".venv" / "lib" / f"python{there}").mkdir(parents=True)
+    python = VERSION if named == "version" else sys.executable
+    would_run = _would_run(clone, "check", f"PYTHON={python}")
+    assert f"-m venv --clear {chosen}\n" in would_run
+    assert f"\n{chosen}/bin/mypy\n" in would_run
+
+
+def test_an_interpreter_that_does_not_start_is_refused(clone: Path) -> None:
+    _set_up(clone, "engine", "ready")
+    command = ["make", "--dry-run", "check", "PYTHON=3.999"]
+    refused = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "PYTHON=python3.999 does not start" in refused.stderr
 
 
 def test_the_engine_alone_has_every_dependency_in_the_versions_that_are_tested() -> None:
