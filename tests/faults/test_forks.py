@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -92,6 +93,13 @@ def execute(params, context):
 worker = Worker(kind="pool", params=Empty, result=Empty, execute=execute, has_effects=False).for_any_params()
 with Engine(sys.argv[1], workers=[worker]) as engine:
     engine.work(until_idle=True, kinds=["pool"])
+"""
+WATCHES_FOR_DEATHS = """
+from lcp_engine.store.host.liveness import watch_for_deaths
+end = watch_for_deaths(Path(sys.argv[1]), lambda: None)
+leave_child("fork")
+end()
+print("done", flush=True)
 """
 Start = Callable[..., Python]
 
@@ -263,6 +271,14 @@ def test_a_fork_that_was_under_way_releases_no_lock_of_others() -> None:
     command = [sys.executable, "-c", FORKS_WHILE_OTHERS_COME]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_runner_ends_its_watch_for_deaths_although_a_child_lives(start: Start, tmp_path: Path) -> None:
+    """The child has copies of its descriptors, and had kept the runner waiting."""
+    process = start(WATCHES_FOR_DEATHS, tmp_path)
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 60)[0]
+    assert process.stdout.readline() == "done\n"
 
 
 @pytest.mark.parametrize("end", ["released", "killed"])

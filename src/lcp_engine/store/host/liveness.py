@@ -246,8 +246,9 @@ def watch_for_deaths(directory: Path, on_death: Callable[[], None]) -> Callable[
     thread.start()
 
     def end() -> None:
-        os.close(ender)
+        os.write(ender, b".")  # its end alone would not be noticed while a forked child has a copy of it
         thread.join()
+        os.close(ender)
         os.close(awake)
         os.close(watch)
 
