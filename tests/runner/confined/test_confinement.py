@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -9,10 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from pydantic import BaseModel
@@ -44,6 +47,19 @@ ESCAPES = [
 def text(outcome: object, key: str = "text") -> str:
     assert isinstance(outcome, Succeeded)
     return str(json.loads(outcome.result)[key])
+
+
+def written(pipe: Path) -> TextIO:
+    """The pipe, once a job reads it. To open it would wait for ever for a job that has failed."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "w")
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        time.sleep(0.005)
+    pytest.fail("no job has opened the pipe")
 
 
 def pid_of(child: ConfinedProcess | None) -> int:
@@ -119,13 +135,13 @@ def test_what_hangs_is_ended_and_others_are_unharmed(do: Do, confinement: Confin
     os.mkfifo(place / "pipe")
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(do, "trusts", path="pipe")
-        with (place / "pipe").open("w"):  # opens as soon as the other job reads
+        with written(place / "pipe"):  # opens as soon as the other job reads
             first = os.pidfd_open(pid_of(processes(confinement)[0]))
             with pytest.raises(LcpError, match="took more than") as late:
                 do("hangs")
             assert late.value.code is ErrorCode.TIMEOUT
             wait_for_end(first)
-            with (place / "pipe").open("w") as again:
+            with written(place / "pipe") as again:
                 again.write("in the end\n")
         assert text(other.result()) == "in the end\n"
     assert text(do("read_file", rel_path="a.txt"), "content") == "hello\n"
@@ -135,11 +151,11 @@ def test_a_read_whose_process_is_killed_begins_again(do: Do, confinement: Confin
     os.mkfifo(place / "pipe")
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(do, "trusts", path="pipe")
-        with (place / "pipe").open("w"):
+        with written(place / "pipe"):
             first = os.pidfd_open(pid_of(processes(confinement)[0]))
             signal.pidfd_send_signal(first, signal.SIGKILL)
             wait_for_end(first)
-            with (place / "pipe").open("w") as again:
+            with written(place / "pipe") as again:
                 again.write("hello\n")
         assert text(job.result()) == "hello\n"
 
