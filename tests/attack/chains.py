@@ -19,8 +19,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 from tests.pids_limit import Limit, pids_limit, wait_until
-from tests.runner.test_mcp_servers import source_of as source_of_server
-from tests.runner.test_mcp_servers import tools_of, write_server
+from tests.runner.plain_server import plain_tools, write_plain_server
 
 from lcp_engine import Engine
 from lcp_engine.workers.external import kinds_in
@@ -226,13 +225,10 @@ def _in_a_kind_that_stays(place: Path, source: str) -> str:
 
 def _in_a_server(place: Path, source: str) -> str:
     """Its chain goes on between the calls of its tools, and ends with it."""
-    tool = (
-        "\nimport subprocess\n@server.tool()\ndef chain() -> str:\n"
-        f"    subprocess.Popen([sys.executable, '-c', {source!r}])\n    return 'is well'\n"
-    )
-    write_server(place, tool)
+    tool = f"@tool\ndef chain():\n    subprocess.Popen([sys.executable, '-c', {source!r}])\n    return 'is well'\n"
+    write_plain_server(place / "server.py", tool)
     server = servers_in({"words": {"command": [sys.executable, "./server.py"], "without_effects": ["chain"]}})
-    workers = list(tool_kinds("words", server["words"], {"words": tools_of(source_of_server(tool))}, place))
+    workers = list(tool_kinds("words", server["words"], {"words": plain_tools(tool)}, place))
     with Engine(f"sqlite:///{place}/{time.monotonic_ns()}.db", workers=workers) as engine:
         jobs = [engine.enqueue("words.chain", {}) for _ in range(2)]
         engine.work(until_idle=True)

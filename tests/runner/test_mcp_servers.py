@@ -1,4 +1,7 @@
-"""Kinds that are tools of MCP servers: real servers of the official SDK, over stdin and stdout and over HTTP."""
+"""Kinds that are tools of MCP servers, over stdin and stdout and over HTTP. What these say is what the SDK says.
+
+Tests of how their processes are run use a plain server, which starts in a tenth of the time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +18,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+import uvicorn
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
+from tests.runner.plain_server import plain_tools, write_plain_server
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
@@ -87,7 +93,7 @@ MANY = """
 
     @server.tool()
     def is_too_large() -> str:
-        return "x" * 100_000_000
+        return "x" * 20_000_000
 
     @server.tool()
     def dies() -> str:
@@ -108,12 +114,12 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kinds(tmp_path: Path) -> Kinds:
-    """Writes a server, and returns the workers of its tools; `then` is the server that runs later."""
+    """Writes a plain server, and returns the workers of its tools; `then` is the server that runs later."""
 
-    def make(more: str = "", *, then: str | None = None, **stated: JsonValue) -> dict[str, Worker[BaseModel]]:
-        write_server(tmp_path, more if then is None else then)
+    def make(tools: str, *, then: str | None = None, **stated: JsonValue) -> dict[str, Worker[BaseModel]]:
+        write_plain_server(tmp_path / "server.py", tools if then is None else then)
         server = servers_in({"words": {"command": [sys.executable, "./server.py"], **stated}})["words"]
-        known = {"words": tools_of(source_of(more))}
+        known = {"words": plain_tools(tools)}
         return {worker.kind: worker for worker in tool_kinds("words", server, known, tmp_path)}
 
     return make
@@ -127,17 +133,20 @@ def write_server(directory: Path, more: str = "") -> None:
     (directory / "server.py").write_text(source_of(more) + textwrap.dedent(ENDING))
 
 
+def loaded(source: str) -> MCPServer:
+    module: dict[str, MCPServer] = {}
+    exec(source, module)  # our own words
+    return module["server"]
+
+
 def tools_of(source: str) -> ServerTools:
     """What `ask_for_tools` is told by such a server, without the start of two processes."""
     from mcp import Client
 
     from lcp_engine.runner.confined import mcp_bridge
 
-    module: dict[str, MCPServer] = {}
-    exec(source, module)  # our own words
-
     async def asked() -> ServerTools:
-        async with Client(module["server"]) as client:
+        async with Client(loaded(source)) as client:
             return await mcp_bridge._tools(client)
 
     return anyio.run(asked)
@@ -222,23 +231,21 @@ def test_what_a_tool_does_wrong_fails_its_job(settled: dict[str, list[Job]], too
 
 
 def test_a_server_that_hangs_is_ended(kinds: Kinds, root: Path) -> None:
-    more = "@server.tool()\ndef bad() -> str:\n    import time; time.sleep(600)\n"
-    found = kinds(more, timeout=5)
+    found = kinds("@tool\ndef bad(): time.sleep(600)\n", timeout=2)
     assert failure(found, "words.bad", root) == (
         "TIMEOUT",
-        "words.bad: it did not answer within 5 s, and was ended",
+        "words.bad: it did not answer within 2 s, and was ended",
     )
 
 
 def test_a_server_that_has_ended_is_started_again(kinds: Kinds) -> None:
-    more = """
-        @server.tool()
-        def leave() -> str:
-            import threading
+    leave = """
+        @tool
+        def leave():
             threading.Timer(0.05, os._exit, (0,)).start()
             return "bye"
     """
-    worker = kinds(more)["words.leave"]
+    worker = kinds(leave)["words.leave"]
     context = Context(None, (), Policy().for_kind(worker.named, has_effects=False, writes=False), Caps())
     programs = ExternalPrograms()
     try:
@@ -247,14 +254,16 @@ def test_a_server_that_has_ended_is_started_again(kinds: Kinds) -> None:
             assert isinstance(answer, BaseModel)
             assert answer.model_dump() == {"text": "bye", "structured": {"result": "bye"}}
             (waiting,) = programs._idle.values()
+            until = time.monotonic() + 60
             while waiting[0].is_quiet:
+                assert time.monotonic() < until, "it has not ended"
                 time.sleep(0.01)
     finally:
         programs.close()
 
 
 def test_a_tool_that_was_changed_or_removed_is_not_called(kinds: Kinds, tmp_path: Path) -> None:
-    tool = "@server.tool()\ndef {}(word: str) -> str:\n    '''{}'''\n    return word\n"
+    tool = "@tool\ndef {}(word):\n    '''{}'''\n    return word\n"
     before = tool.format("changed", "Say it.") + tool.format("removed", "Say it.")
     found = kinds(before, then=tool.format("changed", "Say it to all."))
     with Engine(sqlite_url(tmp_path), workers=list(found.values())) as engine:
@@ -272,10 +281,10 @@ def test_the_job_and_its_attempt_are_handed_in(settled: dict[str, list[Job]]) ->
 
 
 def test_a_server_sees_the_root_only_if_it_needs_it(kinds: Kinds, root: Path) -> None:
-    more = "@server.tool()\ndef names() -> list[str]:\n    return sorted(os.listdir('.'))\n"
+    tool = "@tool\ndef names():\n    return sorted(os.listdir('.'))\n"
     (root / "a.txt").write_text("a")
     for needs, names in (({}, []), ({"root": True}, ["a.txt"])):
-        done = ask(kinds(more, needs=needs), "words.names", root)
+        done = ask(kinds(tool, needs=needs), "words.names", root)
         assert done.result is not None
         assert done.result["structured"] == {"result": names}
 
@@ -353,23 +362,17 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def http_server(tmp_path: Path) -> Iterator[int]:
-    """A server over HTTP on a port of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    ending = f'server.run("streamable-http", port={port})\n'
-    (tmp_path / "http_server.py").write_text(textwrap.dedent(WORDS) + ending)
-    process = subprocess.Popen(
-        [sys.executable, str(tmp_path / "http_server.py")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    assert process.stderr is not None
-    try:
-        # It says so when it listens.
-        assert any(b"running on" in line for line in process.stderr)
-        yield port
-    finally:
-        process.kill()
-        process.communicate()
+def http_server() -> Iterator[int]:
+    """A server over HTTP on a port of this machine. It needs no process of its own: it could be anywhere."""
+    app = loaded(source_of()).streamable_http_app()
+    serving = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serving.run, args=([listening],))
+        thread.start()
+        yield listening.getsockname()[1]
+        serving.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_a_server_over_http_is_asked(
@@ -416,8 +419,8 @@ class Hostile(BaseHTTPRequestHandler):
             names = ["big", "packed", "elsewhere", "deep", "cut"]
             return self.answer(said({"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}))
         match asked["params"]["name"]:
-            case "big": self.answer(text("x" * 100_000_000))
-            case "packed": self.answer(gzip.compress(text("x" * 100_000_000), 1), Content_Encoding="gzip")
+            case "big": self.answer(text("x" * 20_000_000))
+            case "packed": self.answer(gzip.compress(text("x" * 20_000_000), 1), Content_Encoding="gzip")
             case "elsewhere": self.answer(b"", 307, Location=f"http://127.0.0.1:{other.server_port}/")
             case "deep": self.answer(text("x").replace(b'"x"', b"[" * 100_000))
             case "cut": self.answer(b"{", **{"Content-Length": 500})
