@@ -28,7 +28,8 @@ from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined.external import ExternalPrograms
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.runner.confined.process import spawner_of
+from lcp_engine.sandbox.programs import cannot_confine, descendants
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.mcp import McpTool, ServerTools, read_tools, servers_in, tool_kinds, tools_file
@@ -258,6 +259,26 @@ def test_a_server_that_has_ended_is_started_again(kinds: Kinds) -> None:
             while waiting[0].is_quiet:
                 assert time.monotonic() < until, "it has not ended"
                 time.sleep(0.01)
+    finally:
+        programs.close()
+
+
+def test_the_client_of_a_server_is_a_fork_that_permits_no_process_itself(kinds: Kinds) -> None:
+    """It executes no program, which would have closed what only its supervisor may have."""
+    worker = kinds("@tool\ndef stay():\n    return 'here'\n")["words.stay"]
+    context = Context(None, (), Policy().for_kind(worker.named, has_effects=False, writes=False), Caps())
+    programs = ExternalPrograms()
+    try:
+        programs.execute(worker, worker.params(), context, None)
+        assert worker.program is not None
+        loaded = spawner_of(worker.program.call[0])._process
+        assert loaded is not None
+        supervisor, client, server = map(Path, (f"/proc/{one}" for one in descendants(loaded.pid)))
+        commands = {(one / "cmdline").read_bytes() for one in (supervisor, client)}
+        assert commands == {Path(f"/proc/{loaded.pid}/cmdline").read_bytes()}
+        assert b"server.py" in (server / "cmdline").read_bytes()
+        opened = [{str(link.readlink()) for link in (one / "fd").iterdir()} for one in (supervisor, client)]
+        assert ["anon_inode:seccomp notify" in links for links in opened] == [True, False]
     finally:
         programs.close()
 

@@ -14,12 +14,15 @@ import resource
 import select
 import signal
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -101,6 +104,8 @@ class Program:
     """Places that are readable unless their paths pass a link by now."""
     listed: Sequence[str] = ()
     """Directories like these, whose names alone may be read."""
+    call: Sequence[str] = ()
+    """A module, and the arguments of its `main`: a fork of this interpreter calls it, and executes no `path`."""
 
 
 @dataclass(frozen=True)
@@ -267,11 +272,33 @@ def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket
             signal.signal(number, signal.SIG_DFL)
         births = refuse_calls_of_programs(network=program.network)
         socket.send_fds(tell, [b"."], [births])
+        if program.call:
+            os.close(births)  # as when a program is executed
+            tell.close()
+            _call(program)
         os.execve(program.path, list(program.arguments), dict(program.environment))  # noqa: S606 -- confined
     except OSError as error:
         tell.send((error.errno or 1).to_bytes(4, "little"))
     finally:
         os._exit(127)
+
+
+def _call(program: Program) -> NoReturn:
+    code = 1
+    try:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_IGN)  # as an interpreter that starts
+        os.environ.clear()
+        os.environ.update(program.environment)
+        module, *arguments = program.call
+        import_module(module).main(*arguments)
+        code = 0
+    except BaseException:  # noqa: BLE001 -- the top of a program
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
 
 
 class _Streams:

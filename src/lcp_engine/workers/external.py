@@ -127,6 +127,8 @@ class ExternalProgram:
     """What the kinds have in common that use the same processes; None if no other kind uses them."""
     claims: str | None = None
     """What others say of it, for people; it is not trusted."""
+    call: tuple[str, ...] = ()
+    """A module of ours and the arguments for its `main`: a fork of an interpreter that has loaded it is the program."""
 
     def must_be_alone(self, *, has_effects: bool) -> bool:
         """True if jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
@@ -208,8 +210,7 @@ def python_process(module: str, *arguments: str, needs_here: bool = False) -> Ex
 
     The current directory is not among it, unless it `needs_here`.
     """
-    hidden = None if needs_here else Path.cwd()
-    paths = [place for place in sys.path if Path(place).is_absolute() and Path(place) != hidden]
+    paths = import_paths(needs_here=needs_here)
     installed = (sys.prefix, sys.base_prefix, *paths)
     options = ("-I", "-S", "-X", "utf8", "-c", _START)
     return ExternalProgram(
@@ -217,6 +218,12 @@ def python_process(module: str, *arguments: str, needs_here: bool = False) -> Ex
         arguments=(sys.executable, *options, json.dumps(paths), module, *arguments),
         installed=tuple(dict.fromkeys(place for place in installed if Path(place).exists())),
     )
+
+
+def import_paths(*, needs_here: bool = False) -> list[str]:
+    """Where this interpreter imports from, without the current directory unless it `needs_here`."""
+    hidden = None if needs_here else Path.cwd()
+    return [place for place in sys.path if Path(place).is_absolute() and Path(place) != hidden]
 
 
 MODULE_OF_FILE = "lcp_workers_"

@@ -262,6 +262,7 @@ def bridge_to(
         needs=needs,
         name=f"the MCP server {server.url or ' '.join(server.command)}",
         shared=stated,
+        call=(_BRIDGE, stated),
     )
 
 

@@ -35,6 +35,7 @@ from lcp_engine.runner.confined.channel import (
 )
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.sandbox.root import Root
+from lcp_engine.workers.external import import_paths
 from lcp_engine.workers.registry import BUILT_IN
 
 FILE_KINDS: Mapping[str, str] = {
@@ -48,8 +49,8 @@ BIRTHS = 5
 BIRTH_PAUSE = 0.05
 """Seconds before the second try; each further one waits twice as long."""
 _START = (
-    "import sys, json; control, parent, paths, kinds = json.loads(sys.argv[1]); sys.path[:] = paths; "
-    "from lcp_engine.runner.confined.server import main; main(control, parent, kinds)"
+    "import sys, json; control, parent, paths, *given = json.loads(sys.argv[1]); sys.path[:] = paths; "
+    "from lcp_engine.runner.confined.server import main; main(control, parent, *given)"
 )
 
 
@@ -58,11 +59,16 @@ class Spawner:
 
     It loads the workers of `kinds` ("module:attribute") once; every confined process is a fork of it, which takes
     milliseconds. `paths` are further places to import from. It ends with this process, and its forks with it.
+
+    With `program`, a module of ours that is slow to load, it loads that instead; nothing from the current directory.
     """
 
-    def __init__(self, kinds: Mapping[str, str] = FILE_KINDS, paths: Sequence[str] = ()) -> None:
-        self.kinds = kinds
+    def __init__(
+        self, kinds: Mapping[str, str] = FILE_KINDS, paths: Sequence[str] = (), program: str | None = None
+    ) -> None:
+        self.kinds = kinds if program is None else {}
         self._paths = paths
+        self._program = program
         self._lock = threading.Lock()
         self._owner = 0
         self._control: socket.socket | None = None
@@ -157,8 +163,9 @@ class Spawner:
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(START_SECONDS)
-        paths = [*(str(Path(place).absolute()) for place in sys.path), *self._paths]
-        given = json.dumps([theirs.fileno(), self._owner, paths, dict(self.kinds)])
+        here = [str(Path(place).absolute()) for place in sys.path]
+        paths = [*(here if self._program is None else import_paths()), *self._paths]
+        given = json.dumps([theirs.fileno(), self._owner, paths, dict(self.kinds), self._program])
         with theirs, no_forks():
             self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and code
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, given],
@@ -279,5 +286,13 @@ def _end(control: socket.socket, pidfd: int | None) -> None:
 def spawner() -> Spawner:
     """The one of this process."""
     one = Spawner()
+    atexit.register(one.close)
+    return one
+
+
+@cache
+def spawner_of(program: str) -> Spawner:
+    """The one of this process whose forks run a module of ours."""
+    one = Spawner(program=program)
     atexit.register(one.close)
     return one

@@ -72,16 +72,17 @@ _SCARCE = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 """Errors of a kernel that is short of something now, not of one that cannot."""
 
 
-def main(control: int, parent: int, kinds: Mapping[str, str]) -> None:
+def main(control: int, parent: int, kinds: Mapping[str, str], program: str | None) -> None:
     """Fork a process for each message on the socket `control`, until it is closed or the process `parent` ends.
 
-    `kinds` names the worker of each kind as "module:attribute".
+    `kinds` names the worker of each kind as "module:attribute", `program` the module of a program that forks run.
     """
     here = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     adopt_orphans()
     os.chdir("/")
     workers = {kind: _load_worker(place) for kind, place in kinds.items()}
+    _load_program(program)
     watched = _pidfds(parent)
     if os.getppid() != parent:
         return
@@ -155,6 +156,12 @@ def _load_worker(place: str) -> Worker[BaseModel]:
     if not isinstance(worker, Worker):
         raise TypeError(f"{place} is not a Worker")
     return worker.for_any_params()
+
+
+def _load_program(module: str | None) -> None:
+    with suppress(Exception):  # a fork imports it again, and says what is wrong
+        if module is not None:
+            import_module(module)
 
 
 def _run_child(
