@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import secrets
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -57,6 +58,8 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 KEYS = st.text(string.ascii_letters + string.digits + "-_./+", min_size=24, max_size=200).filter(
     lambda key: sum(map(str.isalnum, key)) >= 24 and key[0].isalnum() and key[-1].isalnum()
 )
+SEED = 0 if settings().derandomize else secrets.randbits(32)
+"""The same for every encoding: to compile the patterns of a key takes most of the time, and they are kept."""
 AROUND = st.text(
     st.characters(exclude_categories=["Cs"], max_codepoint=0x2FFF).filter(lambda c: not c.isalnum())
 )
@@ -67,6 +70,7 @@ def bare(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
+@seed(SEED)
 @settings(max_examples=40, deadline=None)
 @given(key=KEYS, before=AROUND, after=AROUND)
 def test_a_key_is_removed_in_every_encoding(name: str, key: str, before: str, after: str) -> None:
@@ -107,7 +111,7 @@ def test_any_text_can_be_scrubbed(text: str, key: str) -> None:
 
 
 def test_a_large_reply_is_scrubbed_in_linear_time() -> None:
-    text = (CANARY[:-1].replace("-", "\\u002d") + "\\" * 40 + "%25" * 20) * 20_000
+    text = (CANARY[:-1].replace("-", "\\u002d") + "\\" * 40 + "%25" * 20) * 5_000
     assert "canary0123456789" not in bare(scrubbed(text, CANARY))
 
 
