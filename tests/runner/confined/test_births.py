@@ -34,12 +34,23 @@ Disturb = Callable[[str, int], None]
 Starts = Callable[[int], object] | None
 
 
+@pytest.fixture(scope="module")
+def births(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that says which births are disturbed."""
+    return tmp_path_factory.mktemp("disturbed") / "births"
+
+
+@pytest.fixture(scope="module")
+def spawner(births: Path) -> Iterator[Spawner]:
+    spawner = Spawner({**FILE_KINDS, "read_file": "stillborn:WORKER"}, [str(HERE), str(births.parent)])
+    yield spawner
+    spawner.close()
+
+
 @pytest.fixture
-def disturb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disturb]:
+def disturb(spawner: Spawner, births: Path, monkeypatch: pytest.MonkeyPatch) -> Disturb:
     """Disturbs the next births of confined processes; returns at once."""
-    births = tmp_path / "births"
     births.write_text("none 0")
-    spawner = Spawner({**FILE_KINDS, "read_file": "stillborn:WORKER"}, [str(HERE), str(tmp_path)])
     for module in (pool, checks):
         monkeypatch.setattr(module, "spawner", lambda: spawner)
     monkeypatch.setattr(process, "BIRTH_PAUSE", 0.001)
@@ -48,8 +59,7 @@ def disturb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disturb
     def disturb(how: str, times: int) -> None:
         births.write_text(f"{how} {times}")
 
-    yield disturb
-    spawner.close()
+    return disturb
 
 
 @pytest.fixture
