@@ -110,7 +110,7 @@ class Invocation:
 
     @property
     def planner_environment(self) -> PlannerEnvironment:
-        """What planners are made with before a database is open."""
+        """Surroundings of planners before a database is open."""
         from lcp_engine.planners.environment import PlannerEnvironment
 
         return PlannerEnvironment(self.settings.planners, prices=self.settings.prices)

@@ -100,7 +100,7 @@ def _no_files(mission: int | None, job: Job | None) -> str:
 
 
 def _what_was_shown(engine: Engine, job: Job, diffs: Sequence[Diff]) -> tuple[str, str | None]:
-    """Of a held job: what a person has to know who saw no diff, and the mark of what they saw."""
+    """Notes for a held job without a diff, and its approval mark."""
     seen = engine.last_seen(job.id) if job.state == State.HELD else None
     if seen is None:
         return "", None
@@ -145,14 +145,14 @@ def show_job(console: Console, job: Job, diff: Diff | None) -> None:
 
 
 def job_rows(job: Job, diff: Diff | None, width: int) -> list[Span]:
-    """What `show_job` prints on a terminal of that width, row by row."""
+    """Rows that `show_job` prints on a terminal of that width, row by row."""
     if diff is not None:
         return [*_diff_rows(diff, diff.lines, width)]
     return [Span(row) for line in _param_lines(job) for row in _rows(line, width)]
 
 
 def diff_rows(diffs: Sequence[Diff], width: int) -> list[Span]:
-    """What `show_diffs` prints on a terminal of that width, row by row."""
+    """Rows that `show_diffs` prints on a terminal of that width, row by row."""
     return [row for diff in diffs for row in _diff_rows(diff, diff.lines, width)]
 
 

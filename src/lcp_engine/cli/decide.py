@@ -292,7 +292,7 @@ def _named(jobs: Sequence[int], mission: int | None, *, all_held: bool) -> Seque
 
 
 def _show_all(invocation: Invocation, engine: Engine, mission: int | None) -> dict[int, Candidate]:
-    """What `approve --all` decides on, by job id, shown in full; a terminal is asked to confirm."""
+    """Jobs that `approve --all` decides on, by job id, shown in full; a terminal is asked to confirm."""
     from lcp_engine.cli.approve_all import find_candidates, show_candidates
 
     if mission is not None:
@@ -313,7 +313,7 @@ def _approve_shown(engine: Engine, candidate: Candidate, by: str | None, *, is_s
 
 
 def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
-    """What `lcp diff` showed this person with that mark. Raises `CONFLICT` if it has shown something since."""
+    """Sight that `lcp diff` showed this person with that mark. Raises `CONFLICT` if it has shown something since."""
     seen = engine.last_seen(job_id)
     if seen is None or seen.mark != mark:
         message = (
@@ -324,7 +324,7 @@ def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
 
 
 def _list_all(invocation: Invocation, engine: Engine, mission: int | None) -> list[int]:
-    """What `reject --all` decides on; a terminal is asked to confirm."""
+    """Jobs that `reject --all` decides on; a terminal is asked to confirm."""
     from lcp_engine.cli.approve_all import list_held
 
     if mission is not None:
@@ -591,7 +591,7 @@ def say_command(
 
 
 def _entered(stated: Sequence[str]) -> dict[str, JsonValue]:
-    """What --form fills in: a text for each key, or a list for one that is stated several times."""
+    """Values that --form fills in: a text for each key, or a list for one that is stated several times."""
     found: dict[str, list[JsonValue]] = {}
     for one in stated:
         for key, value in pairs([one], "--form").items():

@@ -267,7 +267,7 @@ def _stages(url: str) -> Iterator[Finding]:
 
 
 def _remembered(url: str) -> Iterator[Finding]:
-    """How models are asked whose servers refused a part of a request in the last days."""
+    """Ways to ask models whose servers refused a part of a request in the last days."""
     from lcp_engine.planners.llm.output_modes import Rung, Step, described, read_probe
     from lcp_engine.store.endpoint_probes import newest_probes
     from lcp_engine.store.maintenance.check import find_version, opened
@@ -285,7 +285,7 @@ def _remembered(url: str) -> Iterator[Finding]:
 
 
 def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
-    """What runners do regularly, and whether backups have a directory."""
+    """Duties that runners do regularly, and whether backups have a directory."""
     from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.version import HEAD
 
@@ -310,7 +310,7 @@ def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
 
 
 def _secrets(settings: Settings) -> Iterator[Finding]:
-    """Whether what is sent to people elsewhere can be signed."""
+    """Secrets that sign what is sent to people elsewhere."""
     from lcp_engine.engine.secret_keys import read_key
 
     for name, stated in (("webhook", settings.webhook), ("links", settings.links)):

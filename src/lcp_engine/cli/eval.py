@@ -188,7 +188,7 @@ def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
 
 
 def _scores(invocation: Invocation, place: Path) -> Sequence[Score]:
-    """What came of the trials of the evaluation in a directory, whose database the invocation then uses."""
+    """Scores of the trials of the evaluation in a directory, whose database the invocation then uses."""
     from lcp_engine.api.evaluation import Evaluation
 
     evaluation = Evaluation.open(place)
@@ -198,7 +198,7 @@ def _scores(invocation: Invocation, place: Path) -> Sequence[Score]:
 
 
 def _print(scores: Sequence[Score]) -> None:
-    """What is right of each planner, why the rest is not, and what a trial takes."""
+    """Print what is right of each planner, why the rest is not, and what a trial takes."""
     from lcp_engine.core.evaluation.summary import summarize_scores
 
     if not scores:

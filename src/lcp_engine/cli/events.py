@@ -203,7 +203,7 @@ def _rule_line(mission_id: int, data: JsonObject) -> Text:
 
 
 def warning_lines(warnings: JsonValue) -> list[Text]:
-    """What was ignored in a planner's reply, the first warnings on a line each."""
+    """Warnings of what was ignored in a planner's reply, the first ones on a line each."""
     told = warnings if isinstance(warnings, list) else []
     shown = [*map(str, told[:_MOST_WARNINGS])]
     if len(told) > len(shown):
@@ -229,7 +229,7 @@ def hung(line: Text, console: Console, mark: str = "  ") -> list[Text]:
 
 
 def waits_for_in(event: JsonObject) -> JsonObject | None:
-    """What a turn waits for, and until when, as its mission has it in `waits_for`, if the event says so."""
+    """Reason and end of a turn's wait, as its mission has it in `waits_for`, if the event says so."""
     data = _data(event)
     about = data.get("about")
     if data.get("code") != ReasonCode.ASKED_TO_WAIT or not isinstance(about, dict):

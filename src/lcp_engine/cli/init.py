@@ -32,7 +32,7 @@ _NOT_TEXT = {"true", "false", "null"}
 
 @dataclass(frozen=True)
 class Draft:
-    """What a mission file is made of; without a planner, the environment chooses one at each launch."""
+    """Parts of a mission file; without a planner, the environment chooses one at each launch."""
 
     goal: str
     root: str

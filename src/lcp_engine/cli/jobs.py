@@ -214,7 +214,7 @@ def _told(turn: JsonObject) -> JsonObject:
 
 
 def left_out_lines(left_out: JsonValue) -> list[str]:
-    """What a prompt left out of the results of jobs, a line each."""
+    """Parts that a prompt left out of the results of jobs, a line each."""
     parts = [part for part in left_out if isinstance(part, dict)] if isinstance(left_out, list) else []
     return (
         ["left out of the prompt:", *(f"  {one_line(left_out_line(part))}" for part in parts)]

@@ -46,7 +46,7 @@ class Closed(Exception):
 
 
 class _AskAgain(Exception):
-    """What came decides nothing. The message says why; it is empty after another program had the terminal."""
+    """Input that decides nothing. The message says why; it is empty after another program had the terminal."""
 
 
 def read_typed(question: str, *, is_choice: bool, may_be_early: bool = False) -> str:
@@ -186,7 +186,7 @@ class _Keyboard:
                 return sequence
 
     def _paste(self) -> str:
-        """What is pasted, to its end."""
+        """Read a paste to its end."""
         while _PASTE_ENDS not in self._arrived:
             if self._waits_for_more(None):
                 self._arrived += self._receive()
@@ -194,7 +194,7 @@ class _Keyboard:
         return pasted.replace("\r\n", "\n").replace("\r", "\n")
 
     def _receive(self) -> str:
-        """What has arrived. Raises `Closed` if the terminal is gone."""
+        """Text that has arrived. Raises `Closed` if the terminal is gone."""
         try:
             arrived = os.read(self._descriptor, 65536 if self._is_lone else 1)
         except OSError:

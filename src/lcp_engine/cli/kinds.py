@@ -199,7 +199,7 @@ def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def _together(one: Mapping[str, JsonValue]) -> Iterator[str]:
-    """What limits the jobs of a kind together."""
+    """Limits of the jobs of a kind together."""
     if one["rate_limit"] is not None:
         rate = object_in(one["rate_limit"])
         burst = "" if rate["burst"] is None else f" and {rate['burst']} at once"

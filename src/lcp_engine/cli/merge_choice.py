@@ -114,7 +114,7 @@ def _unknown(what: str, by_path: Mapping[str, Diff], path: str, job_id: int) -> 
 
 @dataclass
 class MergeChoice:
-    """What a person at the terminal takes of a held merge so far; everything, until they choose."""
+    """Choice of what a person at the terminal takes of a held merge so far; everything, until they choose."""
 
     engine: Engine
     job_id: int
@@ -211,7 +211,7 @@ class MergeChoice:
 
 
 def _parts(diff: Diff) -> Iterator[tuple[str, Diff]]:
-    """What is asked about of a file: each hunk, by name, or the file as a whole."""
+    """Parts of a file to ask about: each hunk, by name, or the file as a whole."""
     if not diff.parts:
         yield "", diff
     for number, hunk in enumerate(diff.parts):
@@ -220,7 +220,7 @@ def _parts(diff: Diff) -> Iterator[tuple[str, Diff]]:
 
 
 def _edited(before: str, path: str) -> str | None:
-    """What the person makes of a text; None if it is the same. Raises `LcpError` if the editor did not work."""
+    """Text as the person has edited it; None if it is the same. Raises `LcpError` if the editor did not work."""
     draft = _draft(before, path)
     try:
         text = draft.edit()

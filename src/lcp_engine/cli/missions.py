@@ -211,7 +211,7 @@ def _counts(mission: Mission) -> str:
 
 
 def asked_by(mission: Mission) -> str:
-    """Who asked for a mission, and in which session."""
+    """User who asked for a mission, and the session."""
     by = f" by {one_line(mission.user)}" if mission.user else ""
     within = f" in session {mission.session}" if mission.session else ""
     return f"requested{by}{within}"
@@ -261,7 +261,7 @@ def _tree(
 
 
 def _used(mission: Mission) -> str:
-    """What a mission has used, and of which limits."""
+    """Use that a mission has made of its limits."""
     tokens, limits = sum(mission.tokens.values()), mission.limits
     parts = [f"{mission.turns:,} turn{'s' * (mission.turns != 1)}{_at_most(limits.get('max_turns'))}"]
     if tokens or limits.get("max_tokens") is not None:
@@ -285,7 +285,7 @@ def _stage_line(stage: JsonObject, *, has_ended: bool) -> str:
 
 
 def _settings(stated: Mapping[str, JsonValue]) -> str:
-    """What a mission sets for a kind, by the keys of its file: `timeout 5, retry.max_attempts 2`."""
+    """Settings of a mission for a kind, by the keys of its file: `timeout 5, retry.max_attempts 2`."""
     return ", ".join(f"{key} {value:g}" for key, value in _figures(stated)) or "nothing"
 
 
@@ -298,7 +298,7 @@ def _figures(stated: Mapping[str, JsonValue], above: str = "") -> Iterator[tuple
 
 
 def _add_findings(tree: Tree, mission: Mission) -> None:
-    """What the mission has found, as far as there is room; `lcp report` has more of it."""
+    """Add what the mission has found, as far as there is room; `lcp report` has more of it."""
     if mission.result is not None:
         branch = tree.add(Text("result", style="bold"))
         lines = json.dumps(mission.result, ensure_ascii=False, indent=2).splitlines()

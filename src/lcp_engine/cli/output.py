@@ -95,7 +95,7 @@ def local_time(at: str | None) -> str:
 
 
 def wait_line(waits_for: Mapping[str, JsonValue]) -> str:
-    """What the question of a mission waits for, and until when; of today, the hour is enough."""
+    """Reason and end of the wait of a mission's question; only the hour if that is today."""
     from lcp_engine.core.reasons import told_wait
 
     until = datetime.fromisoformat(str(waits_for["until"])).astimezone()

@@ -144,7 +144,7 @@ def _head(graph: PlanGraph) -> Iterator[str]:
 
 
 def _after(graph: PlanGraph, step: GraphStep) -> str:
-    """What the step waits for, or came after."""
+    """Steps that the step waits for, or came after."""
     if step.state not in SETTLED and (waits := graph.awaited(step)):
         return f"waits for {', '.join(waits)}"
     named = [f"{graph.labels.get(link.job, f'job {link.job}')}{_AFTER[link.needs]}" for link in step.after]

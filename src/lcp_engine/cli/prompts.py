@@ -274,7 +274,7 @@ class JobPrompt:
             print_line(f"  rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}")
 
     def _look_at(self, job: Job) -> Look:
-        """What the job would change now, as the person has chosen it; an approval is bound to that."""
+        """Look at what the job would change now, as the person has chosen it; an approval is bound to that."""
         params = None if self._look is None or self._choice is None else self._choice.params(self._look.files)
         self._look, self._is_whole = self._engine.look(job.id, params=params), False
         return self._look
@@ -500,7 +500,7 @@ def usual_of(asked: FormField) -> str:
 
 
 def entered_in(asked: FormField, typed: str) -> JsonValue:
-    """What was typed at a field; of its options the values, which may be named by number."""
+    """Value that was typed at a field; its options may be named by number."""
     if not asked.options:
         return typed
     words = [word.strip() for word in typed.split(",")] if asked.type == "multi_select" else [typed]
@@ -596,7 +596,7 @@ class HumanTurn:
 
 
 def invalid_lines(read: Malformed) -> list[str]:
-    """What is wrong with a reply, a line each."""
+    """Faults of a reply, a line each."""
     return [
         f"{one_line(problem.path or 'reply')}: {one_line(problem.message)}" for problem in read.errors[:10]
     ]

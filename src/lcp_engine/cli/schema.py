@@ -41,7 +41,7 @@ _Schema = Mapping[str, JsonValue]
 
 
 class Check(BaseModel):
-    """What `lcp check` prints."""
+    """Output of `lcp check`."""
 
     model_config = ConfigDict(extra="forbid")
 

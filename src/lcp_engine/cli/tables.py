@@ -31,7 +31,7 @@ _BLANK = ("", "-")
 
 
 class Part(Enum):
-    """What a column holds, and what happens to it where there is little room."""
+    """Contents of a column, and what happens to it where there is little room."""
 
     ID = auto()
     """An argument of other commands; stays whole."""

@@ -66,7 +66,7 @@ def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
 
 
 def _said(found: Mapping[str, JsonValue]) -> str:
-    """What was found last."""
+    """Finding of the last time."""
     match found:
         case {"file": str(file), "bytes": int(count)}:
             return f", {file} has {size(count)}"

@@ -115,7 +115,7 @@ def _kinds(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
 
 
 def _script(found: DryRun) -> Iterator[tuple[str, str]]:
-    """What the replies of a script request and policy does not simply run."""
+    """Requests of a script's replies that policy does not simply run."""
     words = {"hold": "is held", "deny": "is denied"}
     for job in found.script[:_MOST_SCRIPTED]:
         verdict = words[job.verdict]

@@ -173,7 +173,7 @@ class Top(FramedApp):
         self._head.update(head)
 
     def _state(self) -> str:
-        """Who works, in short."""
+        """State of the runners, in short."""
         if self._snapshot.runners:
             return f"{self._snapshot.runners:,} runner{'s' if self._snapshot.runners > 1 else ''}"
         waits = any(
@@ -278,7 +278,7 @@ class Top(FramedApp):
         self._watch.look()
 
     async def _open(self, dialog: Dialog[Answer]) -> Answer:
-        """What the person answers. After that keys are for what is shown when the dialog is gone."""
+        """Answer of the person. After that keys are for what is shown when the dialog is gone."""
         try:
             return await self.push_screen_wait(dialog)
         finally:

@@ -1,4 +1,4 @@
-"""What is asked or shown over the screen: a text in full, a line to type, a question of yes or no."""
+"""Dialogs over the screen: a text in full, a line to type, a question of yes or no."""
 
 from __future__ import annotations
 

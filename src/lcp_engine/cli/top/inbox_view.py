@@ -61,7 +61,7 @@ _ANOTHER = "it waits for the approval of another person"
 
 
 class Desk(Protocol):
-    """What the program does for its views."""
+    """Services of the program for its views."""
 
     @property
     def engine(self) -> Engine: ...
@@ -82,7 +82,7 @@ class Desk(Protocol):
         """Read the database now."""
 
     async def ask(self, dialog: Ask) -> str | None:
-        """What the person types; None if nothing is."""
+        """Text that the person types; None if nothing is."""
 
     async def confirm(self, dialog: Confirm) -> bool:
         """True if the person says yes."""
@@ -520,7 +520,7 @@ class _Part:
 
 
 def _parts_of(diff: Diff) -> Iterator[_Part]:
-    """What can be taken of a file: each hunk, or the file as a whole."""
+    """Parts that can be taken of a file: each hunk, or the file as a whole."""
     if not diff.parts:
         yield _Part(diff.path, diff.path, "", f"+{diff.added:,} -{diff.removed:,}")
     for number, hunk in enumerate(diff.parts, 1):

@@ -185,7 +185,7 @@ class Lines(ScrollView, can_focus=True):
 
     @property
     def _room(self) -> int:
-        """How many rows fit."""
+        """Number of rows that fit."""
         return max(0, self.size.height - self._heading_height)
 
     def _index(self) -> int:

@@ -191,7 +191,7 @@ def _title(mission: Mission) -> Text:
 
 
 def _head(mission: Mission, width: int) -> Iterator[Row]:
-    """What a mission is for and what came of it."""
+    """Goal and outcome of a mission."""
     mark = mark_of(sys.__stderr__)
     yield Row(Text(cut(f"{mark}{one_line(mission.goal)}", width), style="italic"))
     if mission.root:

@@ -60,7 +60,7 @@ def read_shown(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
 
 
 def content_of(shown: ShownJob) -> MakeContent:
-    """Why the job is held, and all that it would change or asks."""
+    """Content of a held job: why it is held, and all that it would change or asks."""
 
     def make(width: int) -> Content:
         return Content([*_facts(shown, width), *_substance(shown, width)], Text(shown.title, no_wrap=True))
@@ -102,7 +102,7 @@ def _substance(shown: ShownJob, width: int) -> Iterator[Row]:
 
 
 def content_of_all(candidates: Sequence[Candidate]) -> MakeContent:
-    """What each job would change, one below the other."""
+    """Changes that each job would make, one below the other."""
 
     def make(width: int) -> Content:
         return Content([row for each in candidates for row in _section(each, width)])
@@ -119,7 +119,7 @@ def _section(each: Candidate, width: int) -> Iterator[Row]:
 
 
 def content_of_done(engine: Engine, job: Job) -> MakeContent:
-    """What a job that is not held has changed, else its params and its result."""
+    """Changes that a job that is not held has made, else its params and its result."""
     diffs = [] if job.state == State.HELD else engine.diff(job.id)
     parts = {"params": job.params, "result": job.result, "error": job.error}
     texts = {name: json_block(value) for name, value in parts.items() if value}
@@ -134,7 +134,7 @@ def content_of_done(engine: Engine, job: Job) -> MakeContent:
 
 
 def content_of_mission(engine: Engine, mission_id: int) -> MakeContent | None:
-    """What a mission has changed; None if that is nothing."""
+    """Changes of a mission; None without any."""
     diffs = engine.mission_diff(mission_id)
     return (lambda width: Content(rows_of(diff_rows(diffs, width)))) if diffs else None
 

@@ -31,7 +31,7 @@ _LOOKS_WITHOUT_RUNNERS = 5
 
 
 class Need(Enum):
-    """What a held job needs of a person."""
+    """Need that a held job has of a person."""
 
     APPROVAL = auto()
     ANSWER = auto()
@@ -64,7 +64,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the database had at one moment, as far as the screen shows it."""
+    """Contents of the database at one moment, as far as the screen shows it."""
 
     missions: Sequence[JsonObject] = ()
     """The newest first."""
