@@ -109,7 +109,7 @@ class Question:
 
 
 class Fault(StrEnum):
-    """Why a completion was not enough. Stored in the history: never rename one."""
+    """Reason why a completion was not enough. Stored in the history: never rename one."""
 
     LENGTH = "length"
     """It had no room to end."""
@@ -164,7 +164,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class PromptRecord:
-    """What a prompt showed of what the jobs of its plan found."""
+    """Record of what a prompt showed of the findings of its plan's jobs."""
 
     shown: tuple[int, ...] = ()
     """The jobs whose results it showed to their end, by number."""

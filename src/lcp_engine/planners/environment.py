@@ -1,4 +1,4 @@
-"""What a planner is made with: the user's options for it, and what is known about endpoints."""
+"""Environment that a planner is made with: the user's options for it, and what is known about endpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lcp_engine.planners.base import MAX_WAIT, Planner
 
 
 class ProbeCache(Protocol):
-    """What planners have found out about the models at endpoints, as text. No method raises."""
+    """Findings of planners about the models at endpoints, as text. No method raises."""
 
     def find(self, endpoint: str, model: str, /) -> str | None: ...
 
@@ -53,7 +53,7 @@ class MemoryProbeCache:
 
 @dataclass(frozen=True)
 class PlannerEnvironment:
-    """What planners are made with."""
+    """Environment that planners are made with."""
 
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """The options of the user's configuration by type of planner; those of a mission come before them."""
@@ -121,7 +121,7 @@ class WaitsForServer(Protocol):
 
 
 def server_wait_of(planner: Planner) -> tuple[str, float]:
-    """What `planner` states for a server that asks to wait; without a name, each of its questions waits alone."""
+    """Name and seconds of `planner` for a server that asks to wait; without a name, each question waits alone."""
     return planner.server_wait() if isinstance(planner, WaitsForServer) else ("", MAX_WAIT)
 
 

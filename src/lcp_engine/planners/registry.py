@@ -80,7 +80,7 @@ LIMITS = frozenset({"rate_limit", "max_running"})
 
 
 def endpoint_limit(spec: PlannerSpec, planner_environment: PlannerEnvironment) -> tuple[str, Limit] | None:
-    """What a planner asks, and what limits the questions of all missions to it; None without a limit.
+    """Endpoint that a planner asks, and what limits the questions of all missions to it; None without a limit.
 
     None, too, for a planner that cannot be made: the turn says why.
     """

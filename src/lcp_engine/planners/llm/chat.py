@@ -30,7 +30,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote."""
+    """Text that a model wrote."""
 
     text: str
     """The reply: see `reply_in`."""
@@ -53,7 +53,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How to reach a model, and how it samples."""
+    """Address of a model, and how it samples."""
 
     endpoint: str
     """A base URL without credentials, such as `http://127.0.0.1:1234/v1`."""

@@ -36,7 +36,7 @@ PROCESS_PROBES = MemoryProbeCache()
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a request is tried, and the pauses between tries in seconds.
+    """Number of times that a request is tried, and the pauses between tries in seconds.
 
     Pauses double from `first` to `longest` and are shortened at random, so that many callers do not retry at once.
     """
@@ -62,7 +62,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Answering:
-    """How one server is asked; `stored` is the cache that outlives the process."""
+    """Way to ask one server; `stored` is the cache that outlives the process."""
 
     chat: Chat
     memory: ProbeCache = PROCESS_PROBES
@@ -86,7 +86,7 @@ class Answering:
         )
 
     def probe(self, endpoint: str, model: str) -> Probe:
-        """What is known about the model; at first, the highest mode of the ladder."""
+        """Probe of the model; at first, the highest mode of the ladder."""
         text = self.memory.find(endpoint, model)
         if text is None and (text := self.stored.find(endpoint, model)) is not None:
             self.memory.store(endpoint, model, text)
@@ -248,7 +248,7 @@ def _counted(ask: Ask, completion: Completion) -> Completion:
 
 
 def _pause(trouble: Trouble, tries: int, waited: float, pace: Pace, chance: random.Random) -> float | None:
-    """How long to wait before the next try; None if there is none."""
+    """Seconds to wait before the next try; None if there is none."""
     match trouble.again:
         case Again.NEVER | Again.WAIT:
             return None

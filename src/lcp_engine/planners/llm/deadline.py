@@ -70,7 +70,7 @@ class Line:
 
 
 def within(seconds: float, request: Callable[[Line], T]) -> T:
-    """What `request` returns or raises; raises `TooLate` after `seconds`, when its line is cut.
+    """Result of `request`, or its error; raises `TooLate` after `seconds`, when its line is cut.
 
     It runs in a thread of its own, because nothing interrupts the resolver of the system.
     """

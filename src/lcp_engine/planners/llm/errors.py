@@ -268,7 +268,7 @@ _FARTHEST = 1e9
 
 
 def _seconds(headers: Mapping[str, str], now: float) -> float | None:
-    """How long the server asks to wait: `Retry-After` in seconds or as a date (RFC 9110), or in milliseconds.
+    """Time that the server asks to wait: `Retry-After` in seconds or as a date (RFC 9110), or in milliseconds.
 
     A date is compared with the server's own clock, which the answer states in `Date`, or else with `now`.
     """

@@ -76,7 +76,7 @@ def _weighed(goal: str, source: str, text: str) -> Iterator[Line]:
 
 
 def _match(stem: str, found: set[str], often: Mapping[str, int]) -> float:
-    """How much it says that a line has this stem of the goal: the less, the more lines have it."""
+    """Weight of the fact that a line has this stem of the goal: the less, the more lines have it."""
     if stem in found:
         return 1 / sqrt(often[stem])
     is_alike = len(stem) >= _ALIKE and any(

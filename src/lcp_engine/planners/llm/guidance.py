@@ -76,7 +76,7 @@ OPEN = Open()
 
 
 def guide_of(question: Question) -> Guide:
-    """What the next turn is narrowed to."""
+    """Guide that narrows the next turn."""
     known = known_of(question)
     if question.verifies:
         return OPEN
@@ -167,7 +167,7 @@ def _several(word: _Word, files: Sequence[str]) -> list[str]:
 
 
 def _asked(question: Question) -> str:
-    """What the question is about, in the words of people."""
+    """Subject of the question, in the words of people."""
     own = question.prompt if question.of_step else f"{question.goal}\n{question.prompt}"
     return "\n".join([own, *(said.text for said in question.said)])
 
@@ -259,7 +259,7 @@ MOST_VALUES = 40
 
 
 def values_in(text: str, kinds: Sequence[Kind]) -> tuple[str, ...]:
-    """What the kinds may be meant to work on: the quoted parts of a text, and up to three of its words in a row.
+    """Values that the kinds may be meant to work on: the quoted parts of a text, and up to three of its words in a row.
 
     Common words and words of the kinds themselves are left out. Empty if the text is long, or in a script that has no
     blanks between words.

@@ -123,7 +123,7 @@ def _reply(action: str, fields: Fields, dialect: Dialect) -> str:
 
 
 def _shown(turn: Turn, guide: Guide, room: int) -> str:
-    """What the task is done with: what was found, or changed where the mission ends because of that."""
+    """Material of the task: what was found, or changed where the mission ends because of that."""
     if isinstance(guide, Concludes) and guide.action == COMPLETE and (made := turn.changes()):
         return fenced("\n".join(_bare(line)[:MOST_OF_LINE] for line in made.values()))
     return _found(turn, room) if isinstance(guide, Uses | Writes | Concludes) else ""

@@ -78,7 +78,7 @@ class Exchange:
     def post(
         self, path: str, body: Mapping[str, JsonValue], deadline: Deadline, read: Callable[[Answer], T]
     ) -> T | Trouble:
-        """What `read` makes of the answer to a POST to `path`."""
+        """Result of `read` for the answer to a POST to `path`."""
         return self._send("POST", path, body, deadline, read)
 
     def get(self, path: str, deadline: Deadline, read: Callable[[Answer], T]) -> T | Trouble:

@@ -30,7 +30,7 @@ _PART = "This part of it"
 
 
 def refuse_echo(reply: Action, told: Told, dialect: Dialect) -> Problem | None:
-    """What is wrong with the words that a plan would end with: they repeat what `told` says, or themselves."""
+    """Fault of the words that a plan would end with: they repeat what `told` says, or themselves."""
     said = _last_words(reply)
     if said is None:
         return None
@@ -61,7 +61,7 @@ def _last_words(reply: Action) -> tuple[str, str] | None:
 
 
 def instructions_of(prompt: str) -> str:
-    """What a stored prompt tells the model to do, without what was found and said."""
+    """Instructions that a stored prompt gives the model, without what was found and said."""
     first, *rest = re.split(r"^# (.+)$", without_fences(prompt), flags=re.MULTILINE)
     kept = [first]
     for title, text in zip(rest[::2], rest[1::2], strict=True):

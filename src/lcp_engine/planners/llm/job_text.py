@@ -58,7 +58,7 @@ def what(job: SeenJob, view: View) -> str:
 
 
 def left_out(told: Body, kept: str | None, number: int, view: View) -> LeftOut | None:
-    """What is left out of a body of which `kept` is shown, None for nothing of it; None if it is shown whole."""
+    """Part that is left out of a body of which `kept` is shown, None for nothing of it; None if it is shown whole."""
     shown = kept or ""
     left = byte_count(told.text) - byte_count(shown)
     if not left and kept is not None:
@@ -75,7 +75,7 @@ def left_out(told: Body, kept: str | None, number: int, view: View) -> LeftOut |
 
 
 def body(job: SeenJob, view: View) -> Body | None:
-    """What a prompt can show of a job beside its headline; None if nothing."""
+    """Text that a prompt can show of a job beside its headline; None if nothing."""
     result = job.result
     if job.state != "succeeded" or result is None:
         return None
@@ -195,7 +195,7 @@ def directory_lines(paths: Sequence[str], most: int) -> list[str]:
 
 
 def byte_count(text: str) -> int:
-    """How many bytes a text has in UTF-8."""
+    """Number of bytes of a text in UTF-8."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -20,7 +20,7 @@ Origin: TypeAlias = tuple[str, str, int | None]
 
 
 class NoKey(Enum):
-    """Why an endpoint gets no key."""
+    """Reason why an endpoint gets no key."""
 
     NONE_SET = auto()
     NAMED_BY_MISSION = auto()
@@ -33,7 +33,7 @@ class NoKey(Enum):
 
 @dataclass(frozen=True)
 class KeyOwner:
-    """What the owner of the keys said about them; addresses are URLs."""
+    """Statements of the owner of the keys about them; addresses are URLs."""
 
     provider: str
     """The address of the provider."""

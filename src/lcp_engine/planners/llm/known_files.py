@@ -19,7 +19,7 @@ from lcp_engine.sandbox.paths import Names, names_of
 
 @dataclass(frozen=True)
 class Known:
-    """What the jobs of a question's plan have shown; paths are relative to the mission's root."""
+    """Files that the jobs of a question's plan have shown; paths are relative to the mission's root."""
 
     jobs: tuple[SeenJob, ...]
     """The settled jobs, oldest first."""
@@ -46,7 +46,7 @@ class Known:
 
 
 def known_of(question: Question) -> Known:
-    """What the jobs of the question's plan have shown."""
+    """Files that the jobs of the question's plan have shown."""
     known = {job.job_id: job for job in (*question.history(), *question.results)}
     jobs = tuple(known.values())
     view = view_of(question)
@@ -93,13 +93,13 @@ def unshown_of(question: Question) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class View:
-    """How the jobs of a mission are read: by what names they know the root, and what their kinds are for."""
+    """Way to read the jobs of a mission: by what names they know the root, and what their kinds are for."""
 
     names: Names
     kinds: Mapping[str, Kind]
 
     def role(self, job: SeenJob) -> KindRole:
-        """What the job's kind is for; `OTHER` if it can no longer be requested."""
+        """Role of the job's kind; `OTHER` if it can no longer be requested."""
         kind = self.kinds.get(job.kind)
         return KindRole.OTHER if kind is None else kind.role
 
@@ -136,13 +136,13 @@ class View:
 
 
 def view_of(question: Question) -> View:
-    """How the jobs of this question's mission are read."""
+    """Way to read the jobs of this question's mission."""
     names = names_of((question.root,), tuple(question.aliases))
     return View(names, {kind.name: kind for kind in question.kinds})
 
 
 def line_count(text: str) -> int:
-    """How many lines a text has, the last without a line end included."""
+    """Number of lines of a text, the last without a line end included."""
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
@@ -211,7 +211,7 @@ class _Files:
                 self._move(path, self.view.new_path(job))
 
     def _move(self, path: str, new: str | None) -> None:
-        """What was known of the file is known of it under its new name."""
+        """Keep what was known of the file under its new name."""
         if new is not None:
             _rename(self.listed, path, new)
             _rename(self.covered, path, new)
@@ -310,7 +310,7 @@ def _repeated(question: Question, jobs: Sequence[SeenJob]) -> frozenset[str]:
 
 
 def identity(job: SeenJob) -> str:
-    """What the job asked for: equal for jobs of the same kind and params."""
+    """Identity of what the job asked for: equal for jobs of the same kind and params."""
     params = {key: value for key, value in job.params.items() if value is not None}
     return f"{job.kind} {json.dumps(params, sort_keys=True)}"
 

@@ -113,7 +113,7 @@ def shipped_weights() -> Path:
 
 @plain_dataclass(frozen=True)
 class Weights:
-    """What identifies a loaded model."""
+    """Identity of a loaded model."""
 
     path: Path
     context_tokens: int

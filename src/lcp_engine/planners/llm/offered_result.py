@@ -48,7 +48,7 @@ class _Offered:
         return {"$ref": f"#/$defs/{name}"}
 
     def _find(self, pointer: str) -> dict[str, JsonValue] | None:
-        """What a pointer within the document leads to; names and other documents are not followed."""
+        """Find what a pointer within the document leads to; names and other documents are not followed."""
         place: JsonValue = dict(self._document)
         for step in pointer.removeprefix("#").split("/")[1:] if pointer.startswith("#") else [pointer]:
             key = step.replace("~1", "/").replace("~0", "~")

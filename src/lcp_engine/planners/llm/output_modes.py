@@ -15,7 +15,7 @@ from lcp_engine.planners.llm.errors import PARAMETERS, Again, Trouble
 
 
 class Rung(StrEnum):
-    """What the server is sent beside the prompt."""
+    """Parts of a request beside the prompt."""
 
     JSON_SCHEMA = "json_schema"
     JSON_OBJECT_WITH_SCHEMA = "json_object_with_schema"
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Probe:
-    """What is known about how a model at an endpoint can be asked."""
+    """Known ways to ask a model at an endpoint."""
 
     endpoint: str
     model: str
@@ -50,7 +50,7 @@ class Probe:
 
 
 def ask_for_less(probe: Probe, trouble: Trouble, ladder: Sequence[Step]) -> Probe | None:
-    """What to try after `trouble`; None if nothing is left.
+    """Probe to try after `trouble`; None if nothing is left.
 
     Without the word that it names, else the next step. Below the last one of a model that has not answered yet, without
     each parameter in turn: servers refuse parameters without naming them, too.
@@ -73,7 +73,7 @@ def is_about_asking(trouble: Trouble) -> bool:
 
 
 def described(probe: Probe) -> str:
-    """How the model is asked, for people: the mode, and what is left out since the server refused it."""
+    """Way in which the model is asked, for people: the mode, and what is left out since the server refused it."""
     without, instead = probe.without, ""
     if "max_tokens" in without and "max_completion_tokens" not in without:
         without, instead = without - {"max_tokens"}, ", with max_completion_tokens instead of max_tokens"

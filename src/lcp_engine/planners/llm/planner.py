@@ -58,7 +58,7 @@ ROOMY = 0.85
 
 
 class RequestSlots:
-    """How many requests may be under way at each endpoint; usable from any thread."""
+    """Number of requests that may be under way at each endpoint; usable from any thread."""
 
     def __init__(self) -> None:
         self._slots: dict[str, threading.BoundedSemaphore] = {}

@@ -141,7 +141,7 @@ A small context mostly belongs to a small model, which each further kind confuse
 def system_message(
     question: Question, dialect: Dialect, *, room: int = 2**31, count: Count = about_tokens
 ) -> str:
-    """What the planner needs to know for any question; the schema of a result in at most `room` tokens."""
+    """Message with what the planner needs for any question; the schema of a result in at most `room` tokens."""
     kinds = {kind.name for kind in question.kinds}
     lists = not kinds or any(kind.role is KindRole.LISTS for kind in question.kinds)
     blocks = _template("actions").strip().split("\n\n")
@@ -181,7 +181,7 @@ def _carrying(actions: str) -> str:
 
 
 def _about_result(schema: Mapping[str, JsonValue], room: int, count: Count) -> str:
-    """What `<result>` has to be: the schema, without what explains it where there is little room, or its beginning."""
+    """Form of `<result>`: the schema, without what explains it where there is little room, or its beginning."""
     shown = next((text for text in (_compact(schema), _compact(_bare(schema))) if count(text) <= room), None)
     if shown is None:
         shown = f"{cut(_compact(_bare(schema)), room, count)} [cut; what does not fit is sent back to you]"
@@ -232,7 +232,7 @@ class Turn:
 
     @property
     def view(self) -> View:
-        """How the jobs of the question's mission are read."""
+        """Way to read the jobs of the question's mission."""
         return view_of(self.question)
 
     @cached_property
@@ -258,7 +258,7 @@ class Turn:
         return _join(sections)
 
     def record(self, tokens: int) -> PromptRecord:
-        """What the message shows and leaves out of all that was found and is still true."""
+        """Record of what the message shows and leaves out of all that was found and is still true."""
         view, shown, left = self.view, dict[int, None](), dict[int, LeftOut]()
         told_now = filter(None, (body(job, view) for job in self.question.results))
         for told in (*told_now, *self._found()):
@@ -290,14 +290,14 @@ class Turn:
         }
 
     def background(self) -> str:
-        """What a guided turn says before its task: nothing in most turns."""
+        """Background of a guided turn's task: nothing in most turns."""
         names = ("part", "context", "people", "notices", "ignored", "correction")
         sections = {name: text for name, text in self._fixed().items() if name in names}
         sections["remembered"] = self._remembered(self.room // 3)
         return _join(sections, "background")
 
     def changes(self) -> Mapping[str, str]:
-        """What the jobs of the plan changed: for each file that was written its beginning, else the job's outcome."""
+        """Changes of the plan's jobs: for each file that was written its beginning, else the job's outcome."""
         made = dict[str, str]()
         for job in (job for job in self.known.jobs if job.state == "succeeded"):
             path, content = self.view.target(job) or "", job.params.get("content")
@@ -307,7 +307,7 @@ class Turn:
         return made
 
     def everything_found(self) -> list[Body]:
-        """What the jobs of the plan found and is still true, but for lists, the oldest first."""
+        """Findings of the plan's jobs that are still true, but for lists, the oldest first."""
         new = filter(None, (body(job, self.view) for job in self.question.results))
         found = (told for told in (*self._found(), *new) if told.items != "files")
         return sorted(found, key=lambda told: told.job.job_id)
@@ -424,7 +424,7 @@ class Turn:
         return "\n".join(reversed(kept))
 
     def _remembered(self, tokens: int) -> str:
-        """What is remembered of the root, the best first; without room for all, the others are counted."""
+        """Memories of the root, the best first; without room for all, the others are counted."""
         kept: list[str] = []
         tokens -= _FENCE if self.question.memories else 0
         for memory in self.question.memories:
@@ -465,7 +465,7 @@ class Turn:
         return "\n".join(part for part in (names, more) if part)
 
     def _earlier(self, tokens: int) -> str:
-        """What earlier turns found and is still true; without room for all, notes of the rest."""
+        """Findings of earlier turns that are still true; without room for all, notes of the rest."""
         found = self._found()
         kept, dropped = self._fit(found, tokens)
         notes = ""
@@ -494,7 +494,7 @@ class Turn:
         return sorted(found.values(), key=lambda told: told.path is None or told.path not in wanted)
 
     def _current(self) -> Iterable[Body]:
-        """What earlier turns found first-hand, and what was not found again or changed since."""
+        """Findings of earlier turns first-hand, and what was not found again or changed since."""
         view, newest = self.view, dict[str, Body]()
         firsthand = (
             job for job in (*self._old, *self.question.results) if view.role(job) is not KindRole.RECALLS
@@ -509,7 +509,7 @@ class Turn:
         return [told for told in newest.values() if told.job.job_id not in new]
 
     def _shown_by(self, job: SeenJob, current: Mapping[int, Body]) -> Body | None:
-        """What a job showed that is still true: its own result, or all of the one that it recalled."""
+        """Result of a job that is still true: its own result, or all of the one that it recalled."""
         if self.view.role(job) is not KindRole.RECALLS:
             return current.get(job.job_id)
         told, number = body(job, self.view), recalled_number(job)
@@ -553,7 +553,7 @@ class Turn:
         return "\n".join(lines)
 
     def _again(self, told: Body) -> str:
-        """How to read a file again that is left out."""
+        """Advice to read a file again that is left out."""
         if told.path is None or told.read_on is None:
             return ""
         return f"; read it with {told.read_on}, offset {self.cut[told.path]}"

@@ -55,7 +55,7 @@ ROOT = "."
 
 @dataclass(frozen=True)
 class Narrowing:
-    """How far the state of a mission narrows its schema."""
+    """Narrowing of a mission's schema by its state."""
 
     reads_first: int = 1
     """A goal is taken to need reading until so many files were read, or one was written. Until then, and while

@@ -143,7 +143,7 @@ def _escaped_pattern(key: str) -> str:
 
 
 def _character_pattern(character: str, begin: str) -> str:
-    """What stands for one character of a key: itself or an escape; `begin` is what backslashes begin one."""
+    """Pattern of one character of a key: itself or an escape; `begin` is what backslashes begin one."""
     code = ord(character)
     data = character.encode("utf-8", "surrogateescape")
     units = character.encode("utf-16-be", "surrogatepass")

@@ -30,7 +30,7 @@ _PROBE = "The file has 3 lines: def double(x): return 2 * x\n"
 
 @dataclass
 class Meter:
-    """How many tokens the texts of one model have, as far as its server has said; usable from any thread."""
+    """Count of the tokens of one model's texts, as far as its server has said; usable from any thread."""
 
     ratio: float | None = None
     """Tokens to a byte in the last prompt that was counted."""
@@ -135,7 +135,7 @@ def byte_count(text: str) -> int:
 
 
 def bytes_of(messages: Sequence[Message]) -> int:
-    """How many bytes a prompt has."""
+    """Number of bytes of a prompt."""
     return sum(byte_count(message.content) + 1 for message in messages)
 
 

@@ -251,7 +251,7 @@ def entry_points(texts: Texts, manifests: Iterable[Manifest], tree: Tree) -> lis
 
 
 def _starts(file: File, text: str) -> list[str]:
-    """What starts in a source, makefile or Dockerfile, as its text shows it."""
+    """Programs that start in a source, makefile or Dockerfile, as its text shows it."""
     shown = code(file.path)
     if makefile_of_top(file.path):
         programs = (name for name in makefile.programs(text) if not _IS_TRIAL.search(name))
@@ -269,7 +269,7 @@ def _starts(file: File, text: str) -> list[str]:
 
 
 def _started(text: str) -> list[str]:
-    """What the last stage of a Dockerfile starts: its last ENTRYPOINT or CMD."""
+    """Commands that the last stage of a Dockerfile starts: its last ENTRYPOINT or CMD."""
     stages = list(_FROM.finditer(text))
     found = _IMAGE.findall(text, stages[-1].start() if stages else 0)
     return [" ".join(found[-1].replace("\\\n", " ").split())] if found else []

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Sort(StrEnum):
-    """What a file is to a reader."""
+    """Sort of file, to a reader."""
 
     CODE = "code"
     PROSE = "documentation"

@@ -1,4 +1,4 @@
-"""What one manifest says, and how its values are read."""
+"""Contents of one manifest, and how its values are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one manifest says. `dependencies` are names by group, `entries` and `commands` are (name, target).
+    """Contents of one manifest. `dependencies` are names by group, `entries` and `commands` are (name, target).
 
     What is needed to run has the group ``""``.
     """

@@ -59,7 +59,7 @@ def _folded(name: str) -> str:
 
 
 def _by_file_name(path: str, groups: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """What `requirements-dev.txt` lists is needed for `dev`, and pins are only counted."""
+    """Read what `requirements-dev.txt` lists as needed for `dev`; pins are only counted."""
     name = path.rpartition("/")[2].removesuffix(".txt")
     kind = re.sub(r"requirements|^[-_.]+|[-_.]+$", "", name).strip("-_.")
     return {group or kind: names for group, names in groups.items()}

@@ -70,7 +70,7 @@ def _comments(text: str) -> Iterator[str]:
 
 
 def _sentence(comment: str) -> str | None:
-    """Of the first paragraph that does not begin with a notice about rights or tools; None if all do."""
+    """Sentence of the first paragraph that does not begin with a notice about rights or tools; None if all do."""
     for block in re.split(r"\n[\s*#/;-]*\n", comment.strip("\n")):
         lines = [line.strip() for line in block.splitlines() if not _is_field(line)]
         # The heading of a module's own name, as in `requests.api`.

@@ -13,7 +13,7 @@ _MOST_SENTENCES = 3
 
 @dataclass(frozen=True)
 class About:
-    """What a readme says; empty where it does not say it plainly."""
+    """Statements of a readme; empty where it does not say it plainly."""
 
     title: str = ""
     subject: str = ""

@@ -143,7 +143,7 @@ class Survey:
 
     @cached_property
     def versions(self) -> list[tuple[str, str]]:
-        """What a manifest at the top states, and what a file for the version does."""
+        """Versions that a manifest at the top states, and what a file for the version does."""
         manifest = next(((m.version, m.path) for m in self._at_top if m.version), ("", ""))
         own = findings.version_of(self.texts, self.tree, {self.name, self.directory})
         return [stated for stated in (manifest, own) if stated[0]]
