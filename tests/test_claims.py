@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-import pytest
+from tests.tables import table
 
 import lcp_engine
 from lcp_engine.cli.app import lcp
@@ -54,7 +54,7 @@ def needs_no_look(module: str, name: str) -> bool:
     return of_core or (room in TREES and is_called_pure(room)) or not name.islower() or name in PURE_FUNCTIONS
 
 
-@pytest.mark.parametrize("module", [module for module in TREES if is_called_pure(module)])
+@table("module", [module for module in TREES if is_called_pure(module)])
 def test_a_module_that_calls_itself_pure_uses_nothing_outside(module: str) -> None:
     used = [*imports(TREES[module])]
     assert {name for name, _ in used if name.split(".")[0] in OUTSIDE} == set()
@@ -180,7 +180,7 @@ def test_no_schema_cites_what_users_do_not_have() -> None:
     assert {name for name, schema in made if INTERNAL.search(json.dumps(schema()))} == set()
 
 
-@pytest.mark.parametrize(
+@table(
     "page",
     [
         *(page for page in sorted((PROJECT / "docs").glob("*.md")) if page.name not in FOR_PROGRAMMERS),

@@ -4,7 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
-import pytest
+from tests.tables import table
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "src" / "lcp_engine"
@@ -41,7 +41,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+@table("page", PAGES, ids=lambda page: str(page.name))
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     named = set(NAMED.findall(_prose(page))) - DELIVERABLES
     missing = {path for path in named if not (PROJECT / path).exists() and not (PACKAGE / path).exists()}
@@ -49,7 +49,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+@table("page", PAGES, ids=lambda page: str(page.name))
 def test_every_link_of_a_page_leads_to_a_page_and_a_heading(page: Path) -> None:
     for path, anchor in LINK.findall(page.read_text()):
         target = (page.parent / path).resolve() if path else page
@@ -118,7 +118,7 @@ def test_every_test_that_shows_a_statement_of_the_protocol_is_there() -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("line", STATEMENTS, ids=lambda line: line[2:50])
+@table("line", STATEMENTS, ids=lambda line: line[2:50])
 def test_every_statement_of_the_protocol_names_its_tests_or_says_that_there_is_none(line: str) -> None:
     _, statement, fact, shown, _ = re.split(r" ?(?<!\\)\| ?", line)
     assert statement

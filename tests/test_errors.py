@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from lcp_engine.errors import MEANINGS, ErrorCode, LcpError
 
@@ -16,7 +17,7 @@ def test_every_code_has_a_meaning() -> None:
     assert set(MEANINGS) == set(ErrorCode)
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@table("code", ErrorCode)
 def test_each_code_is_raised_and_caught_as_one_class_of_errors(code: ErrorCode) -> None:
     classes = [one for one in LcpError.__subclasses__() if code in one.codes]
     assert len(classes) == 1

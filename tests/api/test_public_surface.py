@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
+from tests.tables import table
 
 import lcp_engine
 from lcp_engine.api.history import History
@@ -57,7 +58,7 @@ def mentioned_by(public: object) -> Iterator[type]:
                 yield from types_in(hint)
 
 
-@pytest.mark.parametrize("name", lcp_engine.__all__)
+@table("name", lcp_engine.__all__)
 def test_a_public_signature_mentions_public_types_alone(name: str) -> None:
     mentioned = {found.__name__ for found in mentioned_by(PUBLIC[name]) if found not in PUBLIC.values()}
     assert mentioned == set()
@@ -70,7 +71,7 @@ def test_type_checkers_see_every_public_name() -> None:
     assert imported == set(lcp_engine.__all__)
 
 
-@pytest.mark.parametrize("name", lcp_engine.__all__)
+@table("name", lcp_engine.__all__)
 def test_what_is_public_is_documented(name: str) -> None:
     public = PUBLIC[name]
     if isinstance(public, type) or inspect.isfunction(public):

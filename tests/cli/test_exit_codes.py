@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.conftest import Lcp
 from tests.cli.in_process import run_in_process
+from tests.tables import table
 
 from lcp_engine.cli.app import SECTIONS
 from lcp_engine.cli.exits import MEANINGS, Exit
@@ -232,7 +233,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
     return run
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "expected"),
     [
         *[(line, Exit.USAGE) for line in lines(CANNOT_BE_USED)],
@@ -246,7 +247,7 @@ def test_the_code_says_what_is_wrong(call: Call, line: str, expected: Exit) -> N
     assert said
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@table("name", COMMANDS)
 def test_every_command_is_in_the_table(name: str) -> None:
     named = {line.split()[0] for line in lines(CANNOT_BE_USED)}
     assert name in named

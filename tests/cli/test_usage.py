@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from tests.tables import table
 
 from lcp_engine.cli.app import SECTIONS, start
 from lcp_engine.cli.output import explain
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 COMMANDS = [name for section in SECTIONS.values() for name in section]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@table("name", COMMANDS)
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert start([name, "--help"]) == 0
     text = capsys.readouterr().out
@@ -28,7 +29,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -
     assert len(text.splitlines()[2]) > 20, "it says what the command is for"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "module"), [(name, entry[0]) for section in SECTIONS.values() for name, entry in section.items()]
 )
 def test_every_entry_of_the_table_of_commands_can_be_imported(name: str, module: str) -> None:
@@ -58,7 +59,7 @@ def test_global_options_stand_before_or_after_the_command(lcp: Lcp) -> None:
     assert before.object == after.object == between.object == {"url": url}
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "fact"),
     [
         ("runn", "unknown command 'runn'; did you mean 'run'?"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.protocol.actions import AnalysisResult, MissionComplete
@@ -11,7 +11,7 @@ from lcp_engine.core.protocol.actions import AnalysisResult, MissionComplete
 READ = {"src/a.py": "def load(path):\n    return  eval(path.read())\n", "b.md": "# B\n"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("issues", "fault"),
     [
         ([], None),

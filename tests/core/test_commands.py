@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.core.commands import allows, as_entry
 
@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "command", "fits"), CASES)
+@table(("entry", "command", "fits"), CASES)
 def test_an_entry_fits_part_by_part(entry: list[str], command: list[str], fits: bool) -> None:
     assert allows([entry], command) is fits
 

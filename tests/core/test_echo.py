@@ -3,7 +3,7 @@ parameters to these goals; the other answers are good ones that keep close to th
 
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.core.echo import Told, is_echo, is_loop
 
@@ -115,12 +115,12 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("goal", "said"), ECHOES)
+@table(("goal", "said"), ECHOES)
 def test_what_repeats_the_goal_or_the_instructions_and_adds_nothing_is_an_echo(goal: str, said: str) -> None:
     assert is_echo(said, Told(goal, RULES + goal))
 
 
-@pytest.mark.parametrize(("goal", "said"), ANSWERS)
+@table(("goal", "said"), ANSWERS)
 def test_what_answers_in_the_words_of_the_goal_or_quotes_what_was_found_is_none(goal: str, said: str) -> None:
     assert not is_echo(said, Told(goal, RULES + goal))
 
@@ -135,7 +135,7 @@ def test_who_did_what_the_goal_says_may_say_so_in_its_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "loops"),
     [
         ("the the the the the the the the", True),

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.evaluation.comparison import compare_scores
 from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
@@ -25,7 +26,7 @@ RECORD = TrialRecord(
 EXPECT = Expectation(facts=(r"1\.3\.0", "(?i)ADDER"), reads=("README.md",))
 
 
-@pytest.mark.parametrize(
+@table(
     ("record", "cause", "facts", "files"),
     [
         (RECORD, None, 2, 1),
@@ -48,7 +49,7 @@ def test_a_trial_is_right_if_it_completed_read_and_said_what_was_expected(
     assert score.is_right == (cause is None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("count", "of", "low", "high"),
     [
         (0, 10, 0.0, 0.2775),
@@ -126,7 +127,7 @@ CHECKED = Expectation(uses=("measure",), check=("./check.sh",))
 MEASURED = replace(RECORD, used=frozenset({"measure"}))
 
 
-@pytest.mark.parametrize(
+@table(
     ("record", "cause"),
     [
         (replace(MEASURED, check=CheckResult(passes=True, said="")), None),
@@ -177,7 +178,7 @@ def test_a_suite_has_missions_with_the_keys_of_mission_files() -> None:
     assert case.with_planner({"type": "script", "replies": []}).planner.type == "script"
 
 
-@pytest.mark.parametrize(
+@table(
     ("changed", "said"),
     [
         ({"mission": []}, "s.yaml: mission: is not a known key; did you mean 'missions'?"),
@@ -219,7 +220,7 @@ def test_what_is_wrong_in_a_suite_is_one_line_with_its_place(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "\x00"])
+@table("text", ["", "[]", "a: [", "\x00"])
 def test_what_is_no_suite_is_said(text: str) -> None:
     with pytest.raises(LcpError, match=r"^s\.yaml: "):
         parse_suite(text, source="s.yaml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.tables import table
 
 from lcp_engine.core.memory import (
     MOST_CONTENT,
@@ -21,7 +22,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 GOOD = Entry(title="Tests", content="They need a database.")
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "said"),
     [
         (replace(GOOD, title=" "), "line 3.title: it is blank; a text is expected"),
@@ -52,7 +53,7 @@ def test_tags_and_files_are_made_tidy() -> None:
     assert checked(replace(GOOD, tags=())).tags == ("note",)
 
 
-@pytest.mark.parametrize("path", ["", "  ", "..", "a/../..", "/a", ".", "a\nb"])
+@table("path", ["", "  ", "..", "a/../..", "/a", ".", "a\nb"])
 def test_a_path_out_of_the_root_is_none(path: str) -> None:
     assert tidy_path(path) is None
 

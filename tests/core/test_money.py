@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 from pydantic import JsonValue, ValidationError
+from tests.tables import table
 
 from lcp_engine.core.money import Cost, add_amounts, told_amount, told_cost
 from lcp_engine.core.prices import Price, Prices, cost_of
@@ -35,7 +36,7 @@ def test_a_cost_is_exact() -> None:
     assert total == "0.1"
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "expected"),
     [("tiny-free", "0"), ("tiny-7", "0.8"), ("maker/large", "12.5"), ("Tiny-7", None), ("large", None)],
 )
@@ -59,7 +60,7 @@ def test_tokens_of_a_planner_that_lists_no_completion_have_no_price() -> None:
     assert not cost_of(None, [made("tiny", 5, 5)], 10).has_unpriced
 
 
-@pytest.mark.parametrize(
+@table(
     "bad",
     [-1, True, "1e400", "NaN", float("inf"), "0.0000001", 10_000_000, "dear", None],
     ids=["negative", "true", "huge", "NaN", "infinite", "seven places", "too dear", "a word", "nothing"],
@@ -69,13 +70,13 @@ def test_a_price_that_is_none_is_refused(bad: object) -> None:
         Price.model_validate({"input": bad, "output": 1})
 
 
-@pytest.mark.parametrize("currency", ["eur", "EURO", "€", "", 978])
+@table("currency", ["eur", "EURO", "€", "", 978])
 def test_a_currency_is_a_code(currency: object) -> None:
     with pytest.raises(ValidationError):
         Prices.model_validate({"currency": currency})
 
 
-@pytest.mark.parametrize(
+@table(
     ("amount", "told"),
     [
         ("0", "0.00 EUR"),

@@ -8,6 +8,7 @@ import pytest
 import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tables import table
 
 from lcp_engine.core.gitignore import translate
 from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, compile_patterns, compile_rule
@@ -18,7 +19,7 @@ from lcp_engine.sandbox.root import Root
 SEED = ["**/*.py", "*.md", "!**/node_modules/**"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("patterns", "path", "selected"),
     [
         (SEED, "core/main.py", True),
@@ -62,7 +63,7 @@ def test_a_list_selects(patterns: list[str], path: str, *, selected: bool) -> No
     assert compile_patterns(patterns[::-1]).matches(path) is selected
 
 
-@pytest.mark.parametrize(
+@table(
     "patterns",
     [
         [""],
@@ -98,7 +99,7 @@ def test_two_dots_in_a_name_are_only_a_name() -> None:
     assert compile_patterns(["..foo"]).matches("..foo")
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "path", "granted", "refused"),
     [
         ("Docs/**/*.MD", "dOCS/x/a.md", False, True),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.tables import table
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.permits import BLOCK, UNLIMITED, Limit, Permits, RateLimit, limit_of
@@ -32,7 +33,7 @@ def test_a_full_bucket_permits_its_burst_and_then_one_each_spacing() -> None:
     assert lefts == [0, 0, 1, 1, 5, 5]
 
 
-@pytest.mark.parametrize(
+@table(
     ("stated", "spacing", "burst"),
     [
         (RateLimit(requests_per_minute=60), SECOND, 1),
@@ -46,7 +47,7 @@ def test_a_rate_is_never_exceeded_by_rounding(stated: RateLimit, spacing: Micros
     assert limit_of(stated, None) == Limit(spacing, burst)
 
 
-@pytest.mark.parametrize(
+@table(
     "stated",
     [
         {"requests_per_minute": 0},

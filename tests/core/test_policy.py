@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.tables import table
 
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
@@ -17,7 +18,7 @@ def rule(do: Verdict, *paths: str, kinds: tuple[str, ...] = ("*",), final: bool 
 DOCS = rule(AUTO, "docs/**", kinds=("write_file",))
 
 
-@pytest.mark.parametrize(
+@table(
     ("mission", "user", "kind", "path", "verdict", "says"),
     [
         ([], [], "read_file", "a.txt", AUTO, "default policy: kinds without effects run"),
@@ -65,7 +66,7 @@ def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as 
     assert says in ruling.reason.text
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         ".env", ".ENV", "a/.env", ".env.production", ".env.local", ".envrc", "keys/server.pem", "A.KEY", "x.p12",
@@ -98,7 +99,7 @@ def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
         assert Policy().for_kind("any", has_effects=writes, writes=writes)(path).verdict is DENY
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         ".env.example", ".env.sample", "env/readme.md", "monkey.py", "key.md", "id_rsa.pub", "id_generator.py",
@@ -121,7 +122,7 @@ def test_what_looks_like_a_secret_is_none(path: str) -> None:
     assert Policy().for_kind("write_file", has_effects=True, writes=True)(path).verdict is HOLD
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "reading", "writing"),
     [
         (".git/config", DENY, DENY),
@@ -179,7 +180,7 @@ def test_a_rule_whose_path_is_no_pattern_is_refused() -> None:
     assert refused.value.code is ErrorCode.INVALID_PATTERN
 
 
-@pytest.mark.parametrize(
+@table(
     ("mission", "user", "left"),
     [
         ([rule(HOLD, "/docs/a.md"), rule(DENY, "*")], [], ("docs/a.md",)),
@@ -202,7 +203,7 @@ def test_rules_that_name_files_and_deny_all_others_leave_these(
     assert Policy(mission, user).only_files("write_file", has_effects=True, writes=True) == left
 
 
-@pytest.mark.parametrize(
+@table(
     ("mission", "user", "verdict"),
     [
         ([rule(AUTO, "docs/**"), rule(DENY)], [], AUTO),

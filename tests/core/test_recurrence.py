@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from lcp_engine.cli.schedule import here
 from lcp_engine.clock import SECOND, Micros
@@ -58,7 +59,7 @@ def dues(recurrence: Every | Calendar | Cron, start: Micros, count: int) -> list
     return found
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "seconds", "written"),
     [
         ("30s", 30, "30s"),
@@ -74,16 +75,14 @@ def test_a_length_is_read_and_written(text: str, seconds: int, written: str) -> 
     assert read_every(written) == read_every(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "h", "1.5h", "-1h", "1h 30m", "1y", "٣h", "1H", "0s", "0h0m", "36501d"]
-)
+@table("text", ["", "1", "h", "1.5h", "-1h", "1h 30m", "1y", "٣h", "1H", "0s", "0h0m", "36501d"])
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(LcpError, match=r"^every is .*; a duration .* is expected") as refused:
         read_every(text)
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize(
+@table(
     ("expression", "fact"),
     [
         ("", r"'' has 0 fields"),
@@ -107,9 +106,7 @@ def test_what_is_no_expression_is_refused(expression: str, fact: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize(
-    "zone", ["", "Europe", "Europe/Zürich", "../etc/passwd", "/etc/localtime", "a\0b", "\udc80"]
-)
+@table("zone", ["", "Europe", "Europe/Zürich", "../etc/passwd", "/etc/localtime", "a\0b", "\udc80"])
 def test_what_is_no_timezone_is_refused(zone: str) -> None:
     with pytest.raises(LcpError, match="is not known here; one like Europe/Zurich is expected"):
         read_cron("0 7 * * *", zone)
@@ -259,7 +256,7 @@ def days(rule: Calendar, count: int, zone: str = ZURICH) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "start", "expected"),
     [
         ("1month", "2027-01-31 09:00", ["27-01-31", "27-02-28", "27-03-31", "27-04-30", "27-05-31"]),
@@ -278,7 +275,7 @@ def test_the_calendar_sets_the_day_and_short_months_end_earlier(
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "start", "expected"),
     [
         ("1day", "2027-03-27 12:00", ["27-03-27 12:00 CET", "27-03-28 12:00 CEST", "27-03-29 12:00 CEST"]),
@@ -356,7 +353,7 @@ def test_what_is_due_once_is_due_no_more() -> None:
     assert go_on(planned.recurrence, planned.first_due, at("2027-01-01 00:00")) == (NEVER, 0)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("2026-12-01T09:00", "2026-12-01 09:00"),
@@ -373,7 +370,7 @@ def test_a_time_is_local_or_has_an_offset(text: str, expected: str) -> None:
     assert planned.first_due == at(expected)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "fact"),
     [
         ("soon", "a time like 2026-12-01T09:00, 2026-12-01T09:00.01:00 or 09:00 is expected"),
@@ -397,7 +394,7 @@ def test_what_is_no_time_to_come_is_refused(text: str, fact: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "fact"),
     [
         ("0month", "every is '0month'; 1 to 1,200 months are expected"),
@@ -412,7 +409,7 @@ def test_what_is_no_interval_is_refused(every: str, fact: str) -> None:
         read_recurrence(every=every, cron=None, at=None, timezone=ZURICH, now=0)
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "cron", "time"),
     [
         (None, None, None),
@@ -428,7 +425,7 @@ def test_only_an_interval_and_a_time_go_together(
         read_recurrence(every=every, cron=cron, at=time, timezone=ZURICH, now=0)
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "time", "rule"),
     [
         (None, "2026-12-01T09:00Z", "once at 2026-12-01 10:00 Europe/Zurich"),

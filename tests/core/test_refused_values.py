@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from tests.tables import table
 
 from lcp_engine import LcpError
 from lcp_engine.config_file import ConfigFile, parse_config
@@ -32,14 +33,14 @@ STATED = {
 }
 
 
-@pytest.mark.parametrize(("text", "said"), STATED.items())
+@table(("text", "said"), STATED.items())
 def test_a_configuration_says_what_is_expected_and_what_is_there(text: str, said: str) -> None:
     with pytest.raises(LcpError) as refused:
         parse_config(text, Path("config.yaml"))
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         f"database_url: [postgresql://ada:{SECRET}@db/lcp]",
@@ -54,7 +55,7 @@ def test_a_value_that_may_be_a_secret_is_not_repeated(text: str) -> None:
     assert SECRET not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "place", "key"),
     [
         (ConfigFile, (), "prices"),

@@ -10,6 +10,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from lcp_engine.core.safe_text import block, exact, hides_nothing, json_block, json_line, one_line, shortened
 
@@ -38,7 +39,7 @@ def test_the_table_has_every_ignorable_code_point() -> None:
     assert len(IGNORABLE) == 4174
 
 
-@pytest.mark.parametrize("way", WAYS)
+@table("way", WAYS)
 def test_no_ignorable_code_point_is_passed_on(way: str) -> None:
     show = WAYS[way]
     for code in IGNORABLE:
@@ -48,7 +49,7 @@ def test_no_ignorable_code_point_is_passed_on(way: str) -> None:
             assert chr(code) not in show(text), hex(code)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@table("way", WAYS)
 def test_what_has_no_glyph_of_its_own_is_named(way: str) -> None:
     for code in range(0x80, sys.maxunicode + 1):
         kind = unicodedata.category(chr(code))
@@ -89,7 +90,7 @@ def test_json_without_invisible_characters_is_the_same_value(text: str) -> None:
         assert all(chr(code) not in shown for code in IGNORABLE[::11] if code != 0xFE0F)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "naïve café — “ordinary” text, 100 % of it",
@@ -105,7 +106,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert hides_nothing(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown"),
     [
         ("cafe\u0301", "cafe<U+0301>"),

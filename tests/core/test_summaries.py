@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.summaries import gist, subject
 
 
-@pytest.mark.parametrize(
+@table(
     ("params", "said"),
     [
         ({"rel_path": "a\nb.md", "content": "x"}, "a<U+000A>b.md"),
@@ -30,7 +30,7 @@ def test_a_job_is_about_what_its_params_say(params: JsonValue, said: str) -> Non
     assert subject({"name": None, "params": params}) == said
 
 
-@pytest.mark.parametrize(
+@table(
     ("result", "said"),
     [
         ({"ok": True, "action": "create_followup_jobs", "jobs": 1}, "1 job"),

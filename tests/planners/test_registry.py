@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import Limit
@@ -36,9 +37,7 @@ def question(number: int) -> Question:
 class TestScript:
     REPLIES: tuple[dict[str, JsonValue] | str, ...] = ({"ok": True, "action": "é"}, "raw {text", "")
 
-    @pytest.mark.parametrize(
-        ("number", "text"), [(1, '{"ok": true, "action": "é"}'), (2, "raw {text"), (3, "")]
-    )
+    @table(("number", "text"), [(1, '{"ok": true, "action": "é"}'), (2, "raw {text"), (3, "")])
     def test_reply_n_belongs_to_question_n(self, number: int, text: str) -> None:
         script = ScriptPlanner(self.REPLIES)
         assert script.answer(question(number)) == Reply(text)
@@ -121,7 +120,7 @@ def _plug_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry, "offered_in", lambda group: points)
 
 
-@pytest.mark.parametrize(("wrong", "code", "said"), WRONG)
+@table(("wrong", "code", "said"), WRONG)
 def test_what_does_not_fit_is_named(wrong: PlannerSpec, code: ErrorCode, said: str) -> None:
     with pytest.raises(LcpError) as refused:
         make_planner(wrong)
@@ -166,7 +165,7 @@ def test_the_surveyor_imports_the_public_api_alone() -> None:
     assert {name for name in imports - own if name.startswith("lcp_engine")} == {"lcp_engine.planners.base"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("environment", "chosen"),
     [
         ({"LCP_PLANNER": "local"}, "local"),
@@ -186,7 +185,7 @@ def test_a_key_in_the_environment_chooses_no_planner() -> None:
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("mission", "user", "limit"),
     [
         ({"max_running": 2}, {}, ("http://127.0.0.1:1/v1 m", Limit(max_running=2))),
@@ -209,7 +208,7 @@ def test_what_limits_the_questions_to_a_server_is_known_by_address_and_model(
     assert endpoint_limit(stated, PlannerEnvironment({"openai": user})) == limit
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     [
         {"max_running": 0},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from tests import tables
 
 from lcp_engine.planners.surveyor.findings import commands, licence_of, open_ends, version_of
 from lcp_engine.planners.surveyor.languages import language_of
@@ -97,7 +97,7 @@ MANIFESTS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "text", "dependencies"), MANIFESTS)
+@tables.table(("path", "text", "dependencies"), MANIFESTS)
 def test_manifests_of_many_ecosystems_tell_their_dependencies(
     path: str, text: str, dependencies: dict[str, tuple[str, ...]]
 ) -> None:
@@ -121,7 +121,7 @@ ODD_SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("text", ODD_SHAPES)
+@tables.table("text", ODD_SHAPES)
 def test_json_of_another_shape_reads_as_empty(text: str) -> None:
     found = read_manifest("package.json", text)
     assert found
@@ -172,7 +172,7 @@ READMES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "title", "paragraph"), READMES)
+@tables.table(("text", "title", "paragraph"), READMES)
 def test_a_readme_says_what_the_project_is(text: str, title: str, paragraph: str) -> None:
     path = "README.rst" if text.startswith(("Tool\n", "=")) else "README.md"
     about = read_readme(path, text, ["tool"])
@@ -216,7 +216,7 @@ FIRST_WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), FIRST_WORDS)
+@tables.table(("text", "said"), FIRST_WORDS)
 def test_a_source_says_what_it_is_in_its_first_comment(text: str, said: str) -> None:
     assert first_words(text) == said
 
@@ -245,7 +245,7 @@ VERSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "text", "version"), VERSIONS)
+@tables.table(("path", "text", "version"), VERSIONS)
 def test_a_version_is_what_a_file_for_it_states(path: str, text: str, version: str) -> None:
     tree = Tree((File.of(path),), 1, sized=False)
     assert version_of({path: text}, tree, ["tool"]) == (version, path if version else "")
@@ -262,7 +262,7 @@ MAKEFILES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "names"), MAKEFILES)
+@tables.table(("text", "names"), MAKEFILES)
 def test_a_makefile_tells_the_programs_that_it_links(text: str, names: list[str]) -> None:
     assert programs(text) == names
 
@@ -277,7 +277,7 @@ BUILT = [
 ]
 
 
-@pytest.mark.parametrize(("path", "text", "names"), BUILT)
+@tables.table(("path", "text", "names"), BUILT)
 def test_build_files_tell_the_programs_that_they_build(path: str, text: str, names: list[str]) -> None:
     found = read_manifest(path, text)
     assert found
@@ -295,7 +295,7 @@ ASIDE = [
 ]
 
 
-@pytest.mark.parametrize(("paths", "aside"), ASIDE)
+@tables.table(("paths", "aside"), ASIDE)
 def test_directories_are_set_aside_for_a_reason(paths: list[str], aside: list[str]) -> None:
     assert list(Tree(tuple(map(File.of, paths)), len(paths), sized=False).aside) == aside
 
@@ -308,13 +308,13 @@ HEADERS = [
 ]
 
 
-@pytest.mark.parametrize(("paths", "language"), HEADERS)
+@tables.table(("paths", "language"), HEADERS)
 def test_a_header_is_of_the_language_of_the_sources_beside_it(paths: list[str], language: str) -> None:
     tree = read_listing({"files": list(paths)}, without=[])
     assert next(file.language.name for file in tree.files if file.name.endswith(".h")) == language
 
 
-@pytest.mark.parametrize(("line", "said"), MARKS)
+@tables.table(("line", "said"), MARKS)
 def test_open_ends_are_marks_in_comments(line: str, said: str) -> None:
     tree = Tree((File.of("a.py"),), 1, sized=False)
     assert [end.text for end in open_ends({"a.py": f"\n{line}\n"}, tree)] == ([said] if said else [])
@@ -345,7 +345,7 @@ LICENCES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "name"), LICENCES)
+@tables.table(("text", "name"), LICENCES)
 def test_a_licence_is_known_by_its_words(text: str, name: str) -> None:
     assert licence_of(text) == name
 
@@ -365,7 +365,7 @@ LANGUAGES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "name"), LANGUAGES)
+@tables.table(("path", "name"), LANGUAGES)
 def test_a_language_is_told_by_the_name(path: str, name: str) -> None:
     assert language_of(path).name == name
 
@@ -390,7 +390,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "secret"), SECRETS)
+@tables.table(("path", "secret"), SECRETS)
 def test_names_of_secrets_are_known(path: str, secret: bool) -> None:
     assert File.of(path).is_secret is secret
     assert not (secret and File.of(path).is_readable)
@@ -412,7 +412,7 @@ def test_any_words_are_one_paragraph(text: str) -> None:
     assert {token.type for token in tokens} <= {"paragraph_open", "inline", "paragraph_close"}
 
 
-@pytest.mark.parametrize(
+@tables.table(
     ("count", "text"),
     [
         (0, "0 B"),
@@ -427,7 +427,7 @@ def test_sizes_read_well(count: int, text: str) -> None:
     assert size(count) == text
 
 
-@pytest.mark.parametrize(
+@tables.table(
     "text",
     [
         "a" + ".a" * 20_000 + " = 1\n",
@@ -435,7 +435,7 @@ def test_sizes_read_well(count: int, text: str) -> None:
         "x = {a" + ".'a'" * 20_000 + " = 1}\n",
     ],
 )
-@pytest.mark.parametrize("path", ["pyproject.toml", "Cargo.toml"])
+@tables.table("path", ["pyproject.toml", "Cargo.toml"])
 def test_a_manifest_of_endless_keys_is_not_parsed(path: str, text: str) -> None:
     manifest = read_manifest(path, '[project]\nname = "a.b.c"\n' + text)
     assert manifest is not None

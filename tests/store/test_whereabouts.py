@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
@@ -36,8 +37,8 @@ def engine(database_url: str, tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
-@pytest.mark.parametrize("newest_first", [False, True])
-@pytest.mark.parametrize("mission", [None, 1, 2, 3, 4, EMPTY_ENVIRONMENT])
+@table("newest_first", [False, True])
+@table("mission", [None, 1, 2, 3, 4, EMPTY_ENVIRONMENT])
 def test_every_job_that_fits_is_found(engine: Engine, mission: int | None, newest_first: bool) -> None:
     read = engine.instance.database.read
     everything = sorted(engine.jobs(), key=lambda job: job.id, reverse=newest_first)

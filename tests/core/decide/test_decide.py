@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.core.decide import (
     AskAgain,
@@ -185,7 +185,7 @@ R13 … not even with room for corrections       | hold clarifications=9      | 
 ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()[2:]]
 
 
-@pytest.mark.parametrize(("rule", "known", "reply", "decision"), ROWS, ids=[row[0] for row in ROWS])
+@table(("rule", "known", "reply", "decision"), ROWS, ids=[row[0] for row in ROWS])
 def test_the_table(rule: str, known: str, reply: str, decision: str, tell: _Tell) -> None:
     expected = decision.replace("$jobs", "verification: the planner asked for jobs instead")
     expected = expected.replace("$error", "verification: the disk is gone")
@@ -291,7 +291,7 @@ def test_a_refused_end_is_no_stalled_turn() -> None:
     assert decision == AskAgain((), stalled=1, failed_checks=("a.md exists",))
 
 
-@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+@table("reply", REPLIES.values(), ids=REPLIES)
 def test_whatever_ends_the_last_turn_names_the_limit(reply: Action | Malformed) -> None:
     decision = decide(state(last_turn="max_turns"), reply)
     assert isinstance(decision, End)

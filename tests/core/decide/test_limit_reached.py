@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.mission.spec import Limits
@@ -10,7 +10,7 @@ from lcp_engine.core.mission.spec import Limits
 NEVER = {"max_seconds": None, "max_tokens": None}
 
 
-@pytest.mark.parametrize(
+@table(
     ("limits", "usage", "expected"),
     [
         ({"max_turns": 3}, Usage(turns=2), None),

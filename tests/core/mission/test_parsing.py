@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.mission.parse import NotFilled, build_mission, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
@@ -63,7 +64,7 @@ BAD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_TEXTS)
+@table(("text", "said"), BAD_TEXTS)
 def test_a_text_that_is_no_mission_is_refused_in_one_line(text: str, said: str) -> None:
     message = refusal(text)
     assert message.startswith("m.yaml: ")
@@ -128,12 +129,12 @@ BAD_KEYS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_KEYS)
+@table(("text", "said"), BAD_KEYS)
 def test_a_wrong_key_or_value_is_named_with_what_is_expected(text: str, said: str) -> None:
     assert said in refusal(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "said"),
     [
         ("gaol: x\nplanner: script", "gaol: is not a known key; did you mean 'goal'?"),
@@ -215,7 +216,7 @@ SCALARS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "value"), SCALARS)
+@table(("text", "value"), SCALARS)
 def test_plain_words_read_as_in_yaml_1_2(text: str, value: object) -> None:
     assert read_scalar(text) == value
     assert read_document(f"- {text}") == [value]
@@ -270,7 +271,7 @@ class TestVariables:
         ("goal: ${a b}", {}, "goal: '${' begins a variable"),
     )
 
-    @pytest.mark.parametrize(("text", "variables", "said"), UNKNOWN)
+    @table(("text", "variables", "said"), UNKNOWN)
     def test_without_a_value_are_named(self, text: str, variables: dict[str, str], said: str) -> None:
         assert said in refusal(text, variables=variables)
 
@@ -299,7 +300,7 @@ class TestSettings:
         ("name=[a", "--set name: line 1"),
     )
 
-    @pytest.mark.parametrize(("setting", "said"), WRONG)
+    @table(("setting", "said"), WRONG)
     def test_that_do_not_fit_are_named(self, setting: str, said: str) -> None:
         assert said in refusal(f"{GOOD}policy: [{{do: hold}}]", settings=[setting])
 
@@ -343,7 +344,7 @@ class TestDeclaredVariables:
         ("variable: {a: x}", "variable: is not a known key; did you mean 'variables'?"),
     ]
 
-    @pytest.mark.parametrize(("text", "said"), BAD)
+    @table(("text", "said"), BAD)
     def test_are_read_strictly(self, text: str, said: str) -> None:
         assert said in refusal(f"{GOOD}{text}\n")
 
@@ -358,7 +359,7 @@ MERGES = "".join(
 )
 
 
-@pytest.mark.parametrize("text", ["[" + "a, " * 340_000 + "a]", "- - - - \n" * 110_000, MERGES])
+@table("text", ["[" + "a, " * 340_000 + "a]", "- - - - \n" * 110_000, MERGES])
 def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
     read = 0
 
@@ -376,8 +377,8 @@ def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
     assert read <= 2 * MAX_VALUES
 
 
-@pytest.mark.parametrize("loader", ["with libyaml", "without libyaml"])
-@pytest.mark.parametrize(
+@table("loader", ["with libyaml", "without libyaml"])
+@table(
     ("text", "value"),
     [
         (
@@ -398,8 +399,8 @@ def test_both_parsers_read_the_same(
     assert read_document(text) == value
 
 
-@pytest.mark.parametrize("loader", ["with libyaml", "without libyaml"])
-@pytest.mark.parametrize(
+@table("loader", ["with libyaml", "without libyaml"])
+@table(
     ("text", "said"),
     [
         ("a: &x 1\nb: &x 2", "line 2: the anchor 'x' is there twice"),
@@ -461,7 +462,7 @@ class TestSchemaOfTheResult:
         spec = parse_mission(GOOD, source="m.yaml", settings=settings, read_file=self.read)
         assert spec.result is not None
 
-    @pytest.mark.parametrize(
+    @table(
         ("text", "said"),
         [
             ("{schema: other.json}", 'm.yaml: result.schema: "other.json": it does not exist'),

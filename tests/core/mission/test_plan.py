@@ -6,6 +6,7 @@ import json
 
 import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.mission.parse import parse_mission
 from lcp_engine.core.mission.plan import MOST_STEPS
@@ -83,7 +84,7 @@ FAULTS: list[tuple[JsonValue, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("plan", "said"), FAULTS)
+@table(("plan", "said"), FAULTS)
 def test_a_fault_of_a_plan_is_named_with_its_place(plan: JsonValue, said: str) -> None:
     with pytest.raises(LcpError) as refused:
         read(plan)
@@ -92,7 +93,7 @@ def test_a_fault_of_a_plan_is_named_with_its_place(plan: JsonValue, said: str) -
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("fallbacks", "said"),
     [
         ([steps(step(1))], "fallback_plans[0].id: is required"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.core.mission.spec import Limits, WorstCase
 
@@ -27,7 +27,7 @@ def test_what_nothing_bounds_names_the_limit_to_set() -> None:
     assert worst.json["tokens"] is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("max_tokens", "question_tokens", "tokens", "said"),
     [
         (None, 1000, 4000, "4,000 tokens, with all that is tried again (limits.max_tokens sets less)"),

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from pydantic import BaseModel, JsonValue, ValidationError
 from tests.shared_paths import ABSENT, SHARED
+from tests.tables import table
 
 from lcp_engine.cli.schema import _schemas
 from lcp_engine.core.protocol.actions import Findings
@@ -134,17 +135,17 @@ def is_read(model: type[BaseModel], stated: JsonValue) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("name", "changed"), VALID)
+@table(("name", "changed"), VALID)
 def test_what_the_reference_accepts_is_accepted(name: str, changed: Object) -> None:
     assert judged(name, changed) == [True, True, True]
 
 
-@pytest.mark.parametrize(("name", "changed"), INVALID)
+@table(("name", "changed"), INVALID)
 def test_what_the_reference_refuses_is_refused(name: str, changed: Object) -> None:
     assert judged(name, changed) == [False, False, False]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@table("name", MODELS)
 def test_the_schema_of_an_envelope_has_the_id_that_the_reference_gives_it(name: str) -> None:
     published = _schemas()[name]()
     reference = SEED[str(published["title"])]
@@ -158,7 +159,7 @@ def test_no_two_schemas_have_the_same_id() -> None:
     assert len(ids) == len(set(ids)) == 15
 
 
-@pytest.mark.parametrize(
+@table(
     ("plan", "path", "message"),
     [
         ({"steps": [step(1), step(8), step(3), step(4, dependencies=["step-009"])]},
@@ -239,7 +240,7 @@ def shared_cases() -> list[dict[str, JsonValue]]:
 
 
 @pytest.mark.skipif(not shared_cases(), reason=ABSENT)
-@pytest.mark.parametrize("case", shared_cases(), ids=lambda case: str(case["id"]))
+@table("case", shared_cases(), ids=lambda case: str(case["id"]))
 def test_every_shared_case_is_judged_as_it_says(case: dict[str, JsonValue]) -> None:
     schema, expected = str(case["schema"]), case["expected"] == "valid"
     model = READ[schema] if schema in READ else result_of(*RESULTS[schema])
@@ -247,7 +248,7 @@ def test_every_shared_case_is_judged_as_it_says(case: dict[str, JsonValue]) -> N
     assert Draft202012Validator(model.model_json_schema()).is_valid(case["input"]) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("stated", "fits"),
     [
         ({"operation": "read_file", "id": "r", "parameters": {"file_path": "a"}, "timestamp": AT}, True),
@@ -262,7 +263,7 @@ def test_an_operation_on_files_names_itself_and_has_parameters(stated: JsonValue
     assert Draft202012Validator(dict(_schemas()["file_operation"]())).is_valid(stated) == fits
 
 
-@pytest.mark.parametrize(
+@table(
     ("keys", "stated", "fits"),
     [
         (("message", "people"), {"message": "Two.", "people": [{"person_id": "a", "name": "Дима"}]}, True),

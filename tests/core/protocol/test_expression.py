@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.tables import table
 
 from lcp_engine.core.protocol.expression import (
     NotAnExpression,
@@ -22,7 +23,7 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("step-001.status == 'succeeded'", True),
@@ -50,7 +51,7 @@ def test_an_expression_compares_fields_of_steps(text: str, *, expected: bool) ->
     assert is_true(parse_expression(text), FACTS) is expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "said"),
     [
         ("", "character 1: a step's field "),

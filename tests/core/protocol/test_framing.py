@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from lcp_engine.core.protocol.strict_json import Framed, Unframed, find_object, is_bare_object
 
@@ -15,7 +15,7 @@ BOM, THOUGHT, FENCE = "byte order mark", "<think> section", "Markdown fence"
 BEFORE, AFTER = "prose before the object", "prose after the object"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "recovered"),
     [
         (OBJECT, []),
@@ -66,7 +66,7 @@ def test_what_stands_around_the_object_is_removed_and_named(text: str, recovered
     assert list(found.recovered) == recovered
 
 
-@pytest.mark.parametrize(
+@table(
     ("thought", "is_bare"),
     [
         (OBJECT, True),
@@ -86,7 +86,7 @@ def test_a_bare_object_has_nothing_around_it(thought: str, is_bare: bool) -> Non
     assert is_bare_object(thought) is is_bare
 
 
-@pytest.mark.parametrize(
+@table(
     "content",
     ["</think>", "<think>", "<think></think>", "```", '{"a": 1}', "{{", "[", "\ufeff", "\\ud800", "\\u0000"],
 )
@@ -97,7 +97,7 @@ def test_what_stands_in_a_string_of_the_object_is_text(content: str) -> None:
     assert found.recovered == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "message"),
     [
         ("", "one JSON object is expected; the reply is empty"),
@@ -189,7 +189,7 @@ def test_anything_else_is_refused_and_never_repaired(text: str, message: str | N
     assert (message or "") in found.message
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         '{"a": ' * 100 + "1" + "}" * 100,
@@ -207,7 +207,7 @@ def test_a_limit_is_not_reached_before_it_is(text: str) -> None:
     assert isinstance(find_object(text), Framed)
 
 
-@pytest.mark.parametrize("prose", ["{x", "{x}", "}", "{x<think></think>"])
+@table("prose", ["{x", "{x}", "}", "{x<think></think>"])
 def test_millions_of_braces_in_prose_are_read_once(prose: str) -> None:
     # 4 million characters: anything worse than linear would take hours.
     assert isinstance(find_object(prose * (4_000_000 // len(prose)) + OBJECT), Framed | Unframed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in
@@ -51,7 +51,7 @@ def test_a_form_with_every_type_is_valid() -> None:
 PLACE = "new_jobs[0].params.fields[1]"
 
 
-@pytest.mark.parametrize(
+@table(
     ("stated", "path", "said"),
     [
         ({"type": "select"}, ".options", "a select needs options"),
@@ -138,7 +138,7 @@ def test_what_is_left_out_has_its_default_or_no_value() -> None:
     assert read == Filled({"version": "2", "channel": "stable"})
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "entered", "said"),
     [
         ("version", "  ", "text is required; nothing was entered"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
+from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, ErrorAction, Malformed, WriteFile
 from lcp_engine.core.protocol.read_reply import NO_REASON, read_reply
@@ -47,7 +48,7 @@ def errors(body: Body) -> dict[str, str]:
     return {problem.path: problem.message for problem in malformed.errors}
 
 
-@pytest.mark.parametrize("reply", SEED["replies"], ids=lambda reply: reply["title"])
+@table("reply", SEED["replies"], ids=lambda reply: reply["title"])
 def test_every_reply_of_the_reference_is_read_as_it_is_labelled(reply: dict[str, str]) -> None:
     read_as = read_reply(reply["text"], KINDS)
     if any(title in reply["title"] for title in RESULTS):
@@ -62,7 +63,7 @@ def test_every_reply_of_the_reference_is_read_as_it_is_labelled(reply: dict[str,
     } == given_fields
 
 
-@pytest.mark.parametrize("job", SEED["params"])
+@table("job", SEED["params"])
 def test_all_params_of_the_reference_fit_their_kind(job: Body) -> None:
     assert read_job(job)["params"] == job["params"]
 
@@ -75,7 +76,7 @@ def _cases() -> list[dict[str, JsonValue]]:
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the collected replies are not beside this checkout")
-@pytest.mark.parametrize("case", _cases(), ids=lambda case: str(case["id"]))
+@table("case", _cases(), ids=lambda case: str(case["id"]))
 def test_every_collected_reply_is_read_as_it_is_labelled(case: dict[str, JsonValue]) -> None:
     reply = read_reply(str(case["text"]), KINDS)
     if isinstance(reply, Malformed):
@@ -85,8 +86,8 @@ def test_every_collected_reply_is_read_as_it_is_labelled(case: dict[str, JsonVal
         assert reply.action == case["action"]
 
 
-@pytest.mark.parametrize("commentary", ["why", None])
-@pytest.mark.parametrize("body", [ask(), WRITE, COMPLETE, ANALYSIS])
+@table("commentary", ["why", None])
+@table("body", [ask(), WRITE, COMPLETE, ANALYSIS])
 def test_commentary_is_welcome_everywhere(body: Body, commentary: str | None) -> None:
     action = read({**body, "commentary": commentary})
     assert not isinstance(action, Malformed)
@@ -94,7 +95,7 @@ def test_commentary_is_welcome_everywhere(body: Body, commentary: str | None) ->
     assert action.warnings == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "expected"),
     [
         ({}, {"ok": "ok is missing", "action": "action is missing"}),
@@ -152,7 +153,7 @@ def test_what_is_wrong_with_an_action_is_said_where_it_is(body: Body, expected: 
         assert message in found[path]
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "text"),
     [
         ({"ok": False}, NO_REASON),
@@ -172,7 +173,7 @@ def test_ok_false_reads_as_error_and_nothing_else_is_looked_at(body: Body, text:
     assert action.error == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "warnings"),
     [
         ({**COMPLETE, "meta": {"a": 1}}, ["meta: unknown key, ignored"]),
@@ -193,7 +194,7 @@ def test_what_is_ignored_is_named(body: Body, warnings: list[str]) -> None:
     assert list(action.warnings) == warnings
 
 
-@pytest.mark.parametrize(
+@table(
     ("fields", "content"),
     [
         ({"content": "x"}, "x"),
@@ -208,7 +209,7 @@ def test_content_and_new_content_are_one_field(fields: Body, content: str) -> No
     assert (action.content, action.mode, action.root) == (content, "overwrite", None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("job", "expected"),
     [
         (3, {"": "a job is an object with kind and params; found 3"}),
@@ -258,7 +259,7 @@ LIST: Body = {"kind": "list_files", "params": {}}
 READ: Body = {"kind": "read_file", "params": {"rel_path": "a"}}
 
 
-@pytest.mark.parametrize(
+@table(
     "key",
     ["autoDispatch", "auto-dispatch", "AutoDispatch", "AUTO_DISPATCH", "autodispatch", "auto dispatch", "auto.dispatch",
      "auto_dispatched", "auto_dispach", "auto_dipsatch", "audo_dispatch", "auto_dispatch ", "_auto_dispatch",
@@ -271,7 +272,7 @@ def test_a_near_miss_of_auto_dispatch_is_an_error_that_names_it(key: str) -> Non
     assert "auto_dispatch" in errors(ask({**LIST, key: False}))[f"new_jobs[0].{key}"]
 
 
-@pytest.mark.parametrize(
+@table(
     "more",
     [{"approval": "required"}, {"approval": "manual"}, {"review": "required"},
      {"confirmation": "needs_approval"}, {"hold": "user"}, {"execute": "manually"}],
@@ -283,7 +284,7 @@ def test_a_wish_for_review_in_words_is_an_error(more: Body) -> None:
     assert "auto_dispatch" in errors({**WRITE, **more})[key]
 
 
-@pytest.mark.parametrize(
+@table(
     "more",
     [{"append": True}, {"Append": "true"}, {"is_append": 1}, {"overwrite": False}, {"write_mode": "append"},
      {"file_mode": "a"}],
@@ -297,7 +298,7 @@ def test_a_wish_to_append_in_other_words_is_an_error(more: Body) -> None:
     assert "mode: append" in errors(ask({**job, **more}))[f"new_jobs[0].{key}"]
 
 
-@pytest.mark.parametrize(
+@table(
     "more", [{"append": False}, {"overwrite": True}, {"approval": "none"}, {"status": "pending"}, {"mode_": None}],
     ids=str,
 )  # fmt: skip
@@ -307,15 +308,13 @@ def test_what_asks_for_nothing_else_stays_a_warning(more: Body) -> None:
     assert not isinstance(read(ask({**job, **more})), Malformed)
 
 
-@pytest.mark.parametrize(
+@table(
     "key",
     ["Params", "PARAMS", "params ", "_params", "param", "parms", "prams", "parmas", "paramss", "args", "Args", "arg",
      "arguments", "argument", "argumnets", "parameters", "parameter", "Parameters", "paramaters", "paramters", "kwargs",
      "input", "inputs", "payload", "tool_input", "toolArgs", "job_params", "function_args"],
 )  # fmt: skip
-@pytest.mark.parametrize(
-    "job", [LIST, {"kind": "list_files"}, {"kind": "no.worker", "params": {}}, {"kind": "x"}]
-)
+@table("job", [LIST, {"kind": "list_files"}, {"kind": "no.worker", "params": {}}, {"kind": "x"}])
 def test_a_near_miss_of_params_is_an_error_that_names_it(key: str, job: Body) -> None:
     # Ignored, list_files would list the whole root.
     found = errors(ask({**job, key: {"patterns": ["*.md"]}}))
@@ -323,13 +322,13 @@ def test_a_near_miss_of_params_is_an_error_that_names_it(key: str, job: Body) ->
     assert ("new_jobs[0].params" in found) is ("params" not in job)
 
 
-@pytest.mark.parametrize("key", ["Kind", "KIND", "kind ", "kinds", "knid", "kin", "_kind"])
-@pytest.mark.parametrize("job", [LIST, {"params": {}}])
+@table("key", ["Kind", "KIND", "kind ", "kinds", "knid", "kin", "_kind"])
+@table("job", [LIST, {"params": {}}])
 def test_a_near_miss_of_kind_is_an_error_that_names_it(key: str, job: Body) -> None:
     assert "with kind" in errors(ask({**job, key: "read_file"}))[f"new_jobs[0].{key}"]
 
 
-@pytest.mark.parametrize(
+@table(
     "key",
     ["type", "tool", "task", "Tool", "tool_name", "toolName", "worker", "function", "action", "job_type"],
 )
@@ -339,7 +338,7 @@ def test_another_word_for_kind_is_an_error_where_kind_is_missing_or_another(key:
         assert "with kind" in errors(ask(job))[f"new_jobs[0].{key}"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("job", "key", "right"),
     [
         ({"kind": "read_file", "rel_path": "a"}, "rel_path", "rel_path is a param of read_file and belongs in params"),
@@ -361,7 +360,7 @@ def test_params_lifted_to_the_level_of_the_job_are_an_error(job: Body, key: str,
     assert right in errors(ask(job))[f"new_jobs[0].{key}"]
 
 
-@pytest.mark.parametrize(
+@table(
     "more",
     [
         {"comment": "c"}, {"reason": "r"}, {"priority": 1}, {"description": "d"}, {"id": "job-1"}, {"depends_on": []},
@@ -387,7 +386,7 @@ def test_a_key_of_another_meaning_stays_a_warning(more: Body) -> None:
         assert "unknown key, ignored" in action.warnings[0]
 
 
-@pytest.mark.parametrize("more", [{"rel_path": "a"}, {"tool": "read_file"}, {"action": "read_file"}])
+@table("more", [{"rel_path": "a"}, {"tool": "read_file"}, {"action": "read_file"}])
 def test_what_is_said_twice_alike_is_a_warning(more: Body) -> None:
     assert isinstance(read(ask({**READ, **more})), CreateFollowupJobs)
 
@@ -401,18 +400,14 @@ def test_a_job_of_countless_unknown_keys_is_read() -> None:
     assert len(malformed.errors) == 29
 
 
-@pytest.mark.parametrize(
-    "more", [{"auto_dispatch": False}, {"autoDispatch": "no"}, {"requires_approval": True}], ids=str
-)
+@table("more", [{"auto_dispatch": False}, {"autoDispatch": "no"}, {"requires_approval": True}], ids=str)
 def test_a_wish_to_hold_that_no_job_has_is_an_error(more: Body) -> None:
     (key,) = more
     assert "auto_dispatch belongs to a job" in errors({**ask(LIST), **more})[key]
     assert "write_file has no auto_dispatch" in errors({**WRITE, **more})[key]
 
 
-@pytest.mark.parametrize(
-    "more", [{"auto_dispatch": True}, {"auto_dispatch": None}, {"review": "done"}], ids=str
-)
+@table("more", [{"auto_dispatch": True}, {"auto_dispatch": None}, {"review": "done"}], ids=str)
 def test_other_unknown_keys_of_an_action_stay_a_warning(more: Body) -> None:
     for body in ({**ask(LIST), **more}, {**WRITE, **more}):
         action = read(body)

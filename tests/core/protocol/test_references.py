@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.protocol.references import (
     MOST_INSERTED,
@@ -19,7 +20,7 @@ GIVEN: dict[str, JsonValue] = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "expected"),
     [
         ("$output.step-001.files[0]", "a.txt"),
@@ -38,7 +39,7 @@ def test_a_reference_becomes_its_value(value: JsonValue, expected: JsonValue) ->
     assert resolve(value, GIVEN) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "said"),
     [
         ("$output.step-001.files[2]", "$output.step-001.files[2]: $output.step-001.files is a list of 2"),

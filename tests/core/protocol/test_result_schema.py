@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tables import table
 
 from lcp_engine.core.protocol.actions import AnalysisResult, Malformed, MissionComplete
 from lcp_engine.core.protocol.read_reply import read_reply
@@ -51,7 +52,7 @@ def test_an_action_that_completes_the_mission_carries_the_result(action: str) ->
     assert not read.warnings
 
 
-@pytest.mark.parametrize(
+@table(
     ("result", "path", "said"),
     [
         ({"people": [{"name": "Ada", "age": "old"}]}, "result.people[0].age", 'not of type "integer"'),
@@ -111,7 +112,7 @@ def test_without_a_schema_it_is_a_key_like_any_unknown_one(action: str) -> None:
     assert getattr(read, "result", None) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "result", "read"),
     [
         (PEOPLE, {"people": [{"name": "Ada", "age": None}]}, {"people": [{"name": "Ada"}]}),
@@ -143,7 +144,7 @@ def universal(kind: str, **more: JsonValue) -> str:
     return json.dumps({"response_type": kind, "status": "success", "message": "m", **more})
 
 
-@pytest.mark.parametrize("kind", ["answer", "research", "custom"])
+@table("kind", ["answer", "research", "custom"])
 def test_a_universal_response_carries_it_in_its_custom_fields(kind: str) -> None:
     read = read_universal(universal(kind, custom_fields={"result": ADA}), {}, EXPECTED)
     assert isinstance(read, MissionComplete | AnalysisResult)
@@ -151,7 +152,7 @@ def test_a_universal_response_carries_it_in_its_custom_fields(kind: str) -> None
     assert getattr(read, "issues", None) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("fields", "path"),
     [
         ({}, "custom_fields.result"),
@@ -177,7 +178,7 @@ def test_an_action_within_a_universal_response_carries_it_itself() -> None:
     assert read.result == ADA
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "said"),
     [
         ({"type": "strin"}, 'should be a JSON Schema: "strin" is not valid'),

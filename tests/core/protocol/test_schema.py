@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.protocol.json_schema import action_schema
 from lcp_engine.workers.registry import BUILT_IN
@@ -35,12 +36,12 @@ def test_the_action_comes_first_in_each_branch() -> None:
         assert next(iter(branch["properties"])) == "action"
 
 
-@pytest.mark.parametrize("reply", SEED["replies"], ids=lambda reply: reply["title"])
+@table("reply", SEED["replies"], ids=lambda reply: reply["title"])
 def test_every_action_of_the_reference_fits_and_no_result_does(reply: dict[str, str]) -> None:
     assert VALIDATOR.is_valid(json.loads(reply["text"])) == ("Worker Response" not in reply["title"])
 
 
-@pytest.mark.parametrize("job", SEED["params"])
+@table("job", SEED["params"])
 def test_all_params_of_the_reference_fit(job: JsonValue) -> None:
     VALIDATOR.validate(ask(job))
 
@@ -52,7 +53,7 @@ def test_a_custom_kind_fits(job: JsonValue) -> None:
     VALIDATOR.validate(ask(job))
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         {"ok": True},

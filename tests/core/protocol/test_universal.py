@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
+from tests.tables import table
 
 from lcp_engine.core.protocol.actions import (
     Action,
@@ -59,9 +60,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "example", SEED["examples"], ids=lambda e: f"{e['response_type']}: {e['message'][:20]}"
-)
+@table("example", SEED["examples"], ids=lambda e: f"{e['response_type']}: {e['message'][:20]}")
 def test_every_example_of_the_reference_is_translated(example: Body) -> None:
     action = read_universal(json.dumps(example), KINDS)
     assert not isinstance(action, Malformed), action.errors
@@ -81,14 +80,14 @@ def _cases() -> list[dict[str, JsonValue]]:
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the collected replies are not beside this checkout")
-@pytest.mark.parametrize("case", _cases(), ids=lambda case: str(case["id"]))
+@table("case", _cases(), ids=lambda case: str(case["id"]))
 def test_every_collected_reply_is_read_as_it_is_labelled(case: dict[str, JsonValue]) -> None:
     reply = read_universal(str(case["text"]), KINDS)
     assert isinstance(reply, Malformed) is not case["valid"], reply
 
 
-@pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("kind", PAIRS)
+@table("status", STATUSES)
+@table("kind", PAIRS)
 def test_a_response_and_a_status_that_do_not_go_together_are_malformed(kind: str, status: str) -> None:
     action = respond(kind, status, planning_data=STEPS)
     assert isinstance(action, Malformed) is (status not in PAIRS[kind])
@@ -97,7 +96,7 @@ def test_a_response_and_a_status_that_do_not_go_together_are_malformed(kind: str
         assert f'found "{status}"' in action.errors[0].message
 
 
-@pytest.mark.parametrize("kind", PAIRS)
+@table("kind", PAIRS)
 def test_the_status_error_is_the_error_whatever_the_response(kind: str) -> None:
     details: Body = {
         "error_code": "NO_PRD",
@@ -145,7 +144,7 @@ def test_more_questions_than_a_person_is_asked_at_once_are_refused() -> None:
 SCORES: Body = {"completeness_score": 20, "clarity_score": 40, "accuracy_score": 45}
 
 
-@pytest.mark.parametrize(
+@table(
     ("scores", "rated"),
     [
         ({**SCORES, "total_score": 35}, "Rated 35 of 100 (completeness 20, clarity 40, accuracy 45)"),
@@ -164,7 +163,7 @@ def test_what_is_rated_below_85_is_asked_about_whatever_the_status(scores: Body,
         assert action.manner is Manner.CLARIFICATION
 
 
-@pytest.mark.parametrize(
+@table(
     "scores",
     [{}, {"total_score": 85}, {**SCORES, "total_score": 90}, {"clarity_score": 85}, {"accuracy_score": 100}],
 )
@@ -175,7 +174,7 @@ def test_what_is_rated_85_or_more_or_not_at_all_is_an_analysis(scores: Body) -> 
     assert action.recommendations == questions
 
 
-@pytest.mark.parametrize("needed", [True, False, None])
+@table("needed", [True, False, None])
 def test_an_answer_says_whether_it_needs_a_follow_up(needed: bool | None) -> None:
     data: Body = {"confidence": "low", "sources": ["a.py"], "follow_up_needed": needed}
     action = respond("answer", "success", "So it is.", answer_data=data)
@@ -196,7 +195,7 @@ SECTIONS: dict[str, JsonValue] = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "status", "own"),
     [
         ("planning", "success", "planning_data"),
@@ -217,9 +216,7 @@ def test_a_section_that_does_not_belong_is_named_in_a_warning(kind: str, status:
     assert action.warnings == tuple(f"{section}: {said}" for section in SECTIONS if section != own)
 
 
-@pytest.mark.parametrize(
-    "empty", [None, {}, {"steps": []}, {"summary": "", "steps": None, "dependencies": []}]
-)
+@table("empty", [None, {}, {"steps": []}, {"summary": "", "steps": None, "dependencies": []}])
 def test_a_section_that_says_nothing_is_no_matter(empty: Body | None) -> None:
     action = respond("answer", "success", planning_data=empty)
     assert isinstance(action, MissionComplete)
@@ -277,7 +274,7 @@ def test_an_empty_list_of_steps_asks_for_nothing_more() -> None:
     assert (action.new_jobs, action.commentary) == ((), "Nothing to do.")
 
 
-@pytest.mark.parametrize(
+@table(
     "data",
     [None, {}, {"summary": "s"}, {"steps": None}, {"steps": [{"step_number": 1, "action": "  "}]}],
 )
@@ -301,7 +298,7 @@ def test_a_pass_with_checks_that_all_passed_completes_the_mission() -> None:
     assert (action.summary, action.commentary) == ("All good", "Checked: c0: n, c1: n.")
 
 
-@pytest.mark.parametrize("status", ["PASS", "FAIL", "PARTIAL"])
+@table("status", ["PASS", "FAIL", "PARTIAL"])
 def test_a_check_that_failed_is_planned_for_whatever_the_verdict_says(status: str) -> None:
     data: Body = {**checks(True, False), "suggestions": ["look at c1"]}
     action = jobs(respond("verification", status, "Almost", verification_data=data))
@@ -312,7 +309,7 @@ def test_a_check_that_failed_is_planned_for_whatever_the_verdict_says(status: st
     assert job.params == {"user_prompt": prompt, "context": "Almost"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "data", "fact"),
     [
         ("PASS", None, "no check was stated"),
@@ -365,7 +362,7 @@ def test_the_message_of_a_response_speaks_for_an_action_that_says_nothing(own: s
     assert action.commentary == told
 
 
-@pytest.mark.parametrize(
+@table(
     ("lcp", "path"),
     [
         ({"ok": True, "action": "mission_done"}, "custom_fields.lcp.action"),
@@ -382,7 +379,7 @@ def test_custom_fields_that_name_an_action_and_are_none_are_malformed(lcp: JsonV
     assert any(place.startswith(path) for place in found), found
 
 
-@pytest.mark.parametrize("lcp", [{"ok": True, "summary": "m"}, "write_file", {}, None])
+@table("lcp", [{"ok": True, "summary": "m"}, "write_file", {}, None])
 def test_custom_fields_that_hold_no_action_are_an_analysis(lcp: JsonValue) -> None:
     action = respond("custom", "success", "Scanned", custom_fields={"lcp": lcp, "found": 3})
     assert isinstance(action, AnalysisResult)
@@ -392,7 +389,7 @@ def test_custom_fields_that_hold_no_action_are_an_analysis(lcp: JsonValue) -> No
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "path"),
     [
         ({"response_type": "answer", "status": "success"}, "message"),

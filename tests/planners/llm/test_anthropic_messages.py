@@ -8,6 +8,7 @@ from dataclasses import replace
 import httpx2
 import pytest
 from pydantic import JsonValue, SecretStr
+from tests.tables import table
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import AskedToWait, Question
@@ -88,12 +89,12 @@ READ: list[tuple[list[dict[str, JsonValue]], Completion]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "completion"), READ)
+@table(("parts", "completion"), READ)
 def test_events_make_up_a_completion(parts: list[dict[str, JsonValue]], completion: Completion) -> None:
     assert completion_of(Answer(tuple(parts), is_whole=False), "here", str) == completion
 
 
-@pytest.mark.parametrize(
+@table(
     ("parts", "said", "again"),
     [
         ([], "the answer is empty", Again.BACK_OFF),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 from tests.loaded_python import Python
+from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -99,7 +100,7 @@ def test_a_probe_is_read_as_it_was_written() -> None:
     assert read_probe("http://e", "m", probe_text(probe), LADDER) == probe
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     ["", "[]", '{"rung": "tower"}', '{"rung": "json_object", "in_envelope": true, "without": []}'],
     ids=["nothing", "a list", "no rung", "no step of this ladder"],

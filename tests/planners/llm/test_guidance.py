@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
 from tests.planners.llm.test_wire import (
@@ -19,6 +18,7 @@ from tests.planners.llm.test_wire import (
     reading,
     writing,
 )
+from tests.tables import table
 
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import AnalysisResult, CreateFollowupJobs, WriteFile
@@ -57,7 +57,7 @@ TREE = (
 LOOKS = tuple(kind for kind in KINDS if kind.name in ("list_files", "read_file"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "named"),
     [
         ("Read src/b.py.", ["src/b.py"]),
@@ -89,7 +89,7 @@ def test_a_directory_of_many_files_names_none_of_them() -> None:
     assert named_files("Read src/", [f"src/{number}.py" for number in range(11)]) == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("goal", "is_question"),
     [
         ("Read a.py and say what it does.", True),
@@ -149,7 +149,7 @@ def test_the_last_turn_concludes_and_may_fail_if_nothing_was_found() -> None:
     assert guide(BOTH, LISTED, reading(2, "README.md"), last_turn="max_turns") == Concludes("analysis_result")
 
 
-@pytest.mark.parametrize(
+@table(
     ("goal", "concludes"),
     [
         ("Read README.md and end with mission_complete.", Concludes("mission_complete")),
@@ -191,7 +191,7 @@ class Word(BaseModel):
 LOOK_UP = Kind("look_up", "Say what a word means.", Word, is_held=False, example={"word": "rye"})
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_asked"),
     [
         ("Look up what oven means.", True),
@@ -223,7 +223,7 @@ def test_what_a_person_says_is_heard_as_the_goal_is() -> None:
     assert guide("Say what README.md is.", *read, said=said) == Reads("read_file", ("src/b.py",))
 
 
-@pytest.mark.parametrize(
+@table(
     "goal",
     [
         "Lies src/a.py und README.md und sage, welche Version es ist.",
@@ -242,7 +242,7 @@ def test_a_name_in_letters_without_blanks_is_found_in_a_sentence() -> None:
     assert named_files("Lies Größe.md.", ("e.md", "Größe.md")) == ("Größe.md",)
 
 
-@pytest.mark.parametrize(
+@table(
     "goal",
     [
         "Was steht in README.md? Dann schreibe docs/a.md.",
@@ -254,7 +254,7 @@ def test_what_a_goal_in_another_language_asks_for_is_left_to_the_model(goal: str
     assert not only_asks(goal)
 
 
-@pytest.mark.parametrize(
+@table(
     ("goal", "values"),
     [
         ("Look up what oven means.", ("oven",)),
@@ -312,7 +312,7 @@ SAMPLES: dict[str, dict[str, JsonValue]] = {
 NAMES = {"writes": "write_file", "concludes": "analysis_result"}
 
 
-@pytest.mark.parametrize("case", GUIDES)
+@table("case", GUIDES)
 def test_a_guided_turn_offers_one_action_which_is_valid(case: str) -> None:
     asked_now, guided = GUIDES[case]
     name = NAMES.get(case, "create_followup_jobs")
@@ -324,7 +324,7 @@ def test_a_guided_turn_offers_one_action_which_is_valid(case: str) -> None:
     assert isinstance(found, CreateFollowupJobs | WriteFile | AnalysisResult), found
 
 
-@pytest.mark.parametrize("case", GUIDES)
+@table("case", GUIDES)
 def test_a_guided_response_of_the_dialect_universal_is_the_same_action(case: str) -> None:
     asked_now, guided = GUIDES[case]
     schema = reply_schema(asked_now, "universal", guide=guided)
@@ -348,8 +348,8 @@ def test_a_guided_response_of_the_dialect_universal_is_the_same_action(case: str
     assert isinstance(found, CreateFollowupJobs | WriteFile | AnalysisResult), found
 
 
-@pytest.mark.parametrize("dialect", ["lcp", "universal"])
-@pytest.mark.parametrize("case", ["lists", "reads"])
+@table("dialect", ["lcp", "universal"])
+@table("case", ["lists", "reads"])
 def test_what_the_prompt_shows_as_the_answer_fits_its_schema(case: str, dialect: Dialect) -> None:
     asked_now, guided = GUIDES[case]
     text = write_guided(asked_now, guided, budget_tokens=3000, dialect=dialect).messages[-1].content
@@ -406,7 +406,7 @@ def test_what_stands_below_a_heading_that_tells_is_telling() -> None:
     assert sorted(found) == ["0.9.2", "A command was dropped."]
 
 
-@pytest.mark.parametrize(
+@table(
     ("guidance", "context", "guides"),
     [("auto", 4096, True), ("auto", 4097, False), ("on", 100_000, True), ("off", 2048, False)],
 )

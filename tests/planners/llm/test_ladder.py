@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.planners.llm.errors import Again, Trouble, trouble_of, words_of
 from lcp_engine.planners.llm.output_modes import Probe, Rung, Step, ask_for_less
@@ -22,7 +22,7 @@ def refusal(status: int | None, said: str = "no") -> Trouble:
     return Trouble("here: x", status=status, said=said)
 
 
-@pytest.mark.parametrize("status", [400, 415, 422, 500, 501])
+@table("status", [400, 415, 422, 500, 501])
 def test_a_refusal_means_the_next_rung_until_there_is_none(status: int) -> None:
     probe, steps = PROBE, []
     while (lower := ask_for_less(probe, refusal(status), LADDER)) is not None:
@@ -45,14 +45,12 @@ STAYS: list[Trouble] = [
 ]
 
 
-@pytest.mark.parametrize("trouble", STAYS)
+@table("trouble", STAYS)
 def test_other_trouble_is_no_reason_to_ask_for_less(trouble: Trouble) -> None:
     assert ask_for_less(PROBE, trouble, LADDER) is None
 
 
-@pytest.mark.parametrize(
-    "word", ["stream_options", "temperature", "seed", "max_tokens", "minItems", "maxItems"]
-)
+@table("word", ["stream_options", "temperature", "seed", "max_tokens", "minItems", "maxItems"])
 def test_what_the_server_names_is_left_out_once(word: str) -> None:
     trouble = refusal(400, f"unsupported: '{word}'")
     first = ask_for_less(PROBE, trouble, LADDER)
@@ -69,7 +67,7 @@ def test_a_step_that_a_transport_does_not_have_begins_at_its_top() -> None:
     assert lower.step == LADDER[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "words"),
     [
         ('{"error": {"message": "bad", "type": "t", "code": 3, "param": null}}', "bad; 3; t"),
@@ -108,7 +106,7 @@ MEANINGS: list[tuple[int, str, Again]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "body", "again"), MEANINGS)
+@table(("status", "body", "again"), MEANINGS)
 def test_an_answer_tells_whether_to_come_back(status: int, body: str, again: Again) -> None:
     assert trouble_of("here", status, {}, body, str).again is again
 
@@ -136,13 +134,13 @@ RETRY_AFTER: list[tuple[dict[str, str], float | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "seconds"), RETRY_AFTER)
+@table(("headers", "seconds"), RETRY_AFTER)
 def test_a_server_says_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
     trouble = trouble_of("here", 429, headers, "", str, now=NOW)
     assert (trouble.again, trouble.retry_after) == (Again.WAIT, seconds)
 
 
-@pytest.mark.parametrize("stated", ["7", "-1", AT])
+@table("stated", ["7", "-1", AT])
 def test_a_503_asks_to_wait_if_it_says_so(stated: str) -> None:
     assert trouble_of("here", 503, {"retry-after": stated}, "", str).again is Again.WAIT
     assert trouble_of("here", 503, {"retry-after": " "}, "", str).again is Again.BACK_OFF

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 import httpx2
-import pytest
 from pydantic import JsonValue, SecretStr
+from tests.tables import table
 
 from lcp_engine.planners.llm.chat import (
     Ask,
@@ -73,7 +73,7 @@ FORMATS: list[tuple[Step, JsonValue]] = [
 ]
 
 
-@pytest.mark.parametrize(("step", "response_format"), FORMATS)
+@table(("step", "response_format"), FORMATS)
 def test_each_rung_has_its_response_format(step: Step, response_format: JsonValue) -> None:
     assert request_body(ask(step), SETTINGS).get("response_format") == response_format
 
@@ -97,7 +97,7 @@ def test_an_envelope_keeps_definitions_at_the_root() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "inner"),
     [
         ('{"action": {"action": "error"}}', '{"action": "error"}'),
@@ -154,8 +154,8 @@ ANSWERS: list[tuple[list[bytes], Completion]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [1, 7, 100_000])
-@pytest.mark.parametrize(("parts", "completion"), ANSWERS)
+@table("size", [1, 7, 100_000])
+@table(("parts", "completion"), ANSWERS)
 def test_an_answer_is_the_same_in_pieces_of_any_size(
     parts: list[bytes], completion: Completion, size: int
 ) -> None:
@@ -169,7 +169,7 @@ def test_an_answer_is_the_same_in_pieces_of_any_size(
         assert said == completion
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "context"),
     [
         ({"id": "a", "max_model_len": 4096}, 4096),
@@ -186,7 +186,7 @@ def test_the_context_is_known_where_the_server_says_it(model: JsonValue, context
     assert said == [ModelFacts("a", context)]
 
 
-@pytest.mark.parametrize("body", [b"[]", b"null", b'{"data": null}', b'{"data": {"id": "a"}}'])
+@table("body", [b"[]", b"null", b'{"data": null}', b'{"data": {"id": "a"}}'])
 def test_models_that_are_no_list_are_none(body: bytes) -> None:
     said = chat(httpx2.Response(200, content=body)).models(Deadline(1e18, 600.0))
     assert isinstance(said, Trouble) or not said

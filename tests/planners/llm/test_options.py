@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pytest
 from pydantic import JsonValue, TypeAdapter
+from tests.tables import table
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
@@ -62,7 +63,7 @@ ENDPOINTS: list[tuple[dict[str, str], dict[str, JsonValue], dict[str, JsonValue]
 ]
 
 
-@pytest.mark.parametrize(("environment", "user", "mission", "endpoint"), ENDPOINTS)
+@table(("environment", "user", "mission", "endpoint"), ENDPOINTS)
 def test_the_endpoint_is_the_first_that_is_named(
     environment: dict[str, str], user: dict[str, JsonValue], mission: dict[str, JsonValue], endpoint: str
 ) -> None:
@@ -121,7 +122,7 @@ OWNERS: list[tuple[dict[str, str], Options, Options, str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("environment", "user", "mission", "key"), OWNERS)
+@table(("environment", "user", "mission", "key"), OWNERS)
 def test_a_key_goes_only_where_its_owner_said(
     environment: dict[str, str], user: Options, mission: Options, key: str | None
 ) -> None:
@@ -130,7 +131,7 @@ def test_a_key_goes_only_where_its_owner_said(
     assert bool(settled.keyless) == (key is None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("environment", "mission", "said"),
     [
         (
@@ -157,7 +158,7 @@ def test_why_no_key_is_sent_is_said_with_the_way_out(
     assert said in settings(environment, NOTHING, {"base_url": mission}).keyless
 
 
-@pytest.mark.parametrize("keys", [["a"], {"gate.example": "sk-canary-1"}, {"gate.example": 3}])
+@table("keys", [["a"], {"gate.example": "sk-canary-1"}, {"gate.example": 3}])
 def test_a_key_in_the_configuration_is_refused_unsaid(keys: JsonValue) -> None:
     with pytest.raises(
         LcpError, match=r"planners in the configuration: keys: .*environment variable"
@@ -198,7 +199,7 @@ WRONG: list[tuple[dict[str, str], dict[str, JsonValue], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("environment", "user", "said"), WRONG)
+@table(("environment", "user", "said"), WRONG)
 def test_what_does_not_fit_is_named_with_its_place(
     environment: dict[str, str], user: dict[str, JsonValue], said: str
 ) -> None:
@@ -224,7 +225,7 @@ MISSIONS: list[tuple[dict[str, JsonValue], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "said"), MISSIONS)
+@table(("spec", "said"), MISSIONS)
 def test_a_mission_with_a_wrong_option_does_not_begin(spec: dict[str, JsonValue], said: str) -> None:
     with pytest.raises(LcpError) as refused:
         make_planner(PlannerSpec.model_validate(spec))
@@ -263,8 +264,8 @@ def test_a_provider_is_not_asked_without_a_key() -> None:
         anthropic_planner(RemoteOptions(), {"OPENAI_API_KEY": "sk-canary"})
 
 
-@pytest.mark.parametrize("variable", ["LCP_PLANNER_KEY", "OPENAI_API_KEY"])
-@pytest.mark.parametrize("key", ["sk-first\nsk-second", "sk-caf\u00e9", "sk-\u2026", "sk-\x1b"])
+@table("variable", ["LCP_PLANNER_KEY", "OPENAI_API_KEY"])
+@table("key", ["sk-first\nsk-second", "sk-caf\u00e9", "sk-\u2026", "sk-\x1b"])
 def test_a_key_that_no_header_can_hold_is_refused_unsaid(variable: str, key: str) -> None:
     with pytest.raises(LcpError) as refused:
         settings({variable: key, **NAMED})

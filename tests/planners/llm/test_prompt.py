@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
+from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
@@ -133,7 +134,7 @@ def long_file() -> Question:
     return asked(history=lambda: (LIST, README, OVEN, long), results=(long,))
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "prompt"),
     [
         ("first_turn", write_prompt(asked(), budget_tokens=4000)),
@@ -387,8 +388,8 @@ def outside_fences(text: str) -> str:
     return "\n".join(kept)
 
 
-@pytest.mark.parametrize("dialect", ["lcp", "universal"])
-@pytest.mark.parametrize("name", NAMES)
+@table("dialect", ["lcp", "universal"])
+@table("name", NAMES)
 def test_a_name_is_data_everywhere(name: str, dialect: Dialect) -> None:
     params: dict[str, JsonValue] = {"rel_path": name, "content": "x"}
     jobs = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.core.health import Finding, Grade
@@ -75,9 +76,7 @@ def refusal(row: Body) -> Trouble:
     return replace(trouble_of("here", status, {}, text, str), optional=SENT)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in REFUSALS if "no_model" not in row], ids=lambda row: str(row["of"])
-)
+@table("row", [row for row in REFUSALS if "no_model" not in row], ids=lambda row: str(row["of"]))
 def test_a_refusal_is_about_the_request_and_gives_up_what_it_names(row: Body) -> None:
     trouble, name = refusal(row), row["gives_up"]
     assert not trouble.is_about_model
@@ -88,9 +87,7 @@ def test_a_refusal_is_about_the_request_and_gives_up_what_it_names(row: Body) ->
         assert ask_for_less(probe, trouble, LADDER) == less
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in REFUSALS if "no_model" in row], ids=lambda row: str(row["of"])
-)
+@table("row", [row for row in REFUSALS if "no_model" in row], ids=lambda row: str(row["of"]))
 def test_no_such_model_is_said_by_a_code_or_by_the_message_alone(row: Body) -> None:
     trouble = refusal(row)
     assert trouble.is_about_model

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from pydantic import JsonValue
 from tests.planners.llm.test_prompt import asked as prompted
 from tests.planners.llm.test_wire import CALM, MODELS, Schema, actions, asked, at, reading, values
+from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
@@ -76,7 +77,7 @@ SCHEMAS: list[tuple[Schema, JsonValue]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "fits"), SCHEMAS)
+@table(("schema", "fits"), SCHEMAS)
 def test_what_is_offered_allows_what_fits(schema: Schema, fits: JsonValue) -> None:
     offered: Schema = {"$ref": "#/$defs/result", "$defs": {**offered_result(schema)}}
     Draft202012Validator.check_schema(offered)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import pytest
+from tests.tables import table
 
 from lcp_engine.planners.llm.chat import Completion
 from lcp_engine.planners.llm.complete import Pace, Times, insist
@@ -42,9 +42,7 @@ def trouble(again: Again, retry_after: float | None = None) -> Trouble:
     return Trouble("here: x", again, 500, retry_after=retry_after)
 
 
-@pytest.mark.parametrize(
-    ("again", "asked"), [(Again.NEVER, 1), (Again.ONCE, 2), (Again.BACK_OFF, 4), (Again.LOADING, 81)]
-)
+@table(("again", "asked"), [(Again.NEVER, 1), (Again.ONCE, 2), (Again.BACK_OFF, 4), (Again.LOADING, 81)])
 def test_every_kind_of_trouble_has_an_end(again: Again, asked: int) -> None:
     scene = Scene([trouble(again)])
     assert isinstance(scene.play(), Trouble)
@@ -59,7 +57,7 @@ def test_pauses_grow_and_are_not_all_the_same() -> None:
         assert longest / 2 <= nap <= longest
 
 
-@pytest.mark.parametrize(("retry_after", "naps"), [(0.0, [0.0]), (60.0, [60.0]), (61.0, [])])
+@table(("retry_after", "naps"), [(0.0, [0.0]), (60.0, [60.0]), (61.0, [])])
 def test_a_server_may_ask_for_a_minute_and_not_for_more(retry_after: float, naps: list[float]) -> None:
     scene = Scene([trouble(Again.BACK_OFF, retry_after), DONE])
     assert (scene.play() == DONE) is bool(naps)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-import pytest
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.core.protocol.read_reply import Dialect
@@ -73,10 +73,10 @@ def first_key(branch: JsonValue) -> str | None:
     return next((json.dumps([name, part]) for name, part in properties.items()), None)
 
 
-@pytest.mark.parametrize("anthropic", [False, True], ids=["openai", "anthropic"])
-@pytest.mark.parametrize("dialect", get_args(Dialect))
-@pytest.mark.parametrize("narrow", [True, False], ids=["narrow", "wide"])
-@pytest.mark.parametrize("last_turn", [None, "max_turns"])
+@table("anthropic", [False, True], ids=["openai", "anthropic"])
+@table("dialect", get_args(Dialect))
+@table("narrow", [True, False], ids=["narrow", "wide"])
+@table("last_turn", [None, "max_turns"])
 def test_a_schema_keeps_to_the_documented_subset(
     anthropic: bool, dialect: Dialect, narrow: bool, last_turn: str | None
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.errors import LcpError
@@ -83,14 +84,14 @@ def test_a_key_is_removed_in_every_encoding(name: str, key: str, before: str, af
     assert left.endswith("was sent")
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@table("name", ENCODINGS)
 def test_no_text_without_the_key_changes(name: str) -> None:
     text = ENCODINGS[name]("another text of about the same length, with sk-canary- in it")
     assert scrubbed(text, CANARY) == text
 
 
-@pytest.mark.parametrize("end", ["", "…", "...", "****", '"', "\\u00", "%3", "\n[cut]", "<34 more>", '"}'])
-@pytest.mark.parametrize("length", range(WINDOW, 23))
+@table("end", ["", "…", "...", "****", '"', "\\u00", "%3", "\n[cut]", "<34 more>", '"}'])
+@table("length", range(WINDOW, 23))
 def test_what_is_left_of_a_key_at_a_cut_is_removed(length: int, end: str) -> None:
     key = "sk-qwzvkjhyxgqwzvkjhyxgpp"
     cut = key.replace("-", "")[:length]
@@ -189,7 +190,7 @@ def test_names_of_models_hold_no_key(faults: FaultServer, monkeypatch: pytest.Mo
     assert "a-…, b-…" in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "number", "is_it"),
     [("123456", 123456, True), ("123456", -123456.0, True), ("5e8237461", 1, False), ("sNaN123", 1, False)],
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 from pydantic import JsonValue
 from tests.planners.llm.conftest import FaultServer, Play, work, work_until_waiting
+from tests.tables import table
 
 from lcp_engine import AskedToWait, Engine, Mission, Question, Reply
 from lcp_engine.clock import SECOND, Micros, system_clock
@@ -268,7 +269,7 @@ def test_a_step_of_a_plan_waits_like_any_question(desk: Desk) -> None:
     assert (mission.status, len(desk.waits), len(desk.faults.requests)) == ("completed", 1, 4), mission.error
 
 
-@pytest.mark.parametrize(
+@table(
     ("asked", "waited", "least", "most"),
     [
         (90.0, 0.0, 90.0, 90.0),

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, JsonValue
+from tests.tables import table
 
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import (
@@ -319,7 +320,7 @@ ALLOWED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@table("name", SCHEMAS)
 def test_schemas_hold_only_what_every_constrained_decoder_takes(name: str) -> None:
     lengths = set() if "everything" in name else {"minItems", "maxItems"}
     for schema in _objects(SCHEMAS[name]):
@@ -330,7 +331,7 @@ def test_schemas_hold_only_what_every_constrained_decoder_takes(name: str) -> No
             assert schema["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@table("name", SCHEMAS)
 def test_each_branch_begins_with_its_own_constant(name: str) -> None:
     first = [next(iter(at(branch, "properties").items())) for branch in branches(SCHEMAS[name])]
     assert {key for key, _ in first} == ({"response_type"} if "universal" in name else {"action"})
