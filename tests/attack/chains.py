@@ -33,17 +33,23 @@ CHAINS: Mapping[str, str] = {
     "vfork": "os.posix_spawn(sys.executable, [sys.executable, '-S', '-c', SPAWNS, MARKER], os.environ)",
     "leaves its first process": "threading.Thread(target=link).start()\nLIBC.syscall(EXIT, 0)",
 }
-"""By what starts them: all of them ignore signals, and leave their session in each generation."""
+"""By what starts them: all of them ignore signals, and leave their session in each generation.
+
+Should nothing else end them, they end by themselves after five minutes.
+"""
 _CHAIN = """
 import ctypes, os, platform, signal, sys, threading, time
+ENDS = float(os.environ.setdefault("CHAIN_ENDS", str(time.monotonic() + 300)))
 MARKER = "{marker}"
 LIBC, EXIT = ctypes.CDLL(None), 60 if platform.machine() == "x86_64" else 93
-SPAWNS = "import os, sys; os.posix_spawn(sys.executable, sys.orig_argv, os.environ, setsid=True)"
+SPAWNS = '''import os, sys, time
+if time.monotonic() < float(os.environ["CHAIN_ENDS"]):
+    os.posix_spawn(sys.executable, sys.orig_argv, os.environ, setsid=True)'''
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
 
 def chain():
-    while True:
+    while time.monotonic() < ENDS:
         try:
             if os.fork():
                 os._exit(0)
@@ -54,10 +60,10 @@ def chain():
 def link():
     if os.fork() == 0:
         chain_of_threads()
-    time.sleep(3600)
+    time.sleep(300)
 
 def chain_of_threads():
-    while os.fork() == 0:
+    while time.monotonic() < ENDS and os.fork() == 0:
         following = threading.Thread(target=chain_of_threads)
         following.start()
         following.join()
@@ -106,7 +112,7 @@ def started(ways: Sequence[str]) -> tuple[Mapping[str, str], int, bool] | None:
         place = Path(directory).resolve() / marker
         place.mkdir()
         with runner_of(ways, place, marker, limit) as runner:
-            said, _ = runner.communicate()
+            said, _ = runner.communicate(timeout=300)
         outcomes: Mapping[str, str] = json.loads(said) if runner.returncode == 0 else {}
         return outcomes, limit.left(), limit.was_reached()
 

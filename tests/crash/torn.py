@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -142,12 +143,11 @@ def _open(url: str) -> None:
 
 def _write(url: str, acknowledged: Path) -> None:
     """Queue jobs, one commit each, and append a byte to the file for each acknowledgement."""
+    signal.alarm(600)  # it has been killed long before, unless its parent was
     with Engine(url, workers=WORKERS) as engine, acknowledged.open("ab", buffering=0) as file:
-        n = 0
-        while True:
+        for n in count():
             engine.enqueue("number", {"n": n})
             file.write(b".")
-            n += 1
 
 
 def _look(url: str) -> tuple[int, list[str]]:

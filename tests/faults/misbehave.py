@@ -21,9 +21,8 @@ class Empty(BaseModel):
 
 
 def eat(params: Empty, context: Context) -> Outcome:
-    eaten = []
-    while True:
-        eaten.append(bytearray(16 * 1024 * 1024))
+    eaten = [bytearray(16 * 1024 * 1024) for _ in range(2 * MORE // (16 * 1024 * 1024))]
+    raise AssertionError(len(eaten))
 
 
 def be_killed(params: Empty, context: Context) -> Outcome:

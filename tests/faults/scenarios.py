@@ -333,7 +333,10 @@ def a_machine_dies(stage: Stage) -> None:
     runner = stage.runner("--threads", "2", machine=gone)
     stage.wait("the first line", lambda: stage.succeeded() > 0)
     suspend(runner)  # it never says a word again
+    until = time.monotonic() + PATIENCE
     while _holds_locks(stage):  # which a machine that is gone would not
+        if time.monotonic() > until:
+            raise Failed("the runner was never without a lock")
         resume(runner)
         time.sleep(0.05)
         suspend(runner)
@@ -397,15 +400,18 @@ def a_root_is_read_only(stage: Stage) -> None:
     stage.appends(40, stage.root("small"))
     stage.runner("--threads", "2")
     stage.wait("the first line", lambda: stage.succeeded() > 0)
-    while True:  # not while a file is open for writing
-        try:
-            memory.refuse_writes()
-            break
-        except OSError:
-            time.sleep(0.01)
+    stage.wait("a moment in which no file is open for writing", lambda: _are_refused(memory))
     time.sleep(2)
     memory.allow_writes()
     stage.finish()
+
+
+def _are_refused(memory: Memory) -> bool:
+    try:
+        memory.refuse_writes()
+    except SubprocessError:  # the file system is busy
+        return False
+    return True
 
 
 def a_stage_is_lost_while_it_is_merged(stage: Stage) -> None:

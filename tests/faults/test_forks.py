@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -234,7 +235,8 @@ def test_a_process_that_is_stopped_in_the_queue_blocks_no_writer(start: Start, u
     stopped = start(STOPS_IN_LINE, url, when)
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
     assert [write(url), write(url)] == [1, 2]
-    while stopped.poll() is None:
+    until = time.monotonic() + 60
+    while stopped.poll() is None and time.monotonic() < until:
         stopped.send_signal(signal.SIGCONT)
     assert (stopped.returncode, write(url)) == (0, 3)
 

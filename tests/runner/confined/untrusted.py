@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -36,16 +37,17 @@ def trust(params: Params, context: Context) -> Found:
 
 
 def eat(params: Params, context: Context) -> Found:
-    """Takes memory without end."""
-    eaten = []
-    while True:
-        eaten.append(bytearray(64 * 1024 * 1024))
+    """Takes far more memory than it is given."""
+    eaten = [bytearray(64 * 1024 * 1024) for _ in range(1024)]
+    raise AssertionError(len(eaten))
 
 
 def hang(params: Params, context: Context) -> Found:
-    """Never comes back."""
-    while True:
+    """Comes back long after its time."""
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
         os.sched_yield()
+    os._exit(8)
 
 
 def die(params: Params, context: Context) -> Found:
