@@ -38,6 +38,8 @@ _MORE = ("sqlite3", "psycopg", "uvicorn.loops.auto", "uvicorn.protocols.http.aut
 _OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
 """Prefixes of variables that only the start of a process reads, but for PYTHONPATH, which adds to sys.path."""
 _MESSAGE = 128 * 1024
+_PATIENCE = 120.0
+"""Seconds for the interpreter to load everything on a busy machine, and to end."""
 _PR_SET_CHILD_SUBREAPER = 36
 _ONE_AT_A_TIME = threading.Lock()
 """Held from the start of the interpreter on: it and what is forked of it are adopted by this process as a whole."""
@@ -120,6 +122,7 @@ class _Loaded:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_PATIENCE)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/"
@@ -135,8 +138,9 @@ class _Loaded:
             return int(answer)
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # a child that was forked may have a copy of it
         self._socket.close()
-        self._process.wait()
+        self._process.wait(_PATIENCE)
 
 
 @cache

@@ -26,6 +26,8 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.maintenance.check import check_database
 
+PATIENCE = 60.0
+"""Seconds for what takes a moment on a machine that is not busy."""
 DIES = """
 import os, signal, sys
 from lcp_engine import Engine
@@ -154,21 +156,26 @@ def test_a_root_that_hangs_costs_only_its_own_missions(
     runner = scene.engine.runner()
     works = threading.Thread(target=runner.run)
     works.start()
+    until = time.monotonic() + PATIENCE
     try:
         mission = scene.engine.launch(_writing("b.txt", "healthy\n"), root=other).id
         while scene.engine.mission(mission).status != "completed" or not caplog.messages:
             assert works.is_alive()
+            assert time.monotonic() < until, (scene.engine.mission(mission), caplog.messages)
             time.sleep(0.01)
         assert caplog.messages == [
             f"root {scene.root} does not answer; what a dead runner left open there has to wait"
         ]
         assert scene.states() == ["intent"]
-        runner.stop()
-        works.join()
     finally:
+        runner.stop()
+        works.join(PATIENCE)
         answers.set()
+    assert not works.is_alive()
     scene.engine.work(until_idle=True)
+    until = time.monotonic() + PATIENCE
     while scene.states() == ["intent"]:
+        assert time.monotonic() < until, "the root answers, and nothing was recovered there"
         time.sleep(0.01)
     assert scene.states() == ["applied"]
 
@@ -181,18 +188,26 @@ def test_a_file_system_that_hangs_stops_no_runner(sqlite_copy_url: str, tmp_path
     (tmp_path / "under").mkdir()
     mounting = subprocess.Popen(["bindfs", "-f", str(tmp_path / "under"), str(mounted)])
     try:
+        until = time.monotonic() + PATIENCE
         while not mounted.is_mount():
             assert mounting.poll() is None
+            assert time.monotonic() < until, "it was not mounted"
         with Engine(sqlite_copy_url) as engine:
             scene = Scene(engine, sqlite_copy_url, mounted)
             scene.die_and_cancel("before")
             mounting.send_signal(signal.SIGSTOP)
             mission = engine.launch(_writing("b.txt", "healthy\n"), root=other).id
             works = Python("-m", "lcp_engine", "--db", sqlite_copy_url, "work")
-            while engine.mission(mission).status != "completed":
-                assert works.poll() is None
-            works.terminate()
-            assert works.wait() == 0
+            try:
+                until = time.monotonic() + PATIENCE
+                while engine.mission(mission).status != "completed":
+                    assert works.poll() is None
+                    assert time.monotonic() < until, "a runner waits for a file system that hangs"
+                    time.sleep(0.01)
+                works.terminate()
+                assert works.wait(PATIENCE) == 0
+            finally:
+                works.kill()
             assert scene.states() == ["intent"]
             mounting.send_signal(signal.SIGCONT)
             engine.work(until_idle=True)

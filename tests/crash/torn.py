@@ -65,7 +65,9 @@ def _tear(directory: Path, images: int, chance: random.Random) -> Iterator[str]:
     live, acknowledged = directory / "live.db", directory / "acknowledged"
     assert do(partial(_open, _url(live))) == 0
     writer = begin(partial(_write, _url(live), acknowledged))
+    until = time.monotonic() + 60
     while not acknowledged.exists():
+        assert time.monotonic() < until, "nothing was written"
         os.sched_yield()
     for image in range(images):
         time.sleep(chance.random() * SOON)

@@ -34,7 +34,7 @@ def ask(*names: str) -> Object:
 
 def test_a_batch_that_ends_everywhere_at_once_is_continued_once(open_lab: OpenLab) -> None:
     labs = [open_lab() for _ in range(3)]
-    together = threading.Barrier(5)
+    together = threading.Barrier(5, timeout=60)
     for lab in labs:
         lab.meanwhile.append(lambda: together.wait(30))
     batches = [ask(*(f"{batch}.{job}" for job in range(5))) for batch in range(BATCHES)]
@@ -49,7 +49,7 @@ def test_a_batch_that_ends_everywhere_at_once_is_continued_once(open_lab: OpenLa
 
 def test_per_result_continues_once_for_each_of_many_at_once(open_lab: OpenLab) -> None:
     labs = [open_lab() for _ in range(2)]
-    together = threading.Barrier(4)
+    together = threading.Barrier(4, timeout=60)
     for lab in labs:
         lab.meanwhile.append(lambda: together.wait(30))
     nothing: Object = {**ask(), "new_jobs": [{"kind": "change", "params": {}}]}

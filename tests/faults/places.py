@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -55,8 +56,10 @@ class Served:
         command = ["bindfs", "-f", "--no-allow-other", *options, str(behind), str(place)]
         self._server = subprocess.Popen(command)
         stack.callback(self._end, place)
+        until = time.monotonic() + 60
         while not os.path.ismount(place):
             assert self._server.poll() is None, "bindfs ended"
+            assert time.monotonic() < until, "bindfs has not mounted anything"
 
     def hang(self) -> None:
         self._server.send_signal(signal.SIGSTOP)

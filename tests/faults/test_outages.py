@@ -112,7 +112,7 @@ def test_a_commit_in_doubt_is_asked_about_when_the_server_is_back(wire: Wire, cu
     wire.cut, wire.is_down_after_cut = cut, True
     with ThreadPoolExecutor(1) as threads:
         written = threads.submit(database.write, lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
-        is_told.wait()
+        assert is_told.wait(60)
         wire.is_down = False
         written.result()
     assert AWAY in told[0]
@@ -127,7 +127,9 @@ def test_others_wait_on_when_the_one_who_led_their_commit_gives_up(wire: Wire) -
     wire.cut, wire.is_down_after_cut = "after", True
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(database.write, lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
+        until = time.monotonic() + 60
         while not database.outage.is_on:
+            assert time.monotonic() < until, "the outage was not noticed"
             time.sleep(0.01)
         time.sleep(0.6)
         second = threads.submit(database.write, lambda tx: tx.plain("INSERT INTO notes VALUES (2)"))

@@ -159,10 +159,10 @@ def test_threads_that_look_at_a_slow_root_together_all_wait_for_it(
     with Engine(database_url) as engine:
         mission = launch(engine, tmp_path / "slow")
         served = ServedMissions(Roots(only_here=False))
-        together = threading.Barrier(3)
+        together = threading.Barrier(3, timeout=60)
 
         def look() -> bool:
-            together.wait(30)
+            together.wait()
             return engine.instance.database.read(lambda tx: served.includes(tx, mission.id))
 
         with ThreadPoolExecutor(3) as pool:
@@ -187,7 +187,8 @@ def test_a_runner_until_idle_waits_for_a_root_that_answers_late(
         runner = Runner(engine.instance, until_idle=True, roots=Roots(only_here=False))
 
         def answer() -> None:
-            while not runner.silent_roots:
+            until = time.monotonic() + 60
+            while not runner.silent_roots and time.monotonic() < until:
                 time.sleep(0.01)
             answers.set()
 

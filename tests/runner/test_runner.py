@@ -220,7 +220,7 @@ def test_writes_behind_one_whose_directory_is_held_go_to_others(database_url: st
 
 
 def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop: Shop) -> None:
-    all_at_once = threading.Barrier(4)
+    all_at_once = threading.Barrier(4, timeout=60)
 
     def meet(params: Params, context: Context) -> Outcome:
         all_at_once.wait(60)
@@ -242,7 +242,7 @@ def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop
 
 
 def test_a_runner_that_another_outran_hears_the_next_ring(database_url: str) -> None:
-    both = threading.Barrier(2)
+    both = threading.Barrier(2, timeout=60)
 
     def meet(params: Params, context: Context) -> Outcome:
         both.wait(60)

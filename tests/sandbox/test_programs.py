@@ -180,7 +180,9 @@ def test_it_ends_with_whoever_waits_for_it(place: Path) -> None:
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
+    until = time.monotonic() + 60
     while not _sleepers() - before:
+        assert time.monotonic() < until, "it has started nothing"
         time.sleep(0.01)
     spawner().close()
     thread.join(30)

@@ -75,7 +75,7 @@ def test_a_transaction_whose_connection_breaks_is_done_again_once(postgres_url: 
 def test_dead_connections_of_the_pool_fail_no_read(postgres_url: str) -> None:
     database = open_database(postgres_url)
     count = 12
-    all_read = threading.Barrier(count)
+    all_read = threading.Barrier(count, timeout=60)
     with ThreadPoolExecutor(count) as threads:
         list(threads.map(lambda _: database.read(lambda tx: all_read.wait()), range(count)))
     _break_all(postgres_url)
@@ -157,7 +157,7 @@ def test_missions_locked_in_any_order_lead_to_no_deadlock(postgres_url: str) -> 
 
 def test_results_kept_in_any_order_lead_to_no_deadlock(postgres_url: str) -> None:
     large = [f'"{letter * LARGE}"' for letter in "xy"]
-    both, met = threading.Barrier(2), set[Database]()
+    both, met = threading.Barrier(2, timeout=60), set[Database]()
 
     def settle_in(order: list[str], database: Database, jobs: list[JobRow]) -> None:
         def work(tx: Tx) -> None:
@@ -226,7 +226,7 @@ def test_contents_that_an_undo_refers_to_stay_while_others_prune(postgres_url: s
 
 def test_two_that_launch_with_one_key_at_once_get_one_mission(postgres_url: str) -> None:
     one, other = open_database(postgres_url), open_database(postgres_url)
-    both = threading.Barrier(2)
+    both = threading.Barrier(2, timeout=60)
     tries: list[int] = []
 
     def launch(tx: Tx) -> int:

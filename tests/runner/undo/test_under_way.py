@@ -48,7 +48,7 @@ class Gate:
             file: LocalFile, data: bytes, temporary: str, mode: int | None = None, *, until: int | None = None
         ) -> None:
             self.reached.set()
-            self.opened.wait()
+            assert self.opened.wait(60), "it was never opened"
             put(file, data, temporary, mode, until=until)
 
         patch.setattr(LocalFile, "put", held)
@@ -81,7 +81,7 @@ def write_under_way(scene: Scene, gate: Gate, threads: ThreadPoolExecutor) -> tu
     """A cancelled mission that is about to replace `a`, and its runner."""
     mission = launch(scene)
     work = threads.submit(scene.engine.work, until_idle=True, mission_id=mission)
-    gate.reached.wait()
+    assert gate.reached.wait(60), "nothing is written"
     scene.engine.cancel(mission)
     return mission, work
 
@@ -93,8 +93,8 @@ def test_an_undo_waits_for_the_write_of_a_cancelled_mission(
     mission, work = write_under_way(scene, gate, threads)
     undone = threads.submit(scene.engine.undo, mission)
     gate.opened.set()
-    assert [file["path"] for file in undone.result().files] == ["a"]
-    work.result()
+    assert [file["path"] for file in undone.result(60).files] == ["a"]
+    work.result(60)
     assert scene.tree() == before
 
 
@@ -109,7 +109,7 @@ def test_an_undo_that_waited_long_enough_says_for_what(
         scene.engine.undo(mission, dry_run=dry_run)
     assert raised.value.code is ErrorCode.WRONG_STATE
     gate.opened.set()
-    work.result()
+    work.result(60)
     assert len(scene.engine.undo(mission).files) == 1
 
 
@@ -128,7 +128,7 @@ def test_a_write_of_another_mission_to_the_same_file_is_waited_for(
         assert waited.value.code is ErrorCode.WRONG_STATE
     finally:
         gate.opened.set()
-    work.result()
+    work.result(60)
     with pytest.raises(
         LcpError, match=f"'a' was changed since by job {scene.jobs(other)[0]} of mission {other}"
     ):
