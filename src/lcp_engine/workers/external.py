@@ -18,6 +18,7 @@ from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.plug_ins import import_paths
 from lcp_engine.sandbox.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
 
@@ -218,12 +219,6 @@ def python_process(module: str, *arguments: str, needs_here: bool = False) -> Ex
         arguments=(sys.executable, *options, json.dumps(paths), module, *arguments),
         installed=tuple(dict.fromkeys(place for place in installed if Path(place).exists())),
     )
-
-
-def import_paths(*, needs_here: bool = False) -> list[str]:
-    """Where this interpreter imports from, without the current directory unless it `needs_here`."""
-    hidden = None if needs_here else Path.cwd()
-    return [place for place in sys.path if Path(place).is_absolute() and Path(place) != hidden]
 
 
 MODULE_OF_FILE = "lcp_workers_"

@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.plug_ins import import_paths
 from lcp_engine.runner.confined.channel import (
     FORKED,
     MOST_SAID,
@@ -35,7 +36,6 @@ from lcp_engine.runner.confined.channel import (
 )
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.sandbox.root import Root
-from lcp_engine.workers.external import import_paths
 from lcp_engine.workers.registry import BUILT_IN
 
 FILE_KINDS: Mapping[str, str] = {
