@@ -42,11 +42,14 @@ MANY = "import json, os, sys, time\nfor line in sys.stdin:\n    job = json.loads
 
 @pytest.fixture
 def kind(tmp_path: Path) -> Callable[..., Worker[BaseModel]]:
-    """Writes a program in Python, or a shell script, and describes the kind `k` that it executes."""
+    """Writes a program in Python, or a shell script, and describes the kind `k` that it executes.
+
+    Python starts without the packages that are installed, since to look for them takes time.
+    """
 
     def make(source: str, *, shell: bool = False, **stated: JsonValue) -> Worker[BaseModel]:
         program = tmp_path / "program"
-        program.write_text(f"#!{'/bin/sh' if shell else sys.executable}\n{source}")
+        program.write_text(f"#!{'/bin/sh' if shell else f'{sys.executable} -IS'}\n{source}")
         program.chmod(0o755)
         (worker,) = kinds_in({"k": {"command": "./program", "has_effects": False, **stated}}, tmp_path)
         return worker
