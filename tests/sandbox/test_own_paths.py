@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.own_paths import Case, Tree, load_own_cases, naive
+from tests.own_paths import Tree, load_own_cases, naive
+from tests.tables import row
 from tests.ways import WAYS, Way
 
 NAIVE_FAILS = 50
@@ -14,14 +15,15 @@ CASES = load_own_cases()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['group']}: {case['name']}")
-def test_a_case_holds(tmp_path: Path, case: Case, way: Way) -> None:
+def test_a_case_holds(tmp_path: Path, subtests: pytest.Subtests, way: Way) -> None:
     if not way.is_there:
         pytest.skip("this kernel has none")
-    tree = Tree(tmp_path, case)
-    if tree.aliases and not way.knows_aliases:
-        pytest.skip("it is told no aliases")
-    assert tree.faults(way.answer(tree.root, tree.aliases, tree.kind, tree.params)) == []
+    for number, case in enumerate(CASES):
+        with row(subtests, f"{case['group']}: {case['name']}"):
+            tree = Tree(tmp_path / str(number), case)
+            if tree.aliases and not way.knows_aliases:
+                pytest.skip("it is told no aliases")
+            assert tree.faults(way.answer(tree.root, tree.aliases, tree.kind, tree.params)) == []
 
 
 def test_every_class_has_cases() -> None:

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 from pydantic import JsonValue
 from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
+from tests.tables import row
 from tests.ways import in_confined_processes
 
 from lcp_engine.runner.confined.process import Spawner
@@ -24,9 +25,8 @@ def judge_of() -> ModuleType:
     return load_judge()
 
 
-@pytest.mark.parametrize("case", load_cases(), ids=lambda case: str(case["id"]))
 def test_a_shared_case_holds_in_confined_processes(
-    judge_of: ModuleType, spawner: Spawner, monkeypatch: pytest.MonkeyPatch, case: dict[str, JsonValue]
+    judge_of: ModuleType, spawner: Spawner, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     def answer(place: str, kind: str, params: dict[str, JsonValue]) -> dict[str, object]:
         with in_confined_processes(Path(place), spawned_by=spawner) as do:
@@ -40,8 +40,10 @@ def test_a_shared_case_holds_in_confined_processes(
 
     # The confinement itself ends a job that hangs.
     monkeypatch.setattr(judge_of, "in_child", answer)
-    faults, _ = judge_of.judge(case)
-    assert faults == []
+    for case in load_cases():
+        with row(subtests, str(case["id"])):
+            faults, _ = judge_of.judge(case)
+            assert faults == []
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
