@@ -1,8 +1,8 @@
 """Start Python programs as forks of an interpreter that has loaded the engine, which takes longer than most of them.
 
 Each is a process of its own, and a child of the test's, with the arguments, descriptors, directory, environment and
-session that the test gives it. What an interpreter does when it starts is not repeated: a test about that, or about
-when a module is imported, starts `sys.executable`.
+session that the test gives it. What an interpreter does when it starts, or takes apart when it ends, is not repeated: a
+test about that, or about when a module is imported, starts `sys.executable`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import IO, TypedDict
+from types import ModuleType, TracebackType
+from typing import IO, Self, TypedDict
 
 _PROJECT = Path(__file__).parent.parent
 _LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.runner.confined.mcp_bridge")
@@ -40,6 +40,8 @@ _OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
 _MESSAGE = 128 * 1024
 _PATIENCE = 120.0
 """Seconds for the interpreter to load everything on a busy machine, and to end."""
+_LONGEST_SECONDS = 600
+"""After this, a program that a `with` statement began is killed: no test hangs because of it."""
 _PR_SET_CHILD_SUBREAPER = 36
 _ONE_AT_A_TIME = threading.Lock()
 """Held from the start of the interpreter on: it and what is forked of it are adopted by this process as a whole."""
@@ -83,6 +85,24 @@ class Python(subprocess.Popen[str]):
             cwd=cwd, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, text=True,
             start_new_session=start_new_session,
         )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        """Whoever reads from a program that hangs reads its end at last."""
+        self._ending = threading.Timer(_LONGEST_SECONDS, self.kill)
+        self._ending.daemon = True
+        self._ending.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for its end; after a failure, end it."""
+        if kind is not None:
+            self.kill()
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            self._ending.cancel()
 
     def _execute_child(self, *given: object) -> None:
         """What Popen calls once it has made the pipes, whose six descriptors are among the arguments."""
@@ -241,7 +261,23 @@ def _main(control: int) -> None:
     if found is not None:
         request, streams = found
         _become(request, streams)
-        _run(request["arguments"])
+        try:
+            _run(request["arguments"])
+        except SystemExit as ended:
+            if not isinstance(ended.code, int | None):
+                raise
+            _end(ended.code or 0)
+        _end(0)
+
+
+def _end(code: int) -> None:
+    """End as an interpreter does, but without taking apart all that is loaded: that takes longer than most programs."""
+    threading._shutdown()  # type: ignore[attr-defined]  # private, and the same from Python 3.11 on
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):  # else it ends in the usual way, which says what could not be written
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
