@@ -9,14 +9,14 @@ import pty
 import select
 import struct
 import termios
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
+from tests.patience import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
-
-PATIENCE_SECONDS = 30
-"""Only a program that hangs takes this long."""
 
 
 class Terminal:
@@ -43,13 +43,14 @@ class Terminal:
 
     def __exit__(self, *raised: object) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.wait(PATIENCE_SECONDS)
         os.close(self.master)
 
     def expect(self, text: str) -> str:
         """Read until `text` is shown; returns and forgets what was shown before it."""
+        ends = _soon()
         while text not in self.shown:
-            more = self._read()
+            more = self._read(ends)
             assert more, f"{text!r} is not in {self.shown!r}"
             self.shown += more
         before, _, self.shown = self.shown.partition(text)
@@ -60,12 +61,12 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         """Type keys, and read the output meanwhile, so that neither side waits for the other."""
-        left = keys.encode()
+        left, ends = keys.encode(), _soon()
         while left:
             reads, writes, _ = select.select([self.master], [self.master], [], PATIENCE_SECONDS)
             assert reads or writes, f"it hangs after {self.shown!r}"
             if reads:
-                self.shown += self._read()
+                self.shown += self._read(ends)
             if writes:
                 left = left[os.write(self.master, left[:1024]) :]
 
@@ -74,16 +75,26 @@ class Terminal:
 
     def end(self) -> int:
         """Read to the end; the exit code."""
-        while more := self._read():
+        ends = _soon()
+        while more := self._read(ends):
             self.shown += more
-        return self.process.wait()
+        return self.process.wait(PATIENCE_SECONDS)
 
-    def _read(self) -> str:
-        assert select.select([self.master], [], [], PATIENCE_SECONDS)[0], f"it hangs after {self.shown!r}"
+    def _read(self, ends: float) -> str:
+        """The next output, which has to come by then: also a program that goes on drawing may hang."""
+        left = ends - time.monotonic()
+        assert left > 0, f"it goes on, and shows {self.shown!r}"
+        assert select.select([self.master], [], [], left)[0], f"it hangs after {self.shown!r}"
         try:
-            return self._decode(os.read(self.master, 65536))
+            read = os.read(self.master, 65536)
         except OSError:  # the other end is closed
-            return ""
+            read = b""
+        # Without text, it may have been the first bytes of a character.
+        return self._decode(read) or (self._read(ends) if read else "")
+
+
+def _soon() -> float:
+    return time.monotonic() + PATIENCE_SECONDS
 
 
 def _of_terminal(inherited: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
+from tests.patience import PATIENCE_SECONDS
 
 from lcp_engine import Engine
 from lcp_engine.core.evaluation.suite import parse_suite
@@ -127,7 +128,7 @@ def test_an_interrupt_leaves_what_the_same_command_goes_on_with(lcp: Lcp, number
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
-        _, err = process.communicate()
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err) == (
         130,
         "interrupted; nothing is lost, and the same command continues\n",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 from lcp_engine.cli.idle import NOTICE
 
@@ -30,13 +31,13 @@ def working(lcp: Lcp) -> Iterator[None]:
     with lcp.start("work", "--kind", "list_files") as runner:
         assert runner.stderr is not None
         assert "working on" in runner.stderr.readline()
-        while not lcp("launch", "survey", "--root", "root", "--key", "same", "--json").object["runners"]:
-            pass
+        launch = ("launch", "survey", "--root", "root", "--key", "same", "--json")
+        wait_until(lambda: lcp(*launch).object["runners"])
         try:
             yield
         finally:
             runner.terminate()
-            runner.communicate()
+            runner.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("command", ["show 1", "missions"])
@@ -83,7 +84,7 @@ def test_watch_says_once_that_it_waits_for_a_runner(queued: Lcp, arguments: tupl
         assert queued("work", "--until-idle", "-q").code == 0
         if arguments == ("watch",):
             watching.terminate()
-        out, err = watching.communicate()
+        out, err = watching.communicate(timeout=PATIENCE_SECONDS)
     assert err == ""
     assert "turn 1" in out or arguments == ("watch",)
 

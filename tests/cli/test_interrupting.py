@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Lcp
-
-
-def _await(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.01)
 
 
 def _start_waiting(lcp: Lcp, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
@@ -31,7 +26,7 @@ def _start_waiting(lcp: Lcp, *arguments: str) -> tuple[subprocess.Popen[str], Pa
     else:
         lcp.run("launch", mission, "--root", "root")
         process = lcp.start(*arguments)
-    _await(lcp.home / "go.started")
+    wait_until((lcp.home / "go.started").exists)
     return process, go
 
 
@@ -42,7 +37,7 @@ def test_the_first_signal_ends_a_run_after_the_job_under_way(
     process, go = _start_waiting(lcp_with_plugin, "run")
     process.send_signal(number)
     go.touch()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert "`lcp work --until-idle` continues mission 1" in err
     states = {job["kind"]: job["state"] for job in json.loads(lcp_with_plugin.run("jobs", "--json").out)}
@@ -54,12 +49,15 @@ def test_the_first_signal_ends_a_run_after_the_job_under_way(
 
 def test_a_second_interrupt_leaves_at_once_and_loses_nothing(lcp_with_plugin: Lcp) -> None:
     process, go = _start_waiting(lcp_with_plugin, "run")
+
     # Until the first signal is received, another one is still the first.
-    while process.poll() is None:
+    def is_over() -> bool:
         process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
-    assert process.wait() == 130
-    process.communicate()
+        return process.poll() is not None
+
+    wait_until(is_over)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130
     go.touch()
     assert lcp_with_plugin.run("work", "--until-idle", "-q").code == 0
     assert lcp_with_plugin.run("show", 1, "--json").object["status"] == "completed"
@@ -71,6 +69,6 @@ def test_a_runner_drains(lcp_with_plugin: Lcp, number: signal.Signals, code: int
     process, go = _start_waiting(lcp_with_plugin, "work", "--threads", "1", "--json")
     process.send_signal(number)
     go.touch()
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == code
     assert [json.loads(line)["event"] for line in out.splitlines()].count("succeeded") >= 1

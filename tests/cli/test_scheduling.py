@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp, Object
@@ -205,5 +206,5 @@ def test_a_running_runner_launches_a_mission_when_it_is_due(lcp: Lcp) -> None:
         while "mission_completed" not in (line := runner.stdout.readline()):
             assert line, "the runner has ended"
         runner.terminate()
-        runner.stdout.read()
-        assert runner.wait() == 0
+        runner.communicate(timeout=PATIENCE_SECONDS)
+        assert runner.returncode == 0

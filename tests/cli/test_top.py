@@ -15,8 +15,9 @@ from typing import TypeAlias
 import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
-from tests.cli.terminal import PATIENCE_SECONDS, Terminal
+from tests.cli.terminal import Terminal
 from tests.conftest import POSTGRES, SQLITE
+from tests.patience import PATIENCE_SECONDS
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import TextArea

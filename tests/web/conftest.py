@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import unescape
 from http import HTTPStatus
@@ -16,11 +17,14 @@ import pytest
 from pydantic import JsonValue
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
+from tests.patience import in_thread
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.web.access import Address, Secrets
 from lcp_engine.web.app import make_app
+from lcp_engine.web.connections import ConnectionLimits
 from lcp_engine.web.context import PageContext, make_templates
+from lcp_engine.web.server import PageServer
 
 Object: TypeAlias = dict[str, JsonValue]
 PORT = 8470
@@ -119,6 +123,22 @@ class House:
     def _answer(response: object) -> Answer:
         status, text, headers = (getattr(response, name) for name in ("status_code", "text", "headers"))
         return Answer(status, text, headers)
+
+
+@contextmanager
+def serving(
+    engine: Engine,
+    *,
+    port: int = 0,
+    names: tuple[str, ...] = (),
+    limits: ConnectionLimits | None = None,
+    secrets: Secrets | None = None,
+    evals: Path | None = None,
+) -> Iterator[PageServer]:
+    """Serve the page in a thread, on a free port if none is given."""
+    server = PageServer(engine, port=port, names=names, limits=limits, secrets=secrets, evals=evals)
+    with in_thread(server.run, server.stop):
+        yield server
 
 
 class Visitor:

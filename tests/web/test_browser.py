@@ -7,18 +7,18 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urljoin, urlsplit
 
 import pytest
 from pydantic import JsonValue
 from starlette.testclient import TestClient
-from tests.web.conftest import ADDRESS, House, Visitor
+from tests.patience import PATIENCE_SECONDS, in_thread
+from tests.web.conftest import ADDRESS, House, Visitor, serving
 from tests.web.test_approval_binding import MISHAPS
 from tests.web.test_staging import held_long_merge
 
@@ -32,11 +32,12 @@ from lcp_engine.web.context import PageContext, make_templates
 from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
 pytestmark = pytest.mark.usefixtures("forked_trials")
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+"""The first one has no windows to draw, and needs a third of the processor time."""
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_CHROMIUM"))
 SHOTS = os.environ.get("LCP_TEST_SCREENSHOTS")
 """The directory for screenshots of every page; without it, none are taken."""
@@ -135,8 +136,41 @@ CHECKS = (Path(__file__).parent / "checks.js").read_text()
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 
 
+@dataclass
+class Chromium:
+    """A browser whose pages share a context where they may: a context costs more than most pages."""
+
+    browser: Browser
+    _shared: dict[bool, BrowserContext] = field(default_factory=dict)
+
+    def new_context(self, **options: object) -> BrowserContext:
+        """A context of the test's own, which `empty` closes."""
+        # No test is about an animation, each frame of which is drawn by the processor.
+        context = self.browser.new_context(reduced_motion="reduce", **options)  # type: ignore[arg-type]  # playwright's own options
+        context.set_default_timeout(PATIENCE_SECONDS * 1000)
+        return context
+
+    def shared_context(self, *, java_script_enabled: bool = True) -> BrowserContext:
+        """A context that other tests have used, without what they left in it."""
+        if java_script_enabled not in self._shared:
+            context = self.new_context(java_script_enabled=java_script_enabled)
+            context.new_page()  # it stays: to open the first page of a context costs most
+            self._shared[java_script_enabled] = context
+        return self._shared[java_script_enabled]
+
+    def empty(self) -> None:
+        """Close the pages of a test, and forget their cookies."""
+        for context in self.browser.contexts:
+            if context not in self._shared.values():
+                context.close()
+                continue
+            for page in context.pages[1:]:
+                page.close()
+            context.clear_cookies()
+
+
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator[Chromium]:
     if CHROMIUM is None:
         reason = "there is no chromium; Debian's package of that name has it"
         if REQUIRED:
@@ -146,7 +180,7 @@ def chromium() -> Iterator[Browser]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
+        yield Chromium(browser)
         browser.close()
 
 
@@ -155,26 +189,45 @@ class Window:
     """A browser with the page open; its console errors are collected."""
 
     house: House
-    chromium: Browser
+    chromium: Chromium
     serving: PageServer
     complaints: list[str]
 
     @property
-    def link(self) -> str:
-        return self.serving.link
+    def home(self) -> str:
+        return self.serving.link.partition("/?")[0]
 
-    def open(self, path: str = "/", **options: object) -> Page:
-        page = self.context(**options).new_page()
+    def open(
+        self,
+        path: str = "/",
+        *,
+        java_script_enabled: bool = True,
+        viewport: ViewportSize | None = None,
+        color_scheme: Literal["light", "dark"] = "light",
+        **options: object,
+    ) -> Page:
+        """A page in a browser that has used the link; a context of its own if it has more `options`."""
+        if options:
+            context = self.chromium.new_context(**options)
+        else:
+            context = self.chromium.shared_context(java_script_enabled=java_script_enabled)
+        self._let_in(context)
+        page = context.new_page()
         page.on("console", lambda message: self._note(message.type, message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.goto(self.link)
-        page.goto(self.link.partition("/?")[0] + path)
+        page.set_viewport_size(viewport or {"width": 1280, "height": 720})
+        page.emulate_media(color_scheme=color_scheme, reduced_motion="reduce")
+        page.goto(self.home + path)
         return page
 
-    def context(self, **options: object) -> BrowserContext:
-        context = self.chromium.new_context(**options)  # type: ignore[arg-type]  # playwright's own options
-        context.set_default_timeout(20_000)
-        return context
+    def _let_in(self, context: BrowserContext) -> None:
+        """Give a browser the cookie that the link gives."""
+        visitor = Visitor()
+        visitor.get(self.serving.link).close()
+        name, _, value = visitor.cookie.partition("=")
+        context.add_cookies(
+            [{"name": name, "value": value, "url": self.home, "httpOnly": True, "sameSite": "Strict"}]
+        )
 
     def _note(self, kind: str, text: str) -> None:
         # A refused form is not an error of the page.
@@ -183,30 +236,22 @@ class Window:
 
 
 @pytest.fixture
-def window(house: House, chromium: Browser) -> Iterator[Window]:
-    serving = PageServer(house.engine, port=0, evals=house.root.parent / "evals")
-    thread = Thread(target=serving.run)
-    thread.start()
+def window(house: House, chromium: Chromium) -> Iterator[Window]:
     complaints: list[str] = []
-    try:
-        yield Window(house, chromium, serving, complaints)
-        assert complaints == []
-    finally:
-        for context in chromium.contexts:
-            context.close()
-        serving.stop()
-        thread.join()
+    with serving(house.engine, evals=house.root.parent / "evals") as server:
+        try:
+            yield Window(house, chromium, server, complaints)
+            assert complaints == []
+        finally:
+            chromium.empty()
 
 
 @pytest.fixture
 def runner(house: House) -> Iterator[None]:
     """A runner that works while the page is open."""
     runner = house.engine.runner(threads=2)
-    thread = Thread(target=runner.run)
-    thread.start()
-    yield
-    runner.stop()
-    thread.join()
+    with in_thread(runner.run, runner.stop):
+        yield
 
 
 def settled(page: Page) -> None:
@@ -217,16 +262,26 @@ def settled(page: Page) -> None:
 def until(page: Page, condition: str) -> None:
     """Wait for a condition on a page, also while no frame is drawn. Its policy lets no text be evaluated there."""
     poll = f"const poll = setInterval(() => {{ if ({condition}) done(clearInterval(poll)); }}, 20);"
-    page.evaluate(f"new Promise((done) => {{ {poll} }})")
+    give_up = f"setTimeout(() => fail(new Error({json.dumps(condition)} + ' stays false')), {PATIENCE_SECONDS * 1000});"
+    page.evaluate(f"new Promise((done, fail) => {{ {poll} {give_up} }})")
 
 
 def see_all(page: Page) -> None:
     """Scroll through all that a decision would be about, as its reader does."""
     until(page, "drawnAt < performance.now()")
-    page.evaluate("""async () => {
-        const unseen = () => [...rows.values()].flat().find((row) => seenOf(row) < 1);
-        while (unseen()) { goTo(unseen()); await new Promise(requestAnimationFrame); look(); }
-    }""")
+    page.evaluate(
+        """async (patience) => {
+            const unseen = () => [...rows.values()].flat().find((row) => seenOf(row) < 1);
+            const ends = performance.now() + patience;
+            while (unseen()) {
+                if (performance.now() > ends) throw new Error("it stays unseen: " + unseen().outerHTML);
+                goTo(unseen());
+                await Promise.race([new Promise(requestAnimationFrame), new Promise((done) => setTimeout(done, 1000))]);
+                look();
+            }
+        }""",
+        PATIENCE_SECONDS * 1000,
+    )
 
 
 @pytest.mark.usefixtures("runner")
@@ -567,12 +622,12 @@ def test_enter_in_the_reason_rejects(window: Window, batch: bool) -> None:
 
 @pytest.mark.parametrize(("scheme", "width", "pages"), LOOKS)
 def test_every_page_is_readable_at_every_width_and_in_both_colours(
-    window: Window, scheme: str, width: int, pages: tuple[str, ...]
+    window: Window, scheme: Literal["light", "dark"], width: int, pages: tuple[str, ...]
 ) -> None:
     jobs = _furnish(window.house)
     page = window.open(color_scheme=scheme, viewport={"width": width, "height": 800})
     for path in (one.format(**jobs) for one in pages):
-        page.goto(window.link.partition("/?")[0] + path)
+        page.goto(window.home + path)
         page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
         assert _faults(page) == [], path
         if SHOTS is not None:
@@ -589,7 +644,7 @@ def test_the_first_screen_of_a_phone_has_every_tab_and_the_first_rows(window: Wi
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390, tab.inner_text()
     for path, first in (("/", ".list > li"), ("/jobs", "tbody tr"), ("/inbox", ".held-job")):
-        page.goto(window.link.partition("/?")[0] + path)
+        page.goto(window.home + path)
         box = page.locator(first).first.bounding_box()
         assert box
         assert box["y"] < 500, (path, box)
@@ -611,7 +666,7 @@ def test_every_refused_form_is_readable(
     jobs = _furnish(window.house)
     page = window.open(viewport={"width": width, "height": 800})
     for path, selector, entered in forms:
-        page.goto(window.link.partition("/?")[0] + path.format(**jobs))
+        page.goto(window.home + path.format(**jobs))
         status = _submit(page, selector, entered)
         assert status in (403, 409, 422), (path, entered, status)
         focused = page.locator(":focus")
@@ -625,7 +680,7 @@ def test_the_forms_of_a_merge_are_readable(window: Window) -> None:
     page = window.open(f"/jobs/{jobs['merge']}")
     for width in (1024, 375):
         page.set_viewport_size({"width": width, "height": 800})
-        page.goto(window.link.partition("/?")[0] + f"/jobs/{jobs['merge']}")
+        page.goto(window.home + f"/jobs/{jobs['merge']}")
         page.locator("#take > summary").click()
         page.get_by_role("checkbox", name="n.txt").uncheck()
         page.get_by_role("checkbox", name="hunk 2").uncheck()
@@ -644,7 +699,7 @@ def test_the_forms_of_a_merge_are_readable(window: Window) -> None:
 
 @pytest.mark.parametrize("approvers", [{}, {"anna": hash_of("of anna")}], ids=["no names", "named"])
 def test_the_page_of_a_signed_link_is_readable(
-    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approvers: dict[str, str]
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approvers: dict[str, str]
 ) -> None:
     monkeypatch.setenv("LINK_SECRET", "a secret of the tests, long enough")
     root = tmp_path / "root"
@@ -654,34 +709,29 @@ def test_the_page_of_a_signed_link_is_readable(
         app = make_app(PageContext(engine, make_templates(), ""), Secrets(), ADDRESS)
         house = House(engine, root, app, Secrets(), TestClient(app))
         job_id = house.hold("a.md", "# b\n" + "word " * 200)
-        serving = PageServer(engine, port=0)
-        thread = Thread(target=serving.run)
-        thread.start()
-        context = chromium.new_context(viewport={"width": 1024, "height": 800})
-        try:
-            page = context.new_page()
-            made = urljoin(serving.link, urlsplit(engine.links.make(job_id)).path)
-            for width in (1024, 375):
-                page.set_viewport_size({"width": width, "height": 800})
+        with serving(engine) as server:
+            try:
+                page = chromium.shared_context().new_page()
+                made = urljoin(server.link, urlsplit(engine.links.make(job_id)).path)
+                for width in (1024, 375):
+                    page.set_viewport_size({"width": width, "height": 800})
+                    page.goto(made)
+                    assert _faults(page) == [], width
+                    entered = {"reason": "too soon", "key": "of nobody"} if approvers else {"reason": ""}
+                    assert _submit(page, "#reject", entered) in (403, 422)
+                    assert _faults(page) == [], width
                 page.goto(made)
-                assert _faults(page) == [], width
-                entered = {"reason": "too soon", "key": "of nobody"} if approvers else {"reason": ""}
-                assert _submit(page, "#reject", entered) in (403, 422)
-                assert _faults(page) == [], width
-            page.goto(made)
-            if approvers:
-                page.get_by_label("Your token as an approver").first.fill("of anna")
-            see_all(page)
-            page.get_by_role("button", name="Approve").click()
-            page.get_by_text("This link decides nothing more.").wait_for()
-            assert _faults(page) == []
-            page.goto(made)
-            page.get_by_role("heading", name="Nothing was decided").wait_for()
-            assert _faults(page) == []
-        finally:
-            context.close()
-            serving.stop()
-            thread.join()
+                if approvers:
+                    page.get_by_label("Your token as an approver").first.fill("of anna")
+                see_all(page)
+                page.get_by_role("button", name="Approve").click()
+                page.get_by_text("This link decides nothing more.").wait_for()
+                assert _faults(page) == []
+                page.goto(made)
+                page.get_by_role("heading", name="Nothing was decided").wait_for()
+                assert _faults(page) == []
+            finally:
+                chromium.empty()
     assert engine.job(job_id).state == "queued"
 
 
@@ -695,7 +745,7 @@ def _submit(page: Page, selector: str, entered: dict[str, str]) -> int:
 
 
 def test_the_checks_of_a_page_find_what_is_wrong_with_it(window: Window) -> None:
-    page = window.context().new_page()
+    page = window.chromium.shared_context().new_page()
     page.set_viewport_size({"width": 300, "height": 300})
     page.set_content(
         "<p id=a>one<p id=a>two<input name=x><button></button><svg></svg><pre>" + "wide" * 99 + "</pre>"
@@ -795,9 +845,8 @@ def _furnish(house: House) -> dict[str, int]:
 
 
 def test_no_other_port_gets_the_cookie_and_history_holds_no_link_that_works(
-    house: House, chromium: Browser, tmp_path: Path
+    house: House, chromium: Chromium
 ) -> None:
-    assert CHROMIUM
     received: list[str] = []
 
     class Stranger(BaseHTTPRequestHandler):
@@ -809,17 +858,15 @@ def test_no_other_port_gets_the_cookie_and_history_holds_no_link_that_works(
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the overridden one
             pass
 
-    serving = PageServer(house.engine, port=0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as other:
-        threads = [Thread(target=serving.run), Thread(target=other.serve_forever)]
-        for thread in threads:
-            thread.start()
-        profile = chromium.browser_type.launch_persistent_context(
-            tmp_path / "profile", executable_path=CHROMIUM, args=ARGUMENTS
-        )
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as other,
+        in_thread(other.serve_forever, other.shutdown),
+        serving(house.engine) as server,
+    ):
+        context = chromium.new_context()
         try:
-            page = profile.new_page()
-            link = serving.link
+            page = context.new_page()
+            link = server.link
             assert urlsplit(link).hostname not in ("localhost", "127.0.0.1")
             page.goto(link)
             page.get_by_text("No missions yet").wait_for()
@@ -827,14 +874,10 @@ def test_no_other_port_gets_the_cookie_and_history_holds_no_link_that_works(
                 page.goto(f"http://{name}:{other.server_port}/")
             page.goto(urljoin(link, "/inbox"))
             page.get_by_role("heading", name="Inbox").wait_for()
-            entries = profile.new_cdp_session(page).send("Page.getNavigationHistory")["entries"]
+            entries = context.new_cdp_session(page).send("Page.getNavigationHistory")["entries"]
             assert not any("token=" in entry["url"] for entry in entries)
             assert Visitor().status(link) == 401
         finally:
-            profile.close()
-            other.shutdown()
-            serving.stop()
-            for thread in threads:
-                thread.join()
+            chromium.empty()
     assert len(received) >= 3
     assert not any("cookie" in headers.lower() or "lcp-" in headers for headers in received)

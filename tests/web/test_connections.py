@@ -12,18 +12,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from threading import Thread
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import pytest
 from pydantic import JsonValue
 from tests.loaded_python import Python
-from tests.web.conftest import Visitor
+from tests.patience import PATIENCE_SECONDS
+from tests.web.conftest import Visitor, serving
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.web.connections import ConnectionLimits, saying_errors_once
-from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -31,29 +30,17 @@ if TYPE_CHECKING:
 DESCRIPTORS = 256
 
 
-@contextmanager
-def _served(house: House, limits: ConnectionLimits) -> Iterator[PageServer]:
-    serving = PageServer(house.engine, port=0, limits=limits)
-    thread = Thread(target=serving.run)
-    thread.start()
-    try:
-        yield serving
-    finally:
-        serving.stop()
-        thread.join()
-
-
 def _connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port))
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
 
 
 def _drip(peer: socket.socket, head: bytes, drop: bytes) -> bytes:
     """What is answered until the connection is closed, while one more drop is sent again and again."""
     peer.settimeout(0.02)
-    answer = b""
+    answer, ends = b"", time.monotonic() + PATIENCE_SECONDS
     try:
         peer.sendall(head)
-        while True:
+        while time.monotonic() < ends:
             try:
                 received = peer.recv(65536)
             except TimeoutError:
@@ -64,6 +51,7 @@ def _drip(peer: socket.socket, head: bytes, drop: bytes) -> bytes:
                 answer += received
     except ConnectionError:
         return answer
+    raise AssertionError("the connection stays open")
 
 
 @pytest.mark.parametrize(
@@ -80,17 +68,23 @@ def _drip(peer: socket.socket, head: bytes, drop: bytes) -> bytes:
     ],
 )
 def test_a_request_that_does_not_arrive_in_time_is_given_up(house: House, head: bytes, drop: bytes) -> None:
-    with _served(house, ConnectionLimits(request_seconds=0.3)) as serving, _connect(serving.port) as peer:
-        host = urlsplit(serving.link).netloc.encode()
+    with (
+        serving(house.engine, limits=ConnectionLimits(request_seconds=0.3)) as server,
+        _connect(server.port) as peer,
+    ):
+        host = urlsplit(server.link).netloc.encode()
         _drip(peer, head.replace(b"HOST", host), drop)
-        with Visitor().get(serving.link) as answer:
+        with Visitor().get(server.link) as answer:
             assert answer.status == 200
 
 
 def test_a_slow_form_of_a_browser_with_access_is_given_up_as_well(house: House) -> None:
-    with _served(house, ConnectionLimits(request_seconds=0.3)) as serving, _connect(serving.port) as peer:
-        host, visitor = urlsplit(serving.link).netloc, Visitor()
-        visitor.get(serving.link).close()
+    with (
+        serving(house.engine, limits=ConnectionLimits(request_seconds=0.3)) as server,
+        _connect(server.port) as peer,
+    ):
+        host, visitor = urlsplit(server.link).netloc, Visitor()
+        visitor.get(server.link).close()
         head = (
             f"POST /inbox HTTP/1.1\r\nHost: {host}\r\nCookie: {visitor.cookie}\r\nContent-Length: 99999\r\n"
         )
@@ -99,8 +93,8 @@ def test_a_slow_form_of_a_browser_with_access_is_given_up_as_well(house: House) 
 
 
 def test_an_event_stream_has_no_end(house: House) -> None:
-    with _served(house, ConnectionLimits(request_seconds=0.1)) as serving:
-        visitor, link = Visitor(), serving.link
+    with serving(house.engine, limits=ConnectionLimits(request_seconds=0.1)) as server:
+        visitor, link = Visitor(), server.link
         _persistently(visitor, link).close()
         with _persistently(visitor, urljoin(link, "/events")) as stream:
             for _ in range(3):
@@ -110,20 +104,21 @@ def test_an_event_stream_has_no_end(house: House) -> None:
 
 def _persistently(visitor: Visitor, link: str) -> IO[bytes]:
     """Open a link although a request may have almost no time."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        with suppress(ConnectionError):
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
             return visitor.get(link)
-    raise AssertionError("no request was quick enough")
+        except ConnectionError:
+            assert time.monotonic() < ends, "no request is answered in time"
 
 
 def test_the_oldest_silent_connection_makes_room_for_the_newest(house: House) -> None:
     limits = ConnectionLimits(connections=8, without_access=4)
-    with ExitStack() as stack, _served(house, limits) as serving:
-        visitor, link = Visitor(), serving.link
+    with ExitStack() as stack, serving(house.engine, limits=limits) as server:
+        visitor, link = Visitor(), server.link
         visitor.get(link).close()
         stream = stack.enter_context(visitor.get(urljoin(link, "/events")))
-        silent = [stack.enter_context(_connect(serving.port)) for _ in range(100)]
+        silent = [stack.enter_context(_connect(server.port)) for _ in range(100)]
         assert silent[0].recv(1) == b""
         assert silent[50].recv(1) == b""
         silent[-1].sendall(f"GET / HTTP/1.1\r\nHost: {urlsplit(link).netloc}\r\n\r\n".encode())
@@ -161,8 +156,8 @@ def test_more_connections_than_descriptors_stop_neither_page_nor_jobs(tmp_path: 
         assert visitor.status(urljoin(link, "/inbox")) == 200
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
-        assert process.stderr.read() == ""
-        assert process.wait() == 0
+        assert process.communicate(timeout=PATIENCE_SECONDS)[1] == ""
+        assert process.returncode == 0
 
 
 @contextmanager
@@ -208,11 +203,11 @@ def _await_news(stream: IO[bytes], mission_id: int) -> None:
 def test_no_connection_outlives_the_server(house: House) -> None:
     """A peer that reads nothing of an answer keeps its connection open beyond the patience of a server that ends."""
     with ExitStack() as stack:
-        with _served(house, ConnectionLimits()) as serving:
+        with serving(house.engine, limits=ConnectionLimits()) as server:
             reader = stack.enter_context(socket.socket())
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            reader.connect(("127.0.0.1", serving.port))
-            host = urlsplit(serving.link).netloc
+            reader.connect(("127.0.0.1", server.port))
+            host = urlsplit(server.link).netloc
             ask = f"GET /static/page.css HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
             reader.settimeout(0.5)
             with suppress(TimeoutError):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 from starlette.testclient import TestClient
+from tests.patience import PATIENCE_SECONDS, join
 from tests.web.conftest import ADDRESS, HOME, Answer, House
 
 from lcp_engine import Engine, LcpError
@@ -487,7 +488,7 @@ def decide_at_once(named: Afar, job: int) -> list[str]:
     ready, refused = threading.Barrier(2), list[str]()
 
     def decide(who: str, token: str, shown: Sight) -> None:
-        ready.wait()
+        ready.wait(PATIENCE_SECONDS)
         try:
             named.engine.links.approve(token, shown=shown, approver_token=f"of {who}")
         except LcpError as error:
@@ -497,11 +498,11 @@ def decide_at_once(named: Afar, job: int) -> list[str]:
     for who in ("anna", "ben"):
         token = named.link(job, person=who).removeprefix("/d/")
         sight = named.engine.links.open(token).look.sight
-        people.append(threading.Thread(target=decide, args=(who, token, sight)))
+        people.append(threading.Thread(target=decide, args=(who, token, sight), daemon=True))
     for one in people:
         one.start()
     for one in people:
-        one.join()
+        join(one)
     return refused
 
 

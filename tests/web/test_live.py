@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.loaded_python import Python
-from tests.web.conftest import House
+from tests.web.conftest import House, serving
 from tests.web.test_browser import chromium, runner, window
 
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.missions import MISSIONS
-from lcp_engine.web.server import PageServer
 
 if TYPE_CHECKING:
     from tests.web.test_browser import Window
@@ -113,19 +111,12 @@ def test_a_page_without_its_server_says_so_and_loses_nothing_that_was_typed(
     house: House, window: Window
 ) -> None:
     job_id = house.hold("x.md")
-    serving = PageServer(house.engine, port=0)
-    thread = Thread(target=serving.run)
-    thread.start()
-    try:
-        context = window.context()
-        page = context.new_page()
-        page.goto(serving.link)
-        page.goto(serving.link.partition("/?")[0] + f"/jobs/{job_id}")
+    with serving(house.engine) as server:
+        page = window.chromium.shared_context().new_page()
+        page.goto(server.link)
+        page.goto(server.link.partition("/?")[0] + f"/jobs/{job_id}")
         page.locator("#live").wait_for()
         page.get_by_label("Reason to reject").fill("because of this")
-    finally:
-        serving.stop()
-        thread.join()
     page.get_by_text("The server does not answer.", exact=False).wait_for()
     page.get_by_role("button", name="Reject", exact=True).click()
     assert page.get_by_label("Reason to reject").input_value() == "because of this"
@@ -135,28 +126,18 @@ def test_an_open_page_goes_on_when_its_server_is_back_and_its_form_still_arrives
     house: House, window: Window
 ) -> None:
     job_id, keys = house.hold("x.md"), Secrets()
-    serving = PageServer(house.engine, port=0, secrets=keys)
-    thread = Thread(target=serving.run)
-    thread.start()
-    page = window.context().new_page()
-    page.goto(serving.link)
-    page.goto(serving.link.partition("/?")[0] + f"/jobs/{job_id}")
-    page.locator("#live").wait_for()
-    page.get_by_label("Reason to reject").fill("because of this")
-    serving.stop()
-    thread.join()
+    with serving(house.engine, secrets=keys) as server:
+        page = window.chromium.shared_context().new_page()
+        page.goto(server.link)
+        page.goto(server.link.partition("/?")[0] + f"/jobs/{job_id}")
+        page.locator("#live").wait_for()
+        page.get_by_label("Reason to reject").fill("because of this")
     page.get_by_text("The server does not answer.", exact=False).wait_for()
-    again = PageServer(house.engine, port=serving.port, secrets=replace(keys, token="another"))
-    thread = Thread(target=again.run)
-    thread.start()
-    try:
+    with serving(house.engine, port=server.port, secrets=replace(keys, token="another")):
         page.locator("#live").wait_for()
         assert page.locator("#away").is_hidden()
         page.get_by_role("button", name="Reject", exact=True).click()
         page.get_by_text("Rejected. The planner will read the reason.").wait_for()
-    finally:
-        again.stop()
-        thread.join()
     assert "because of this" in (house.engine.job(job_id).reason or "")
 
 
@@ -175,6 +156,45 @@ def test_a_hidden_tab_notifies_who_wanted_that(window: Window) -> None:
         window.told = [];
         const Shown = window.Notification;
         window.Notification = class extends Shown {
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            // A browser without windows has no notices, and refuses them whatever its permissions are.
+            static permission = "granted";
+            static requestPermission = async () => "granted";
             constructor(title, options) { super(title, options); window.told.push(title); }
         };
         Object.defineProperty(document, "hidden", { get: () => window.isAway ?? false });

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from threading import Thread
 from typing import TYPE_CHECKING
+
+from tests.patience import in_thread, wait_until
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -26,17 +27,11 @@ def test_an_empty_database_says_what_there_is_not(house: House) -> None:
 
 def test_runners_are_listed_while_they_run(house: House) -> None:
     runner = house.engine.runner(threads=1)
-    thread = Thread(target=runner.run)
-    thread.start()
-    try:
-        while not house.engine.runners():
-            pass
+    with in_thread(runner.run, runner.stop):
+        wait_until(house.engine.runners)
         words = house.get("/overview").words
         assert str(house.engine.runners()[0].pid) in words
         assert house.engine.runners()[0].host in words
-    finally:
-        runner.stop()
-        thread.join()
     assert "No runner is running" in house.get("/overview").words
 
 

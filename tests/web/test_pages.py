@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 import threading
-import time
+from contextlib import ExitStack
 from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
+from tests.patience import in_thread, wait_until
 
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.queries import pages
@@ -485,19 +486,12 @@ def test_a_root_that_does_not_answer_is_pointed_out(house: House, monkeypatch: p
     answers = threading.Event()
     monkeypatch.setattr("lcp_engine.store.host.roots.identity_at", lambda root: answers.wait() and None)
     runner = house.engine.runner(kinds=["list_files"])
-    thread = threading.Thread(target=runner.run, daemon=True)
-    thread.start()
-    try:
+    with in_thread(runner.run, runner.stop), ExitStack() as leaving:
+        leaving.callback(answers.set)
         runner._served._disk.look("/mnt/far")
-        while not any(one.silent_roots for one in house.engine.runners()):
-            time.sleep(0.05)
+        wait_until(lambda: any(one.silent_roots for one in house.engine.runners()))
         for page in ("/", "/missions/1"):
             assert "/mnt/far does not answer runner 1" in house.get(page).words
         answers.set()
-        while any(one.silent_roots for one in house.engine.runners()):
-            time.sleep(0.05)
+        wait_until(lambda: not any(one.silent_roots for one in house.engine.runners()))
         assert "does not answer" not in house.get("/").words
-    finally:
-        answers.set()
-        runner.stop()
-        thread.join()

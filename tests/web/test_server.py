@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import pytest
 from tests.loaded_python import Python
-from tests.web.conftest import Visitor
+from tests.patience import PATIENCE_SECONDS
+from tests.web.conftest import Visitor, serving
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.kept_keys import kept_secrets
@@ -57,21 +57,9 @@ class _Process:
 
 
 @contextmanager
-def _served(house: House) -> Iterator[PageServer]:
-    serving = PageServer(house.engine, port=0)
-    thread = Thread(target=serving.run)
-    thread.start()
-    try:
-        yield serving
-    finally:
-        serving.stop()
-        thread.join()
-
-
-@contextmanager
-def _listening(serving: PageServer, path: str) -> Iterator[IO[bytes]]:
+def _listening(server: PageServer, path: str) -> Iterator[IO[bytes]]:
     visitor = Visitor()
-    link = serving.link
+    link = server.link
     visitor.get(link).close()
     with visitor.get(urljoin(link, path)) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
@@ -140,8 +128,9 @@ def test_the_page_goes_on_when_nothing_reads_its_links(tmp_path: Path) -> None:
     page.process.send_signal(signal.SIGTERM)
     assert page.process.stderr is not None
     with page.process.stderr as stderr:
+        page.process.wait(PATIENCE_SECONDS)
         assert stderr.read() == ""
-    assert page.process.wait() == 0
+    assert page.process.returncode == 0
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "LOCALHOST:PORT"])
@@ -230,9 +219,9 @@ def test_keys_that_others_could_know_or_that_are_none_are_replaced(
 def test_the_page_is_served_where_its_keys_cannot_be_kept(tmp_path: Path) -> None:
     (tmp_path / "lcp-engine").mkdir()
     (tmp_path / "lcp-engine" / "page").write_text("no directory")
-    serving = _Process(tmp_path, "--port", "0")
-    assert Visitor().status(serving.link()) == 200
-    code, err = serving.end()
+    server = _Process(tmp_path, "--port", "0")
+    assert Visitor().status(server.link()) == 200
+    code, err = server.end()
     assert code == 0
     assert "browsers will need a link again after a restart" in err
 
@@ -276,11 +265,11 @@ def test_bound_everywhere_its_own_link_works_and_the_danger_is_named(tmp_path: P
 
 
 def test_a_request_without_an_end_is_refused_and_the_page_goes_on(house: House) -> None:
-    with _served(house) as serving:
-        with socket.create_connection(("127.0.0.1", serving.port)) as peer:
+    with serving(house.engine) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as peer:
             peer.sendall(b"GET /" + b"x" * 100_000)
             assert peer.recv(12) == b"HTTP/1.1 400"
-        assert _status(serving.port, "127.0.0.1") == 403
+        assert _status(server.port, "127.0.0.1") == 403
 
 
 def test_an_address_that_is_none_is_refused(house: House) -> None:
@@ -291,21 +280,21 @@ def test_an_address_that_is_none_is_refused(house: House) -> None:
 
 def test_news_of_a_mission_come_as_they_happen(house: House) -> None:
     house.launch(house.complete)
-    with _served(house) as serving, _listening(serving, "/missions/1/events") as stream:
+    with serving(house.engine) as server, _listening(server, "/missions/1/events") as stream:
         house.work()
         assert _news(stream) == {"mission": 1, "seq": house.engine.event_counts()[1]} or _news(stream)
 
 
 def test_news_of_all_missions_name_the_mission(house: House) -> None:
     house.run(house.complete)
-    with _served(house) as serving, _listening(serving, "/events") as stream:
+    with serving(house.engine) as server, _listening(server, "/events") as stream:
         mission_id = house.launch(house.complete)
         assert _news(stream) == {"mission": mission_id, "seq": house.engine.event_counts()[mission_id]}
 
 
 def test_pages_are_compressed_and_events_are_not(house: House) -> None:
-    with _served(house) as serving:
-        visitor, link = Visitor(), serving.link
+    with serving(house.engine) as server:
+        visitor, link = Visitor(), server.link
         zipped = {"Accept-Encoding": "gzip"}
         with visitor.get(link, **zipped) as page:
             assert page.headers["content-encoding"] == "gzip"
@@ -318,8 +307,8 @@ def test_pages_are_compressed_and_events_are_not(house: House) -> None:
 
 
 def test_the_page_stops_although_somebody_listens(house: House) -> None:
-    with _served(house) as serving, _listening(serving, "/events") as stream:
-        serving.stop()
+    with serving(house.engine) as server, _listening(server, "/events") as stream:
+        server.stop()
         assert stream.read() is not None
 
 
