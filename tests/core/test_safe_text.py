@@ -80,7 +80,8 @@ def test_a_line_loses_nothing_where_spaces_and_line_ends_are_folded(text: str) -
 
 @given(TEXTS)
 def test_a_line_that_is_decided_on_ends_in_what_can_be_seen(text: str) -> None:
-    assert all(line == line.rstrip() for line in exact(text).split("\n"))
+    seen = exact(text).replace("\u21e5\t", "\u21e5")
+    assert all(line == line.rstrip() for line in seen.split("\n"))
 
 
 @given(TEXTS)

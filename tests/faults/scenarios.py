@@ -494,7 +494,7 @@ def missions_are_cancelled_and_undone(stage: Stage) -> None:
     roots, cancelled = [], 0
     for nth in range(12):
         roots.append(stage.root(f"root-{nth}"))
-        mission = stage.appends(50, roots[-1], kind="test.line", seconds=0.05)
+        mission = stage.appends(600, roots[-1], kind="test.line", seconds=0.05)
         stage.wait("the first line", lambda mission=mission: stage.succeeded(mission) > 0)  # type: ignore[misc]
         time.sleep(stage.chance.random() / 20)
         if is_suspended := nth % 3 == 2:
