@@ -242,6 +242,7 @@ def test_a_diff_that_was_scrolled_through_is_approved_at_once(engine: Engine, ro
     drive(engine, script)
 
 
+@pytest.mark.alone
 def test_a_key_that_is_held_down_approves_one_job(engine: Engine, root: Path) -> None:
     hold(engine, root, WRITE, OTHER)
 

@@ -53,6 +53,7 @@ def forest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("patterns", ADVERSARIAL.values(), ids=ADVERSARIAL)
 def test_a_list_made_to_hang_ends_within_a_second_of_cpu_or_is_refused(
     forest: Path, patterns: list[str]

@@ -78,6 +78,7 @@ def test_a_request_that_does_not_arrive_in_time_is_given_up(house: House, head: 
             assert answer.status == 200
 
 
+@pytest.mark.alone
 def test_a_slow_form_of_a_browser_with_access_is_given_up_as_well(house: House) -> None:
     with (
         serving(house.engine, limits=ConnectionLimits(request_seconds=0.3)) as server,
@@ -92,6 +93,7 @@ def test_a_slow_form_of_a_browser_with_access_is_given_up_as_well(house: House) 
         assert b"303" not in _drip(peer, f"{head}{form}".encode(), b"x")
 
 
+@pytest.mark.alone
 def test_an_event_stream_has_no_end(house: House) -> None:
     with serving(house.engine, limits=ConnectionLimits(request_seconds=0.1)) as server:
         visitor, link = Visitor(), server.link

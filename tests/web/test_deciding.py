@@ -213,6 +213,7 @@ def test_what_was_scrolled_through_is_approved_at_once(
     assert _unseen(window.house, job_id) is None
 
 
+@pytest.mark.alone
 def test_a_double_click_and_a_key_that_is_held_down_are_one_press(window: Window) -> None:
     job_id = window.house.hold("long.md", LONG)
     page = window.open(f"/jobs/{job_id}")
