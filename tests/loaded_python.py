@@ -15,6 +15,7 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -27,8 +28,8 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import IO, Self, TypedDict
+from types import ModuleType, SimpleNamespace, TracebackType
+from typing import IO, NoReturn, Self, TypedDict
 
 _PROJECT = Path(__file__).parent.parent
 _LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.runner.confined.mcp_bridge")
@@ -37,6 +38,8 @@ _MORE = ("sqlite3", "psycopg", "uvicorn.loops.auto", "uvicorn.protocols.http.aut
 """What is imported only when it is used."""
 _OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
 """Prefixes of variables that only the start of a process reads, but for PYTHONPATH, which adds to sys.path."""
+_EXECUTING = frozenset({"run", "work"})
+"""Commands that execute jobs."""
 _MESSAGE = 128 * 1024
 _PATIENCE = 120.0
 """Seconds for the interpreter to load everything on a busy machine, and to end."""
@@ -238,6 +241,75 @@ def _become(request: _Request, streams: list[int]) -> None:
     sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc] # noqa: SIM115
 
 
+class _ForkServer:
+    """The fork server of a program that executes jobs: a fork of it from before it began, without its streams.
+
+    It is as empty as an interpreter of its own would be, which takes longer to load the engine than most tests.
+    """
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._control.close()
+            self._wait_for_work(theirs)
+        theirs.close()
+
+    def begin(self, given: str, control: int) -> None:
+        """Do what the fork server of the engine does; `given` are its arguments, `control` is its socket."""
+        socket.send_fds(self._control, [given.encode()], [control])
+        self._control.close()
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        os.waitpid(self.pid, 0)
+
+    def _wait_for_work(self, asked: socket.socket) -> NoReturn:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        os.setsid()
+        os.chdir("/")
+        os.environ.clear()
+        try:
+            given, descriptors, _, _ = socket.recv_fds(asked, _MESSAGE, 1)
+            asked.close()
+            if given:
+                _, parent, sys.path[:], *more = json.loads(given)
+                import_module("lcp_engine.runner.confined.server").main(descriptors[0], parent, *more)
+        finally:
+            os._exit(0)
+
+
+def _with_fork_server() -> None:
+    """The first fork server that this program starts is at hand; it starts others itself."""
+    at_hand = [_ForkServer()]
+
+    def popen(
+        command: list[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        pass_fds: tuple[int],
+        env: dict[str, str],
+        cwd: str,
+        start_new_session: bool,
+    ) -> object:
+        if at_hand:
+            at_hand[0].begin(command[-1], *pass_fds)
+            return at_hand.pop()
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds, env=env, cwd=cwd,
+            start_new_session=start_new_session,
+        )  # fmt: skip
+
+    instead = SimpleNamespace(DEVNULL=subprocess.DEVNULL, Popen=popen)
+    vars(import_module("lcp_engine.runner.confined.process"))["subprocess"] = instead
+
+
 def _run(arguments: list[str]) -> None:
     match arguments:
         case ["-m", name, *_]:
@@ -261,6 +333,8 @@ def _main(control: int) -> None:
     if found is not None:
         request, streams = found
         _become(request, streams)
+        if _EXECUTING.intersection(request["arguments"]):
+            _with_fork_server()
         try:
             _run(request["arguments"])
         except SystemExit as ended:
