@@ -6,10 +6,12 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import click
-from tests.tables import table
+import pytest
+from tests.tables import row, table
 
 import lcp_engine
 from lcp_engine.cli.app import lcp
@@ -17,7 +19,14 @@ from lcp_engine.cli.app import lcp
 SOURCE = Path(lcp_engine.__file__).parent
 PROJECT = SOURCE.parent.parent
 MODULES = sorted(path for path in SOURCE.rglob("*.py"))
-TREES = {path.relative_to(SOURCE).with_suffix("").as_posix(): ast.parse(path.read_text()) for path in MODULES}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Each module by its name in the package. Read once, and not before a test wants it."""
+    return {
+        path.relative_to(SOURCE).with_suffix("").as_posix(): ast.parse(path.read_text()) for path in MODULES
+    }
 
 
 # -- Pure
@@ -34,7 +43,7 @@ PURE_FUNCTIONS = {"encoding_of", "names_of", "about_tokens", "fields_of"}
 
 
 def is_called_pure(module: str) -> bool:
-    said = ast.get_docstring(TREES[module]) or ""
+    said = ast.get_docstring(trees()[module]) or ""
     return re.search(r"\b[Pp]ure\b(?! but)", said) is not None
 
 
@@ -51,16 +60,24 @@ def needs_no_look(module: str, name: str) -> bool:
     """Whether a pure module may use that name: of a pure module, a type, a constant, or a function known to be pure."""
     room = module.removeprefix("lcp_engine.").replace(".", "/")
     of_core = room.startswith("core/") or room in {"errors", "clock"}
-    return of_core or (room in TREES and is_called_pure(room)) or not name.islower() or name in PURE_FUNCTIONS
+    return (
+        of_core or (room in trees() and is_called_pure(room)) or not name.islower() or name in PURE_FUNCTIONS
+    )
 
 
-@table("module", [module for module in TREES if is_called_pure(module)])
-def test_a_module_that_calls_itself_pure_uses_nothing_outside(module: str) -> None:
-    used = [*imports(TREES[module])]
+def test_a_module_that_calls_itself_pure_uses_nothing_outside(subtests: pytest.Subtests) -> None:
+    for module, tree in trees().items():
+        if is_called_pure(module):
+            with row(subtests, module):
+                _check_pure(tree)
+
+
+def _check_pure(tree: ast.Module) -> None:
+    used = [*imports(tree)]
     assert {name for name, _ in used if name.split(".")[0] in OUTSIDE} == set()
     inner = [(name, what) for name, what in used if name.startswith("lcp_engine")]
     assert [entry for entry in inner if not needs_no_look(*entry)] == []
-    calls = (node.func for node in ast.walk(TREES[module]) if isinstance(node, ast.Call))
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     assert {ast.unparse(call) for call in calls} & NOT_PURE == set()
 
 
@@ -75,7 +92,7 @@ STATEMENT = re.compile(
 def test_all_sql_is_in_the_store() -> None:
     found = [
         (module, node.value)
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if not module.startswith("store/")
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and STATEMENT.match(node.value)
@@ -119,10 +136,10 @@ def writes_state(tree: ast.AST) -> bool:
 
 
 def test_only_the_ledger_changes_the_state_of_a_job() -> None:
-    assert {module for module, tree in TREES.items() if writes_state(tree)} == {"store/ledger_sql"}
+    assert {module for module, tree in trees().items() if writes_state(tree)} == {"store/ledger_sql"}
     users = {
         module
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if any(
             name == "lcp_engine.store.ledger_sql" or (name, what) == ("lcp_engine.store", "ledger_sql")
             for name, what in imports(tree)
@@ -164,7 +181,7 @@ def helps(command: click.Command, names: Sequence[str] = ("lcp",)) -> Iterator[t
 
 def test_no_message_cites_what_users_do_not_have() -> None:
     found = {
-        (module, text) for module, tree in TREES.items() for text in spoken(tree) if INTERNAL.search(text)
+        (module, text) for module, tree in trees().items() for text in spoken(tree) if INTERNAL.search(text)
     }
     assert found == set()
 
