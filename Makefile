@@ -129,7 +129,7 @@ alone: $(READY)
 # pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof. Of the heavy ones each commit
 # takes its turn; a target of their own runs all of them.
 proof: $(MODELS)
-	@$(PYTEST) -m proof --junitxml $(REPORTS)/proof.xml
+	@$(PYTEST) --dist load --maxschedchunk 1 -m proof --junitxml $(REPORTS)/proof.xml
 
 again: $(READY)
 	@$(BIN)/pytest -v --last-failed --last-failed-no-failures none

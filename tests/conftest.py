@@ -44,6 +44,9 @@ MEMORY = Path("/dev/shm")  # where Linux mounts memory as a file system
 ENOUGH = 4 * 1024**3
 """Free bytes in memory from which on the tests' directories lie there; a test fills some hundred megabytes."""
 
+LONG = {"attack", "crash", "faults", "model", "test_browser.py", "test_llama_server.py", "test_local.py"}
+"""Rooms and files whose tests take long. They begin first, so that no process works alone at the end."""
+
 _STARTED = pytest.StashKey[float]()
 
 COMMIT = os.environ.get("LCP_TEST_COMMIT")
@@ -81,7 +84,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose by database, and by turns.
+    """Choose by database, and by turns; put in order.
 
     It is left to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time. Of what
     is marked `turns(n)` one in n is chosen by the commit.
@@ -92,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.proof)
     chosen = [item for item in items if _is_its_turn(item)]
     config.hook.pytest_deselected(items=[item for item in items if not _is_its_turn(item)])
-    items[:] = chosen
+    items[:] = sorted(chosen, key=lambda item: LONG.isdisjoint(item.path.relative_to(here).parts))
 
 
 def _is_its_turn(item: pytest.Item) -> bool:

@@ -197,7 +197,10 @@ def test_an_error_of_one_kind_is_said_once(caplog: pytest.LogCaptureFixture) -> 
 def _await_news(stream: IO[bytes], mission_id: int) -> None:
     """Read until there is news of a mission; its events may arrive in several parts."""
     for line in stream:
-        if line.startswith(b"data: ") and json.loads(line.removeprefix(b"data: ")).get("mission") == mission_id:
+        if (
+            line.startswith(b"data: ")
+            and json.loads(line.removeprefix(b"data: ")).get("mission") == mission_id
+        ):
             return
     raise AssertionError("the stream ended")
 
