@@ -8,8 +8,10 @@ Ends with 1 when something leaked, was changed, hung, or was left open.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import random
+import tempfile
 from collections.abc import Callable, Mapping
 
 from tests.attack import chains, commands, models, outputs, page, racing, recipes, spellings
@@ -35,11 +37,13 @@ def main() -> int:
     given = parser.parse_args()
     random.seed(given.seed)
     print(f"seed {given.seed}, Linux {platform.release()}, Python {platform.python_version()}")
-    held = [
-        attack(given.seconds, given.seed)
-        for name, attack in PARTS.items()
-        if not given.only or name in given.only
-    ]
+    with tempfile.TemporaryDirectory(prefix="lcp-attack-") as home:  # nothing is left where the user's files are
+        os.environ.update({f"XDG_{name}_HOME": home for name in ("DATA", "CONFIG", "STATE", "CACHE")})
+        held = [
+            attack(given.seconds, given.seed)
+            for name, attack in PARTS.items()
+            if not given.only or name in given.only
+        ]
     return 0 if all(held) else 1
 
 
