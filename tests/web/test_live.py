@@ -159,42 +159,6 @@ def test_a_hidden_tab_notifies_who_wanted_that(window: Window) -> None:
             // A browser without windows has no notices, and refuses them whatever its permissions are.
             static permission = "granted";
             static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
-            // A browser without windows has no notices, and refuses them whatever its permissions are.
-            static permission = "granted";
-            static requestPermission = async () => "granted";
             constructor(title, options) { super(title, options); window.told.push(title); }
         };
         Object.defineProperty(document, "hidden", { get: () => window.isAway ?? false });
