@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import time
 import weakref
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +23,8 @@ from lcp_engine.planners.llm.deadline import Deadline, Line, TooLate, within
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_of, words_of
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 SHARE = 4
@@ -41,6 +45,17 @@ class Answer:
 
 class Unreadable(Exception):
     """An answer that is neither a stream of events nor a JSON object, or too large; the text says what came instead."""
+
+
+@cache
+def _trusted(file: str | None, directory: str | None) -> ssl.SSLContext:
+    """The authorities that the system trusts, or those of the variables `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+
+    Loaded once in a process: it takes longer than everything else that a question costs.
+    """
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 class Exchange:
@@ -66,6 +81,7 @@ class Exchange:
             limits=httpx2.Limits(max_keepalive_connections=0),
             # A proxy cannot reach the servers of this machine.
             trust_env=not is_loopback(settings.endpoint),
+            verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
             transport=transport,
         )
         # Nothing closes a planner: its connections are closed when it is collected.
