@@ -37,7 +37,9 @@ def main() -> int:
     given = parser.parse_args()
     random.seed(given.seed)
     print(f"seed {given.seed}, Linux {platform.release()}, Python {platform.python_version()}")
-    with tempfile.TemporaryDirectory(prefix="lcp-attack-") as home:  # nothing is left where the user's files are
+    with tempfile.TemporaryDirectory(
+        prefix="lcp-attack-"
+    ) as home:  # nothing is left where the user's files are
         os.environ.update({f"XDG_{name}_HOME": home for name in ("DATA", "CONFIG", "STATE", "CACHE")})
         held = [
             attack(given.seconds, given.seed)

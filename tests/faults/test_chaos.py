@@ -32,7 +32,7 @@ def _say(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=500)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("name", CELLS)
 def test_a_stressed_server_loses_nothing_and_does_nothing_twice(name: str) -> None:
     if programs() is None:

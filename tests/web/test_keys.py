@@ -89,6 +89,7 @@ def test_after_a_decision_on_a_job_the_next_one_is_a_key_away(window: Window) ->
     settled(page)
     page.keyboard.press("y")
     page.get_by_text("Approved. A runner will execute it.").wait_for()
+    page.wait_for_load_state()  # no script hears a key before
     page.keyboard.press("j")
     page.wait_for_url(f"**/jobs/{jobs[1]}")
     page.keyboard.press("j")

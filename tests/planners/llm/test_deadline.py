@@ -75,6 +75,8 @@ def serve() -> Iterator[Callable[[Play], Dripping]]:
             listening = servers.enter_context(socket.create_server(("127.0.0.1", 0)))
             server = Dripping(play, listening.getsockname()[1])
             servers.callback(server.over.set)
+            # Closed alone, it would be waited for on, by its number, which the next one may have.
+            servers.callback(listening.shutdown, socket.SHUT_RDWR)
             threading.Thread(target=server.serve, args=(listening,), daemon=True).start()
             return server
 

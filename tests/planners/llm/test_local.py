@@ -108,6 +108,7 @@ def _rungs_of(model: str) -> set[Rung]:
 
 
 @needs_a_model
+@pytest.mark.turns(3)
 def test_a_real_model_lists_reads_and_concludes(tmp_path: Path, root: Path) -> None:
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
         turns = look(engine, {"type": "local"}, root)
@@ -116,6 +117,7 @@ def test_a_real_model_lists_reads_and_concludes(tmp_path: Path, root: Path) -> N
 
 
 @needs_a_model
+@pytest.mark.turns(3)
 def test_a_real_model_lists_reads_and_reports_in_the_dialect_universal(tmp_path: Path, root: Path) -> None:
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
         turns = look(engine, {"type": "local", "dialect": "universal"}, root)
@@ -155,6 +157,7 @@ def endpoint() -> Iterator[str]:
 
 
 @needs_a_model
+@pytest.mark.turns(3)
 def test_a_real_model_behind_http_lists_reads_and_concludes(
     tmp_path: Path, root: Path, endpoint: str
 ) -> None:
@@ -206,6 +209,7 @@ MEANINGS = {
 
 
 @needs_a_model
+@pytest.mark.turns(3)
 def test_a_mission_whose_only_way_is_a_custom_kind_is_finished_ten_times_of_ten(
     tmp_path: Path, root: Path
 ) -> None:
@@ -257,6 +261,7 @@ def chosen(engine: Engine, mission_id: int) -> list[str]:
 
 
 @needs_a_model
+@pytest.mark.turns(3)
 def test_a_real_model_is_asked_with_what_an_earlier_mission_left(tmp_path: Path, root: Path) -> None:
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
         look(engine, {"type": "local"}, root)
@@ -281,6 +286,7 @@ def test_a_real_model_is_asked_with_what_an_earlier_mission_left(tmp_path: Path,
 
 
 @needs_a_model
+@pytest.mark.turns(3)
 def test_a_real_model_answers_with_what_only_memory_says(tmp_path: Path) -> None:
     """Of six made-up words one is enough: how often it copies the right one depends on the processor (5 here)."""
     words = {
