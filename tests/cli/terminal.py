@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
 
 
+MOMENT_SECONDS = 2.0
+"""Between the two parts of a frame, on a busy machine."""
+
+
 class Terminal:
     """`lcp` with a controlling terminal, and what that shows."""
 
@@ -54,6 +58,13 @@ class Terminal:
             assert more, f"{text!r} is not in {self.shown!r}"
             self.shown += more
         before, _, self.shown = self.shown.partition(text)
+        return before
+
+    def see(self, text: str) -> str:
+        """Like `expect`, until the whole frame is there that shows `text`: a key that comes before decides nothing."""
+        before, ends = self.expect(text), time.monotonic() + MOMENT_SECONDS
+        while select.select([self.master], [], [], MOMENT_SECONDS / 4)[0] and time.monotonic() < ends:
+            self.shown += self._read(_soon())
         return before
 
     def answer(self, text: str) -> None:
