@@ -110,7 +110,7 @@ REPORTS := .reports
 export LCP_TEST_COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 quick: $(READY)
-	@$(PYTEST) -m "not proof and not alone" -k "not postgres" tests/core tests/changes tests/engine tests/store
+	@$(PYTEST) -m "not proof and not alone" -k "not postgres" tests/core tests/changes tests/engine
 
 # Beside each other, since types are checked on one core.
 test: $(READY)
