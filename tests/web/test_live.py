@@ -56,6 +56,8 @@ def test_a_refusal_and_what_was_typed_stay_when_news_arrive(window: Window) -> N
     job_id = window.house.hold("x.md")
     page = window.open(f"/jobs/{job_id}")
     page.get_by_label("Reason to reject").fill("too soon")
+    page.locator("#live").wait_for()
+    page.evaluate("source.close()")  # the click comes before the news
     window.house.engine.cancel(1)
     page.get_by_role("button", name="Reject", exact=True).click()
     page.locator("#problem").wait_for()
