@@ -492,9 +492,10 @@ def missions_are_cancelled_and_undone(stage: Stage) -> None:
     stage.may_fail = True
     runner = stage.runner("--threads", "2")
     roots, cancelled = [], 0
+    many: dict[str, JsonValue] = {"limits": {"max_followups": 200, "max_jobs": 200}}
     for nth in range(12):
         roots.append(stage.root(f"root-{nth}"))
-        mission = stage.appends(600, roots[-1], kind="test.line", seconds=0.05)
+        mission = stage.appends(200, roots[-1], kind="test.line", seconds=0.05, spec=many)
         stage.wait("the first line", lambda mission=mission: stage.succeeded(mission) > 0)  # type: ignore[misc]
         time.sleep(stage.chance.random() / 20)
         if is_suspended := nth % 3 == 2:
