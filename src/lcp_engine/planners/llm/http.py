@@ -47,15 +47,19 @@ class Unreadable(Exception):
     """An answer that is neither a stream of events nor a JSON object, or too large; the text says what came instead."""
 
 
+_OF_TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables that state other authorities than those that the system trusts."""
+
+
 @cache
-def _trusted(file: str | None, directory: str | None) -> ssl.SSLContext:
-    """The authorities that the system trusts, or those of the variables `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+def _trusted(*stated: str | None) -> ssl.SSLContext:
+    """The trusted authorities; with the values of `_OF_TRUST`, if they count.
 
     Loaded once in a process: it takes longer than everything else that a question costs.
     """
     import httpx2
 
-    return httpx2.create_ssl_context()
+    return httpx2.create_ssl_context(trust_env=bool(stated))
 
 
 class Exchange:
@@ -74,14 +78,15 @@ class Exchange:
         self.where = settings.endpoint
         self._settings = settings
         self._clock = clock
+        # A proxy cannot reach the servers of this machine.
+        reads_environment = not is_loopback(settings.endpoint)
         self._client = httpx2.Client(
             # Answers are small, and what is not compressed does not grow.
             headers={"User-Agent": "lcp-engine", "Accept-Encoding": "identity", **headers},
             # Each request has a connection of its own, which can be cut at its deadline.
             limits=httpx2.Limits(max_keepalive_connections=0),
-            # A proxy cannot reach the servers of this machine.
-            trust_env=not is_loopback(settings.endpoint),
-            verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
+            trust_env=reads_environment,
+            verify=_trusted(*map(os.environ.get, _OF_TRUST)) if reads_environment else _trusted(),
             transport=transport,
         )
         # Nothing closes a planner: its connections are closed when it is collected.
