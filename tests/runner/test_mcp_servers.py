@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ import pytest
 import uvicorn
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
+from tests.patience import wait_until
 from tests.runner.plain_server import plain_tools, write_plain_server
 
 from lcp_engine import Engine, LcpError
@@ -28,7 +28,7 @@ from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined.external import ExternalPrograms
-from lcp_engine.runner.confined.process import spawner_of
+from lcp_engine.runner.confined.process import spawner
 from lcp_engine.sandbox.programs import cannot_confine, descendants
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.base import Caps, Context, Worker
@@ -254,11 +254,8 @@ def test_a_server_that_has_ended_is_started_again(kinds: Kinds) -> None:
             answer = programs.execute(worker, worker.params(), context, None).outcome
             assert isinstance(answer, BaseModel)
             assert answer.model_dump() == {"text": "bye", "structured": {"result": "bye"}}
-            (waiting,) = programs._idle.values()
-            until = time.monotonic() + 60
-            while waiting[0].is_quiet:
-                assert time.monotonic() < until, "it has not ended"
-                time.sleep(0.01)
+            ((running,),) = programs._idle.values()
+            wait_until(lambda running=running: not running.is_quiet, "it has not ended")  # type: ignore[misc]  # a lambda
     finally:
         programs.close()
 
@@ -271,7 +268,7 @@ def test_the_client_of_a_server_is_a_fork_that_permits_no_process_itself(kinds: 
     try:
         programs.execute(worker, worker.params(), context, None)
         assert worker.program is not None
-        loaded = spawner_of(worker.program.call[0])._process
+        loaded = spawner(worker.program.call[0])._process
         assert loaded is not None
         supervisor, client, server = map(Path, (f"/proc/{one}" for one in descendants(loaded.pid)))
         commands = {(one / "cmdline").read_bytes() for one in (supervisor, client)}

@@ -22,7 +22,7 @@ from lcp_engine.core.protocol.schema_model import shortened
 from lcp_engine.errors import GENERAL, OF_DATABASE, ErrorCode, Failed, Json, LcpError
 from lcp_engine.planners.llm.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
-from lcp_engine.runner.confined.process import spawner, spawner_of
+from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
 from lcp_engine.runner.confined.server import PROGRAMS
 from lcp_engine.sandbox.installed_programs import environment_of, is_in, places_of
@@ -350,8 +350,7 @@ class _Running:
             self._pipes = _Pipes()
             self._leaving.callback(self._pipes.close)
             here = self._leaving.enter_context(Root(str(directory)))
-            started_by = spawner_of(program.call[0]) if program.call else spawner()
-            process = started_by.spawn(here, Duty.RUN, program.memory, confined=False)
+            process = spawner(*program.call[:1]).spawn(here, Duty.RUN, program.memory, confined=False)
             self._leaving.callback(process.kill)
             self._channel = process.connect(*self._pipes.theirs)
             self._pipes.close_theirs()

@@ -163,9 +163,10 @@ class Spawner:
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(START_SECONDS)
-        here = [str(Path(place).absolute()) for place in sys.path]
-        paths = [*(here if self._program is None else import_paths()), *self._paths]
-        given = json.dumps([theirs.fileno(), self._owner, paths, dict(self.kinds), self._program])
+        paths = import_paths() if self._program else [str(Path(place).absolute()) for place in sys.path]
+        given = json.dumps(
+            [theirs.fileno(), self._owner, [*paths, *self._paths], dict(self.kinds), self._program]
+        )
         with theirs, no_forks():
             self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and code
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, given],
@@ -283,16 +284,8 @@ def _end(control: socket.socket, pidfd: int | None) -> None:
 
 
 @cache
-def spawner() -> Spawner:
-    """The one of this process."""
-    one = Spawner()
-    atexit.register(one.close)
-    return one
-
-
-@cache
-def spawner_of(program: str) -> Spawner:
-    """The one of this process whose forks run a module of ours."""
-    one = Spawner(program=program)
+def spawner(*program: str) -> Spawner:
+    """The one of this process; with the name of a `program`, the one whose forks run that module of ours."""
+    one = Spawner(program=next(iter(program), None))
     atexit.register(one.close)
     return one
