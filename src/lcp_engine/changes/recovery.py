@@ -93,7 +93,7 @@ def is_directory(change: ChangeRow) -> bool:
 
 
 def is_decided(change: ChangeRow) -> bool:
-    """True if an open intent is carried out, whoever finds it: of an undo, of a merge, to remove what was moved."""
+    """True if whoever finds the intent carries it out: that of an undo, a merge, or the removal of a moved file."""
     return _is_whole(change) or (change.mode == MOVE and change.sha256_after is None)
 
 

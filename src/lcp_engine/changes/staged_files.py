@@ -130,7 +130,7 @@ def _difference(one: StagedFile, now: str | None) -> str:
 
 
 def judge_of(instance: Instance, mission_id: int, root: Root) -> Judge:
-    """Judge of merging a file now, by policy: as about each job that changed it, and about a merge."""
+    """The judge of a merge: for each file it applies the policy for the jobs that changed it, and that for merges."""
     spec_text, kinds = instance.database.read(
         lambda tx: (spec_and_root(tx, mission_id)[0], kinds_in_stage(tx, mission_id))
     )

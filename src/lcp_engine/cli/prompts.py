@@ -140,7 +140,7 @@ class Decider:
         return [job for job in held if job.id not in self._postponed]
 
     def _is_named(self, job: Job) -> bool:
-        """True if to approve without asking: not questions, jobs without a worker, or files that have changed."""
+        """True if the job is approved without asking; never a question, a job without a worker, or a changed file."""
         if job.kind == ASK_USER or job.id in self._awaited or job.id in self._refused:
             return False
         if self._approved.get(job.id) == job.reason:  # it was held again for what an approval does not change
@@ -586,7 +586,7 @@ class HumanTurn:
         return read_words(None, str(Path(name).expanduser())) if name not in ("", "-") else ""
 
     def _is_intended(self, reply: str) -> bool:
-        """True if to submit the reply: an invalid one is more often a slip than meant, so the person is asked."""
+        """True if the reply is submitted. The person confirms an invalid one, which is more often a slip than meant."""
         read = self._engine.read_reply(self._job.mission_id, reply)
         if not isinstance(read, Malformed):
             return True

@@ -262,7 +262,7 @@ def _correct(state: PlanState, malformed: Malformed) -> Decision:
 
 
 def _needs_follow_up(state: PlanState, reply: AnalysisResult | MissionComplete) -> bool:
-    """True if a person is asked if this is the end. An answer is never lost where nobody may be: it ends the plan."""
+    """True if a person is asked before the answer ends the plan; where nobody may be asked, it ends the plan."""
     may_ask = state.may_ask and state.last_turn is None and state.clarifications < MAX_CLARIFICATIONS
     return reply.manner is Manner.FOLLOW_UP and may_ask and not state.failed_checks and not state.unheard
 

@@ -46,7 +46,7 @@ class RootPlace:
 
 @dataclass(frozen=True)
 class About:
-    """Subject of a turn: its texts, and the params of the jobs that it is told of."""
+    """The texts of a turn, and the params of the jobs that it is told of."""
 
     texts: Sequence[str]
     jobs: Sequence[Mapping[str, JsonValue]]

@@ -435,7 +435,7 @@ class Turns:
         return None if result.exit_code == 0 else result.how
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
-        """Sights of the changes of the requested jobs: an approval binds to them if nobody has viewed the job since."""
+        """The sight of each requested job: an approval binds to it unless a person has viewed the job since."""
         if not isinstance(reply, CreateFollowupJobs | WriteFile) or isinstance(reply, ExecutePlan):
             return ()  # a step is looked at when its turn comes
         at = self._database.now()

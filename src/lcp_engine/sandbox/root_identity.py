@@ -188,7 +188,7 @@ _networks: WeakKeyDictionary[Root, bool] = WeakKeyDictionary()
 
 
 def is_on_network(root: Root) -> bool:
-    """True if other machines may write to an open root, where a lock of theirs excludes nobody here; found once."""
+    """True if other machines may write to the root; their locks exclude nobody here. Looked up once for each root."""
     known = _networks.get(root)
     if known is None:
         known = _networks[root] = shared_file_system(Path(root.path)) is not None

@@ -116,7 +116,7 @@ def approve_shown(
 
 
 def may_ask(context: PageContext, job_id: int, form: Form, shown: Sight | None) -> bool:
-    """True if to ask once more before the approval of a held job, since no script has measured what was seen of it."""
+    """True if a person is asked again before a held job is approved: no script has measured what they saw of it."""
     return not form.is_measured and shown is not None and context.engine.job(job_id).state == State.HELD
 
 

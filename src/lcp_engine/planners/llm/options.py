@@ -264,7 +264,7 @@ def _endpoint(stated: Stated[Remote], provider: Provider) -> str:
 
 
 def _owner(provider: Provider, stated: Stated[Remote], environment: Mapping[str, str]) -> KeyOwner:
-    """Key owner by environment and configuration. A short name such as `lmstudio` names a port, and no host."""
+    """The owner of the key by environment and configuration. A short name (`lmstudio`) names a port, and no host."""
     named = [place.base_url for place in (stated.environment, stated.user) if place.base_url]
     if environment.get("LCP_PLANNER") == provider.name or any(
         isinstance(place, OpenAIOptions) and place.server == provider.name

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Sort(StrEnum):
-    """Sort of file, to a reader."""
+    """The sort of a file, as a reader sees it."""
 
     CODE = "code"
     PROSE = "documentation"
