@@ -53,7 +53,8 @@ COMMIT = os.environ.get("LCP_TEST_COMMIT")
 """Chooses whose turn it is; without it, everything has its turn."""
 TURN = int(COMMIT or "1", 16)
 """A number for what a proof chooses from many: where it begins, or a seed."""
-REPEATS = os.environ.get("LCP_TEST_REPEATS")
+REPEATS = int(os.environ.get("LCP_TEST_REPEATS") or 0)
+"""How often each test runs; 0 is once, under its own name."""
 
 EXAMPLES = os.environ.get("LCP_TEST_EXAMPLES")
 """How many examples each property is tried with; without it, the same few every time."""
@@ -79,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat each test as often as `make stress` says."""
     if REPEATS:
         metafunc.fixturenames.append("repeat")
-        metafunc.parametrize("repeat", range(int(REPEATS)), indirect=False)
+        metafunc.parametrize("repeat", range(REPEATS))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -89,13 +90,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     It is left to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time. Of what
     is marked `turns(n)` one in n is chosen by the commit.
     """
-    here = Path(__file__).parent
+    chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        if item.path.relative_to(here).parts[0] in RULES and _is_second(item):
+        if _place(item)[0] in RULES and _is_second(item):
             item.add_marker(pytest.mark.proof)
-    chosen = [item for item in items if _is_its_turn(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not _is_its_turn(item)])
-    items[:] = sorted(chosen, key=lambda item: LONG.isdisjoint(item.path.relative_to(here).parts))
+        (chosen if _is_its_turn(item) else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = sorted(chosen, key=lambda item: LONG.isdisjoint(_place(item)))
+
+
+def _place(item: pytest.Item) -> tuple[str, ...]:
+    """The room of a test, and the folders and the file in it."""
+    return item.path.relative_to(Path(__file__).parent).parts
 
 
 def _is_its_turn(item: pytest.Item) -> bool:

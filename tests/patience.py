@@ -11,11 +11,11 @@ PATIENCE_SECONDS = 60
 """Only what hangs takes this long, also on a busy machine."""
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    """Ask again and again until it holds."""
+def wait_until(holds: Callable[[], object], otherwise: str = "it has not come true") -> None:
+    """Ask again and again until it holds; `otherwise` begins the message if it does not."""
     ends = time.monotonic() + PATIENCE_SECONDS
     while not holds():
-        assert time.monotonic() < ends, f"it has not come true within {PATIENCE_SECONDS} s"
+        assert time.monotonic() < ends, f"{otherwise} within {PATIENCE_SECONDS} s"
         time.sleep(0.02)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 from tests.loaded_python import Python
+from tests.patience import wait_until
 
 from lcp_engine import Engine
 from lcp_engine.changes import recovery
@@ -173,10 +174,7 @@ def test_a_root_that_hangs_costs_only_its_own_missions(
         answers.set()
     assert not works.is_alive()
     scene.engine.work(until_idle=True)
-    until = time.monotonic() + PATIENCE
-    while scene.states() == ["intent"]:
-        assert time.monotonic() < until, "the root answers, and nothing was recovered there"
-        time.sleep(0.01)
+    wait_until(lambda: scene.states() != ["intent"], "the root answers, and nothing was recovered there")
     assert scene.states() == ["applied"]
 
 

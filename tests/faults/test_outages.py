@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from tests.conftest import sqlite_url
 from tests.faults.test_database_refuses import Server, server
 from tests.loaded_python import Python
+from tests.patience import wait_until
 from tests.store.test_lost_commits import Wire, wire
 
 from lcp_engine import Engine
@@ -127,10 +128,7 @@ def test_others_wait_on_when_the_one_who_led_their_commit_gives_up(wire: Wire) -
     wire.cut, wire.is_down_after_cut = "after", True
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(database.write, lambda tx: tx.plain("INSERT INTO notes VALUES (1)"))
-        until = time.monotonic() + 60
-        while not database.outage.is_on:
-            assert time.monotonic() < until, "the outage was not noticed"
-            time.sleep(0.01)
+        wait_until(lambda: database.outage.is_on, "the outage was not noticed")
         time.sleep(0.6)
         second = threads.submit(database.write, lambda tx: tx.plain("INSERT INTO notes VALUES (2)"))
         with pytest.raises(LcpError, match="it is unknown whether it took effect"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import stat
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.patience import wait_until
 
 from lcp_engine import Backups, Checks, Engine, Retention, Upkeep
 from lcp_engine.clock import SECOND
@@ -169,7 +169,7 @@ def test_a_runner_does_it_by_itself(database_url: str, tmp_path: Path) -> None:
         running = threading.Thread(target=runner.run)
         running.start()
         database = engine.instance.database
-        _until(lambda: sum(row.done_at is not None for row in database.read(duties).values()) == 3)
+        wait_until(lambda: sum(row.done_at is not None for row in database.read(duties).values()) == 3)
         runner.stop()
         running.join(SOON)
         (file,) = Names(database_url, database.backend).found(tmp_path)
@@ -221,10 +221,3 @@ def test_the_short_forms_mean_the_long_ones() -> None:
     assert config.retention == Retention(after=timedelta(days=30))
     assert config.backup == Backups(every=timedelta(days=1), keep=3)
     assert config.check == Checks(every=timedelta(weeks=1))
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not is_so() and time.monotonic() < until:
-        threading.Event().wait(0.02)
-    assert is_so()

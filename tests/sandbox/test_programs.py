@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.patience import wait_until
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.process import spawner
@@ -180,10 +181,7 @@ def test_it_ends_with_whoever_waits_for_it(place: Path) -> None:
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    until = time.monotonic() + 60
-    while not _sleepers() - before:
-        assert time.monotonic() < until, "it has started nothing"
-        time.sleep(0.01)
+    wait_until(lambda: _sleepers() - before, "it has started nothing")
     spawner().close()
     thread.join(30)
     until = time.monotonic() + 30
