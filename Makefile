@@ -136,6 +136,7 @@ again: $(READY)
 
 TIMES ?= 200
 stress: $(READY)
+	@test -n "$(TEST)" || { echo "make stress needs a test: make stress TEST=tests/cli/test_top.py::test_it TIMES=200" >&2; exit 2; }
 	@TIMES=$(TIMES) tools/stress $(BIN)/pytest -q --numprocesses $(JOBS) $(TEST)
 
 times:
