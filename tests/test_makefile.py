@@ -18,8 +18,10 @@ PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """What `make` reads of a fresh clone."""
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What `make` reads of a fresh clone. It knows nothing of a `make` that runs the tests."""
+    for name in ("MAKEFLAGS", "MAKELEVEL"):
+        monkeypatch.delenv(name, raising=False)
     shutil.copy(PROJECT / "Makefile", tmp_path)
     shutil.copy(PROJECT / "pyproject.toml", tmp_path)
     shutil.copytree(REQUIREMENTS, tmp_path / "requirements")

@@ -261,6 +261,7 @@ def settled(page: Page) -> None:
 
 def until(page: Page, condition: str) -> None:
     """Wait for a condition on a page, also while no frame is drawn. Its policy lets no text be evaluated there."""
+    page.wait_for_load_state()  # its scripts are there
     poll = f"const poll = setInterval(() => {{ if ({condition}) done(clearInterval(poll)); }}, 20);"
     give_up = f"setTimeout(() => fail(new Error({json.dumps(condition)} + ' stays false')), {PATIENCE_SECONDS * 1000});"
     page.evaluate(f"new Promise((done, fail) => {{ {poll} {give_up} }})")
@@ -537,8 +538,8 @@ def test_after_a_decision_the_inbox_goes_on_at_the_next_job(window: Window) -> N
     see_all(page)
     page.get_by_role("button", name=f"Approve job {jobs[2]}").click()
     page.get_by_text("Approved. A runner will execute it.").wait_for()
-    assert page.evaluate("document.querySelector(':target').id") == f"job-{jobs[3]}"
-    assert page.evaluate("scrollY") > 500
+    page.locator(f"#job-{jobs[3]}:target").wait_for()
+    until(page, "scrollY > 500")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.value") == str(jobs[3])
 

@@ -68,7 +68,10 @@ def digest_of(compared: Sequence[Compared]) -> str:
 
 
 def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[StagedFile]:
-    """Files that the mission changed in the stage at this path, by their first changes, unless it took them back."""
+    """Files that the mission changed in the stage at this path, unless it took them back.
+
+    They stand in the order of the jobs that changed them first: jobs of several lanes end in any order.
+    """
     made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage))
     by_path: dict[str, list[ChangeRow]] = {}
     for change in made:
@@ -82,7 +85,7 @@ def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[Sta
         )
         for path, of_path in by_path.items()
     ]
-    return [one for one in files if one.base != one.staged]
+    return sorted((one for one in files if one.base != one.staged), key=lambda one: one.jobs[0])
 
 
 def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: Judge) -> Compared:
