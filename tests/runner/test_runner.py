@@ -7,15 +7,17 @@ import gc
 import os
 import resource
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
+from tests.patience import wait_until
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -147,8 +149,7 @@ def test_what_waits_behind_a_slow_job_goes_to_others(database_url: str, shop: Sh
         runner = Runner(engine.instance, threads=2, until_idle=True)
         running = threads.submit(runner.run)
         shop.begun.wait()
-        while {engine.job(job).state for job in later} != {"succeeded"}:
-            assert not running.done()
+        _wait_beside(running, lambda: {engine.job(job).state for job in later} == {"succeeded"})
         shop.door.set()
         running.result()
         assert sorted(shop.executed) == list(range(111))
@@ -183,8 +184,7 @@ def test_of_jobs_that_are_executed_together_those_behind_a_slow_one_go_to_others
     with Engine(database_url, workers=shop.workers(timeout=60)) as engine, ThreadPoolExecutor(1) as threads:
         jobs = [engine.enqueue("blind", {"n": n}) for n in range(6)]
         running = threads.submit(Runner(engine.instance, threads=2, until_idle=True).run)
-        while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 5:
-            assert not running.done()
+        _wait_beside(running, lambda: [engine.job(job).state for job in jobs].count(State.SUCCEEDED) == 5)
         shop.door.set()
         running.result()
         assert sorted(shop.executed) == list(range(6))
@@ -210,8 +210,7 @@ def test_writes_behind_one_whose_directory_is_held_go_to_others(database_url: st
         ]
         runner = Runner(engine.instance, threads=2, until_idle=True, kinds=["write_file"], mission_id=mission)
         running = threads.submit(runner.run)
-        while [engine.job(job).state for job in jobs].count(State.SUCCEEDED) != 3:
-            assert not running.done()
+        _wait_beside(running, lambda: [engine.job(job).state for job in jobs].count(State.SUCCEEDED) == 3)
         assert engine.job(jobs[0]).state in ("running", "queued")  # it waits for its file
         os.close(directory)
         running.result()
@@ -237,6 +236,7 @@ def test_one_ring_brings_as_many_lanes_as_there_are_jobs(database_url: str, shop
                 jobs = other.instance.database.write(lambda tx: _enqueue(tx, meeting, 4))
                 while {other.job(job).state for job in jobs} != {"succeeded"}:
                     assert not running.done()
+                    time.sleep(0.001)
         runner.stop()
         running.result()
 
@@ -263,6 +263,7 @@ def test_a_runner_that_another_outran_hears_the_next_ring(database_url: str) -> 
             jobs = [other.enqueue("meet", {"n": n}) for _ in range(2)]
             while {other.job(job).state for job in jobs} & {"queued", "running"}:
                 assert not any(one.done() for one in running)
+                time.sleep(0.001)
             assert {other.job(job).state for job in jobs} == {"succeeded"}
         for runner in runners:
             runner.stop()
@@ -294,8 +295,7 @@ def test_a_runner_that_had_nothing_to_do_renews_its_leases_with_the_next_claim(
         runner = Runner(engine.instance)
         running = threads.submit(runner.run)
         engine.enqueue("quick", {"n": 1})
-        while shop.executed != [1]:
-            assert not running.done()
+        _wait_beside(running, lambda: shop.executed == [1])
         now[0] += 3600 * SECOND
         engine.enqueue("wait", {"n": 2})
         shop.begun.wait()
@@ -316,12 +316,13 @@ def test_a_runner_renews_its_leases_whatever_the_databases_clock_does(
         with ThreadPoolExecutor(1) as threads:
             running = threads.submit(Runner(engine.instance, until_idle=True).run)
             shop.begun.wait()
-            query = "SELECT alive_until FROM runners"
+            query, read = "SELECT alive_until FROM runners", engine.instance.database.read
             for step in (queue.LEASE - SECOND, -3600 * SECOND, 0):
                 now[0] += step
-                before = engine.instance.database.read(lambda tx: tx.query_plain(query))
-                while engine.instance.database.read(lambda tx: tx.query_plain(query)) == before:
+                before = read(lambda tx: tx.query_plain(query))
+                while read(lambda tx: tx.query_plain(query)) == before:
                     assert not running.done()
+                    time.sleep(0.02)
             shop.door.set()
             running.result()
 
@@ -344,8 +345,8 @@ def test_until_idle_waits_for_what_others_have_leased(database_url: str, shop: S
         first = threads.submit(engine.work, until_idle=True)
         shop.begun.wait()
         second = threads.submit(engine.work, until_idle=True)
-        while len(engine.instance.database.read(lambda tx: tx.query_plain("SELECT id FROM runners"))) < 2:
-            pass
+        read = engine.instance.database.read
+        wait_until(lambda: len(read(lambda tx: tx.query_plain("SELECT id FROM runners"))) == 2)
         assert not second.done()
         shop.door.set()
         first.result()
@@ -418,6 +419,17 @@ def test_a_runner_takes_only_kinds_that_have_a_worker(database_url: str, shop: S
         with pytest.raises(LcpError, match="'unheard_of'") as refused:
             Runner(engine.instance, kinds=["unheard_of"])
         assert refused.value.code is ErrorCode.NO_WORKER
+
+
+def _wait_beside(running: Future[None], holds: Callable[[], bool]) -> None:
+    """Wait until it holds, which it does before the runner ends."""
+
+    def seen() -> bool:
+        found = holds()
+        assert found or not running.done()
+        return found
+
+    wait_until(seen)
 
 
 def _enqueue(tx: Tx, worker: Worker[BaseModel], count: int) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
-from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
+from tests.shared_paths import ABSENT, CASES, Load, load_cases, load_cases_of_the_mechanism, load_judge
 from tests.tables import row
 
 from lcp_engine.api.run_job import run_job
@@ -18,9 +18,17 @@ pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "walk"])
+@pytest.mark.parametrize(
+    ("kernel", "load"),
+    [
+        (True, load_cases),
+        (False, load_cases_of_the_mechanism),
+        pytest.param(False, load_cases, marks=pytest.mark.proof),
+    ],
+    ids=["openat2", "walk", "walk in full"],
+)
 def test_a_shared_case_holds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests, *, kernel: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests, load: Load, *, kernel: bool
 ) -> None:
     if kernel and not has_openat2():
         pytest.skip("this kernel has no openat2")
@@ -39,7 +47,7 @@ def test_a_shared_case_holds(
     assert answer(str(tmp_path), "list_files", {}) == {"status": "ok", "files": ["a.txt"]}
     judge_of = load_judge()
     monkeypatch.setattr(judge_of, "run_job", answer)
-    for case in load_cases():
+    for case in load():
         with row(subtests, str(case["id"])):
             faults, _ = judge_of.judge(case)
             assert faults == []

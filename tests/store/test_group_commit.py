@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.loaded_python import Python
+from tests.patience import wait_until
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.database import Database, Unit, wake_all
@@ -97,8 +98,7 @@ def test_those_that_come_during_work_share_its_commit_and_during_a_commit_the_ne
         leader = threads.submit(notes.write, first)
         entered.wait()
         followers = [threads.submit(notes.write, commits.append) for _ in range(8)]
-        while len(notes._waiting) < 8:
-            pass
+        wait_until(lambda: len(notes._waiting) == 8)
         assert not any(future.done() for future in [leader, *followers])
         go_on.set()
         for future in [leader, *followers]:
@@ -152,8 +152,7 @@ def test_a_closed_database_refuses_and_what_came_before_is_committed(
         under_way = threads.submit(notes.write, slow)
         entered.wait()
         waiting = threads.submit(notes.write, lambda tx: tx.plain("INSERT INTO notes VALUES (2)"))
-        while not notes._waiting:
-            pass
+        wait_until(lambda: notes._waiting)
         closing = threads.submit(notes.close)
         go_on.set()
         for future in (under_way, waiting, closing):

@@ -11,6 +11,7 @@ from functools import partial
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 
 from lcp_engine.errors import LcpError
 from lcp_engine.store.db.database import Database
@@ -222,8 +223,7 @@ def test_of_those_that_share_a_transaction_only_the_one_in_the_wrong_fails(datab
     for n in range(5):
         threads.append(threading.Thread(target=note, args=(n,)))
         threads[-1].start()
-    while len(database._waiting) < 5:
-        pass
+    wait_until(lambda: len(database._waiting) == 5)
     may_end.set()
     for thread in threads:
         thread.join()

@@ -161,7 +161,14 @@ def test_a_list_says_which_job_has_changed_and_does_not_decide_it(window: Window
 # -- a part of it
 
 
-@pytest.mark.parametrize(("by", "size"), [("y", (1280, 720)), ("click", (390, 844)), ("Enter", (320, 180))])
+@pytest.mark.parametrize(
+    ("by", "size"),
+    [
+        ("y", (1280, 720)),
+        pytest.param("click", (390, 844), marks=pytest.mark.proof),
+        pytest.param("Enter", (320, 180), marks=pytest.mark.proof),
+    ],
+)
 def test_a_first_press_goes_to_what_was_not_seen_and_a_second_one_names_it(
     window: Window, by: str, size: tuple[int, int]
 ) -> None:
@@ -195,7 +202,10 @@ def test_a_first_press_goes_to_what_was_not_seen_and_a_second_one_names_it(
     page.get_by_text(f"{lines:,} of 1,230 lines").wait_for()
 
 
-@pytest.mark.parametrize(("content", "size"), [("line\n" * 90, (1280, 720)), ("word " * 9000, (320, 180))])
+@pytest.mark.parametrize(
+    ("content", "size"),
+    [("line\n" * 90, (1280, 720)), pytest.param("word " * 9000, (320, 180), marks=pytest.mark.proof)],
+)
 def test_what_was_scrolled_through_is_approved_at_once(
     window: Window, content: str, size: tuple[int, int]
 ) -> None:

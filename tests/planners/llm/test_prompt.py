@@ -430,7 +430,7 @@ def test_a_name_cannot_begin_a_line_of_its_own() -> None:
 def test_a_prompt_fits_its_budget_as_it_is_counted(contents: list[str], budget: int, count: object) -> None:
     assert callable(count)
     jobs = tuple(reading(number, f"{number}.md", content) for number, content in enumerate(contents, 1))
-    room = budget if count is not len else budget * 3
+    room = budget if count is not len else budget * 4
     question = asked(history=lambda: (LIST, *jobs), results=jobs[len(jobs) // 2 :])
     prompt = write_prompt(question, budget_tokens=room, count=count)
     assert prompt.fits

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 from pydantic import JsonValue
-from tests.shared_paths import ABSENT, CASES, load_cases, load_judge
+from tests.shared_paths import ABSENT, CASES, Load, load_cases, load_cases_of_the_mechanism, load_judge
 from tests.tables import row
 from tests.ways import in_confined_processes
 
@@ -25,8 +25,17 @@ def judge_of() -> ModuleType:
     return load_judge()
 
 
+@pytest.mark.parametrize(
+    "load",
+    [load_cases_of_the_mechanism, pytest.param(load_cases, marks=pytest.mark.proof)],
+    ids=["by mechanism", "in full"],
+)
 def test_a_shared_case_holds_in_confined_processes(
-    judge_of: ModuleType, spawner: Spawner, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    judge_of: ModuleType,
+    spawner: Spawner,
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
+    load: Load,
 ) -> None:
     def answer(place: str, kind: str, params: dict[str, JsonValue]) -> dict[str, object]:
         with in_confined_processes(Path(place), spawned_by=spawner) as do:
@@ -40,7 +49,7 @@ def test_a_shared_case_holds_in_confined_processes(
 
     # The confinement itself ends a job that hangs.
     monkeypatch.setattr(judge_of, "in_child", answer)
-    for case in load_cases():
+    for case in load():
         with row(subtests, str(case["id"])):
             faults, _ = judge_of.judge(case)
             assert faults == []
