@@ -15,7 +15,7 @@ from tests.pids_limit import Limit, pids_limit, wait_until
 from lcp_engine.sandbox.programs import cannot_confine
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
-FEW = ["command: forks", "check: threads", "kind: leaves its first process", "kind that stays: forks twice"]
+FEW = ["command: forks", "kind that stays: forks twice"]
 
 
 @pytest.mark.parametrize("ways", [

@@ -121,7 +121,7 @@ def test_a_killed_evaluation_goes_on_and_runs_nothing_twice(lcp: Lcp) -> None:
         assert {engine.mission(mission.id).turns for mission in missions} == {1, 2}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.proof)])
 def test_an_interrupt_leaves_what_the_same_command_goes_on_with(lcp: Lcp, number: int) -> None:
     file = suite_file(lcp, missions=[PRINTS])
     with lcp.start("eval", "run", file, "--to", "it", "--json") as process:

@@ -106,7 +106,7 @@ def test_a_reader_that_leaves_is_no_error(lcp: Lcp) -> None:
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("buffered", ["", pytest.param("1", marks=pytest.mark.proof)])
 def test_a_full_disk_behind_stdout_is_not_an_internal_error(lcp: Lcp, buffered: str) -> None:
     environment = {**lcp.environment, "PYTHONUNBUFFERED": buffered}
     with Path("/dev/full").open("w") as full:
@@ -126,7 +126,10 @@ def test_a_full_disk_behind_stdout_is_not_an_internal_error(lcp: Lcp, buffered: 
     assert err.returncode == 1
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed",
+    ["<&- >&- 2>&-", *(pytest.param(one, marks=pytest.mark.proof) for one in ("<&-", ">&-", "2>&-"))],
+)
 def test_closed_streams_are_like_empty_ones(lcp: Lcp, closed: str) -> None:
     mission = lcp.mission(lcp.complete)
     command = lcp.command("run", mission, "--root", lcp.root)
