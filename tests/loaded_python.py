@@ -34,7 +34,9 @@ from typing import IO, NoReturn, Self, TypedDict
 _PROJECT = Path(__file__).parent.parent
 _LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.runner.confined.mcp_bridge")
 """A program, and a module that takes long to import and that hardly any test starts."""
-_MORE = ("sqlite3", "psycopg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on")
+_MORE = (
+    "sqlite3", "psycopg", "rich.markdown", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on",
+)  # fmt: skip
 """What is imported only when it is used."""
 _OF_THE_START = ("COV_", "COVERAGE_", "LC_", "LANG", "LD_", "MALLOC_", "PYTHON")
 """Prefixes of variables that only the start of a process reads, but for PYTHONPATH, which adds to sys.path."""
@@ -190,10 +192,16 @@ def _load() -> None:
             import_module(found.name)
     for name in _MORE:
         import_module(name)
+    from lcp_engine.sandbox.landlock import load_late
+    from lcp_engine.store.db.statements import Statement
     from lcp_engine.web.context import make_templates
 
+    load_late()
     for name in make_templates().list_templates():
         make_templates().get_template(name)
+    for statement in gc.get_objects():
+        if isinstance(statement, Statement):
+            statement.sql("sqlite")
     gc.freeze()
 
 
