@@ -11,8 +11,10 @@ from typing import TypeAlias
 
 import pytest
 from pydantic import JsonValue
+from tests.patience import PATIENCE_SECONDS
 
 from lcp_engine import Engine, Mission
+from lcp_engine.planners.llm import token_count
 from lcp_engine.runner.runner import Runner
 
 Play: TypeAlias = Callable[[BaseHTTPRequestHandler], None]
@@ -171,7 +173,9 @@ class Listening(ThreadingHTTPServer):
 
 
 @pytest.fixture
-def faults() -> Iterator[FaultServer]:
+def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
+    # What a busy machine counts late is not estimated instead.
+    monkeypatch.setattr(token_count, "SECONDS", PATIENCE_SECONDS)
     server = FaultServer()
 
     class Handler(BaseHTTPRequestHandler):
