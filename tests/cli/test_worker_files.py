@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import marshal
 import os
 import re
@@ -271,3 +272,60 @@ def test_no_compiled_code_beside_the_file_runs(lcp: Lcp, shout: Path) -> None:
     cache.parent.mkdir()
     cache.write_bytes(header + marshal.dumps(evil))
     assert lcp("kinds", "shout", "--workers", shout).code == 0
+
+
+MINE = """\
+from __future__ import annotations
+
+import json
+
+from lcp_engine import Planner, Question, Reply
+
+
+class Mine(Planner):
+    def __init__(self, *, word: str = "hi") -> None:
+        self._word = word
+
+    def answer(self, question: Question, /) -> Reply:
+        return Reply(json.dumps({"ok": True, "action": "mission_complete", "summary": f"{self._word} {question.goal}"}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("planner", "summary"),
+    [(None, "hi Greet."), ("surveyor", "hi Greet."), ({"type": "mine", "word": "ho"}, "ho Greet.")],
+)
+def test_a_planner_of_a_file_answers_a_mission(lcp: Lcp, planner: JsonValue, summary: str) -> None:
+    (lcp.home / "mine.py").write_text(MINE)
+    stated = {"goal": "Greet.", "root": "root"} | ({} if planner is None else {"planner": planner})
+    (lcp.home / "greet.json").write_text(json.dumps(stated))
+    done = lcp("run", "greet.json", "--planner-file", "mine.py")
+    assert done.code == 0, done.err
+    shown = lcp("show", "1", "--json").object
+    assert (shown["summary"], shown["planner"]) == (summary, "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        (
+            "x = 1\n",
+            "one class with a method answer(question) is expected, or a variable planner; found: none",
+        ),
+        ("class A:\n    def answer(self, q): ...\nclass B(A): ...\n", "found: A, B"),
+        ("1 / 0\n", "line 1: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_file_without_one_planner_is_refused(lcp: Lcp, text: str, fact: str) -> None:
+    (lcp.home / "mine.py").write_text(text)
+    refused = lcp("run", "survey", "--root", "root", "--planner-file", "mine.py")
+    assert (refused.code, "--planner-file " in refused.err, fact in refused.err) == (2, True, True), (
+        refused.err
+    )
+
+
+def test_no_mission_names_a_file_of_a_planner(lcp: Lcp) -> None:
+    (lcp.home / "mine.py").write_text(MINE)
+    (lcp.home / "greet.json").write_text(json.dumps({"goal": "Greet.", "planner": {"type": "mine.py"}}))
+    refused = lcp("run", "greet.json", "--root", "root")
+    assert "no planner is named 'mine.py'" in refused.err

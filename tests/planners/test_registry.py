@@ -19,7 +19,13 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
-from lcp_engine.planners.registry import endpoint_limit, make_planner, planner_names, usual_planner
+from lcp_engine.planners.registry import (
+    endpoint_limit,
+    make_planner,
+    own_planners,
+    planner_names,
+    usual_planner,
+)
 from lcp_engine.planners.simple import ScriptPlanner
 from lcp_engine.planners.surveyor import Surveyor
 
@@ -54,6 +60,44 @@ class TestScript:
     def test_keys_of_replies_are_kept_as_they_are(self) -> None:
         script = make_planner(spec(type="script", replies=[{"b": 1, "a": [None, 1.5]}]))
         assert script.answer(question(1)).text == '{"b": 1, "a": [null, 1.5]}'
+
+
+class Mine:
+    def __init__(self, *, word: str = "hi") -> None:
+        self.word = word
+
+    def answer(self, question: Question, /) -> Reply:
+        return Reply(self.word)
+
+
+@table(
+    ("given", "stated", "said"),
+    [
+        (Mine(), spec(type="mine"), "hi"),
+        (Mine, spec(type="mine", word="ho"), "ho"),
+        (lambda: Mine(word="he"), spec(type="mine"), "he"),
+    ],
+)
+def test_a_program_gives_planners(given: object, stated: PlannerSpec, said: str) -> None:
+    environment = PlannerEnvironment(own=own_planners({"mine": given}))
+    assert make_planner(stated, environment).answer(question(1)) == Reply(said)
+
+
+def test_a_planner_that_is_made_takes_no_options() -> None:
+    environment = PlannerEnvironment(own=own_planners({"mine": Mine()}))
+    with pytest.raises(LcpError, match=r"planner\.word: is not an option of 'mine'") as refused:
+        make_planner(spec(type="mine", word="ho"), environment)
+    assert refused.value.code is ErrorCode.INVALID_MISSION
+
+
+@table(
+    ("name", "given", "fact"),
+    [("openai", Mine(), "'openai' is the name of a planner of lcp-engine"), ("mine", 3, "it is int")],
+)
+def test_what_is_no_planner_is_refused(name: str, given: object, fact: str) -> None:
+    with pytest.raises(LcpError, match=fact) as refused:
+        own_planners({name: given})
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 WRONG = [

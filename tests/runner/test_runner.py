@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from tests.patience import wait_until
+from tests.patience import PATIENCE_SECONDS, join, wait_until
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
@@ -451,3 +451,48 @@ def _outcomes(job: dict[str, JsonValue]) -> list[JsonValue]:
     attempts = job["attempts"]
     assert isinstance(attempts, list)
     return [attempt["outcome"] for attempt in attempts if isinstance(attempt, dict)]
+
+
+def test_a_stop_of_the_engine_ends_work_after_the_job_under_way(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(60.0)) as engine:
+        work = threading.Thread(target=engine.work, daemon=True)
+        work.start()
+        job = engine.enqueue("wait")
+        assert shop.begun.wait(PATIENCE_SECONDS)
+        engine.stop()
+        later = engine.enqueue("quick")
+        shop.door.set()
+        join(work)
+        assert (engine.job(job).state, engine.job(later).state) == ("succeeded", "queued")
+        engine.work(until_idle=True)
+        assert engine.job(later).state == "succeeded", "a stop is for what runs then"
+
+
+def test_leaving_the_engine_ends_work_and_waits_for_the_job_under_way(database_url: str, shop: Shop) -> None:
+    def open_the_door_when_stopped() -> None:
+        engine.work(kinds=["quick"])
+        shop.door.set()
+
+    with Engine(database_url, workers=shop.workers(60.0)) as engine:
+        job = engine.enqueue("wait", {"n": 7})
+        threads = [
+            threading.Thread(target=one, daemon=True) for one in (engine.work, open_the_door_when_stopped)
+        ]
+        for thread in threads:
+            thread.start()
+        assert shop.begun.wait(PATIENCE_SECONDS)
+    assert shop.executed == [7]
+    for thread in threads:
+        join(thread)
+    with Engine(database_url) as engine:
+        assert engine.job(job).state == "succeeded"
+
+
+def test_a_stop_before_work_is_not_lost(database_url: str, shop: Shop) -> None:
+    with Engine(database_url, workers=shop.workers(60.0)) as engine:
+        engine.stop()
+        engine.work()  # ends at once
+        engine.stop()
+        job = engine.enqueue("quick")
+        engine.work(until_idle=True)  # ends by itself
+        assert engine.job(job).state == "succeeded"

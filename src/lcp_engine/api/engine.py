@@ -50,7 +50,9 @@ from lcp_engine.engine.plan_steps import prepare_plans
 from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.runner.runner import Runner
+from lcp_engine.planners.base import Planner
+from lcp_engine.planners.environment import Factory
+from lcp_engine.runner.runner import Runner, Runs
 from lcp_engine.runner.undo import Undo, undo, undo_diffs
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.root_identity import identity_at
@@ -79,6 +81,8 @@ QUEUE = "jobs"
 class Engine(History):
     """The engine over one database. A context manager; its methods may be called from any thread.
 
+    Leaving it, and `close`, stop its runners and wait for the jobs under way.
+
     - `database_url`: `sqlite:///PATH` or `postgresql://HOST/NAME`. A missing SQLite file is created, an older schema
       upgraded.
     - `workers`: custom kinds of jobs, beside the built-in and the installed ones. Default: none.
@@ -90,7 +94,9 @@ class Engine(History):
     - `away_seconds`: how many seconds each call, also of a runner, waits for a database that was there and is away: its
       server restarts or cannot be reached, its disk is full or read-only; `math.inf`: as long as it takes. Default: 10
       for PostgreSQL, 0 for SQLite.
-    - `planners`: options for planners by their type, used where a mission states none. Default: none.
+    - `planners`: by name, a planner of this program, or a class or function that makes one with the options of a
+      mission as keyword arguments: missions name it as their planner's `type`, and only engines that were given it can
+      go on with them. By type, a mapping has options for a planner, used where a mission states none. Default: none.
     - `prices`: what models cost, for `limits.max_cost` and for what missions are said to have cost. Default: none.
     - `on_wait`: a command, as a list of arguments, that a runner starts when a mission begins to wait for a person.
       Default: none.
@@ -100,14 +106,15 @@ class Engine(History):
       signed links need a token. Default: none.
     - `commands_read`: files and directories that commands of missions may read and execute beside the system's, where
       they are there. Default: none.
-    - `isolation`: whether file kinds run in confined processes. Default: `Isolation.OFF`; the command line uses
-      `Isolation.AUTO`. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on a kernel without Landlock. The plain
+    - `isolation`: whether file kinds run in confined processes. Default, as on the command line: `Isolation.AUTO`,
+      where the kernel has Landlock. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on one without it. The plain
       strings "off", "auto" and "require" mean the same.
     - `upkeep`: what runners for all missions do regularly for the database: retention, backups, integrity checks.
       Default: nothing.
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
-    for an unknown isolation, and for a place that commands must not read.
+    for a planner whose name is taken or that has no `answer`, for an unknown isolation, and for a place that commands
+    must not read.
 
     Methods that decide take `by`: the name that history records. Default: the user of this process.
     """
@@ -122,14 +129,14 @@ class Engine(History):
         clock: Clock | None = None,
         busy_seconds: float = BUSY_SECONDS,
         away_seconds: float | None = None,
-        planners: Mapping[str, Mapping[str, JsonValue]] | None = None,
+        planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] | None = None,
         prices: Prices | None = None,
         on_wait: Sequence[str] = (),
         webhook: Webhook | None = None,
         links: SignedLinks | None = None,
         approvers: Mapping[str, str] | None = None,
         commands_read: Sequence[str | os.PathLike[str]] = (),
-        isolation: Isolation | str = Isolation.OFF,
+        isolation: Isolation | str = Isolation.AUTO,
         upkeep: Upkeep | None = None,
     ) -> None:
         isolation = isolation_named(isolation, "isolation")
@@ -153,10 +160,14 @@ class Engine(History):
         self.instance = open_instance(database_url, options)
         super().__init__(self.instance.database, isolation, self.instance.runtime)
         self._queue: int | None = None
+        self._runs = Runs()
 
     def close(self) -> None:
-        """Finish the transactions that have begun, then close every connection."""
-        self.instance.close()
+        """Stop `work` and every runner, and wait for the jobs under way; then close every connection."""
+        try:
+            self._runs.close()
+        finally:  # an interrupt of the wait, too
+            self.instance.close()
 
     @property
     def workers(self) -> Workers:
@@ -259,8 +270,16 @@ class Engine(History):
         mission_id: int | None = None,
         kinds: Sequence[str] | None = None,
     ) -> None:
-        """Execute jobs in this process, until it is stopped; with the same arguments as `runner`."""
+        """Execute jobs in this process, until `stop` is called; with the same arguments as `runner`."""
         self.runner(until_idle=until_idle, threads=threads, mission_id=mission_id, kinds=kinds).run()
+
+    def stop(self) -> None:
+        """Stop `work` and every runner: they finish the jobs under way, give back the others, and return.
+
+        Does not wait for that, and may be called from any thread and from a signal handler. If nothing runs, the next
+        run without `until_idle` ends at once, so that a thread that is about to work is stopped, too.
+        """
+        self._runs.stop()
 
     def runner(
         self,
@@ -285,6 +304,7 @@ class Engine(History):
             kinds=kinds,
             until_idle=until_idle,
             roots=self.instance.roots(roots),
+            runs=self._runs,
         )
 
     # -- Look at changes and policy

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.history import History
-    from lcp_engine.planners.environment import PlannerEnvironment
+    from lcp_engine.planners.base import Planner
+    from lcp_engine.planners.environment import Factory, PlannerEnvironment
     from lcp_engine.settings import Settings
 
 
@@ -40,6 +41,7 @@ class Invocation:
     verbose: bool = False
     workers: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    planner_files: tuple[str, ...] = ()
 
     def load_workers(self) -> None:
         """Load the kinds that `--workers`, `--exec`, the environment and the configuration name.
@@ -95,7 +97,7 @@ class Invocation:
                 caps=settings.caps,
                 busy_seconds=settings.busy_seconds,
                 away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
-                planners=settings.planners,
+                planners={**settings.planners, **self.own_planners},
                 prices=settings.prices,
                 on_wait=settings.on_wait,
                 webhook=settings.webhook,
@@ -108,12 +110,22 @@ class Invocation:
         with engine:
             yield engine
 
+    @cached_property
+    def own_planners(self) -> Mapping[str, Planner | Factory]:
+        """The planners of the files that `--planner-file` names, by name. Raises `INVALID_ARGUMENT`."""
+        if not self.planner_files:
+            return {}
+        from lcp_engine.planners.registry import load_planner, own_planners
+
+        loaded = [load_planner(Path(file)) for file in self.planner_files]
+        return own_planners({name: planner for one in loaded for name, planner in one.items()})
+
     @property
     def planner_environment(self) -> PlannerEnvironment:
         """Surroundings of planners before a database is open."""
         from lcp_engine.planners.environment import PlannerEnvironment
 
-        return PlannerEnvironment(self.settings.planners, prices=self.settings.prices)
+        return PlannerEnvironment(self.settings.planners, prices=self.settings.prices, own=self.own_planners)
 
     @contextmanager
     def history(self) -> Iterator[History]:
@@ -206,11 +218,21 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         hidden=hidden,
         help="A kind of job that a program executes, a line of JSON in and out, see docs/kinds.md; repeatable",
     )
+    planners = click.Option(
+        ["--planner-file", "planner_files"],
+        metavar="FILE",
+        multiple=True,
+        expose_value=False,
+        callback=_keep_all,
+        hidden=hidden,
+        help="A Python file with a planner of your own, which answers unless --planner names another; see "
+        "docs/python.md; repeatable",
+    )
     flags = [
         click.Option(list(names), is_flag=True, expose_value=False, callback=_keep, hidden=hidden, help=text)
         for names, text in texts.items()
     ]
-    return [url, workers, programs, *flags]
+    return [url, workers, programs, planners, *flags]
 
 
 class _WithExamples(click.Command):

@@ -127,7 +127,10 @@ def _matching(patterns: Sequence[str], known: Sequence[str]) -> set[str]:
 def _options(invocation: Invocation) -> list[str]:
     """The global options that name kinds, for the processes that execute their jobs."""
     files = [part for file in invocation.workers for part in ("--workers", str(Path(file).absolute()))]
-    return files + [part for stated in invocation.programs for part in ("--exec", stated)]
+    own = [
+        part for file in invocation.planner_files for part in ("--planner-file", str(Path(file).absolute()))
+    ]
+    return files + own + [part for stated in invocation.programs for part in ("--exec", stated)]
 
 
 def _line(finished: FinishedTrial) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +65,8 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     request = parse_request(text, source=source)
     if request is not None:
         text = mission_of(request)
+    if options.planner is None and not _set_planner(options.settings) and planner_environment.own:
+        options = _with_own_planner(options, text, source, [*planner_environment.own])
     parsed = _spec(options, text, source, base, lambda: usual_planner(os.environ))
     stage = options.stage or parsed.stage
     spec = parsed.model_copy(update={"allow_admin": options.allow_admin, "stage": stage})
@@ -78,6 +80,12 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     if request is not None:
         _check_root(request, root, source)
     return Loaded(spec, root, request)
+
+
+def _with_own_planner(options: MissionOptions, text: str, source: str, own: Sequence[str]) -> MissionOptions:
+    """The options, with the last planner of the operator's files, unless the mission names one of them."""
+    is_named = outline_mission(text, source=source).planner in own
+    return options if is_named else replace(options, planner=own[-1])
 
 
 def load_spec(options: MissionOptions) -> MissionSpec:

@@ -49,12 +49,11 @@ def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Col
     """Print what is known of the mission; jobs of the kinds `approved` are approved without asking."""
     from lcp_engine.api.dry_run import dry_run
     from lcp_engine.engine.instance import admission_for
-    from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.settings import has_room
 
     invocation.load_workers()
     settings, url = invocation.settings, invocation.database_url
-    environment = PlannerEnvironment(settings.planners, prices=settings.prices)
+    environment = invocation.planner_environment
     spec, root, _ = load(options, environment)
     place = url if has_room(url) else None
     with naming(url):

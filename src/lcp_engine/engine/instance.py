@@ -14,7 +14,9 @@ from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine.admission import Admission
-from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
+from lcp_engine.planners.base import Planner
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
+from lcp_engine.planners.registry import own_planners
 from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places, protect
@@ -53,7 +55,7 @@ class Options:
     clock: Clock | None = None
     busy_seconds: float = BUSY_SECONDS
     away_seconds: float | None = None
-    planners: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] = field(default_factory=dict)
     prices: Prices | None = None
     on_wait: Sequence[str] = ()
     webhook: Webhook | None = None
@@ -109,14 +111,16 @@ class Instance:
 def open_instance(url: str, options: Options) -> Instance:
     """Open the database at `url`, created or upgraded as needed.
 
-    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed
-    and for a place that commands must not read.
+    Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
+    for a planner whose name is taken or that has no `answer`, and for a place that commands must not read.
     """
     workers = find_workers(options.workers)
     for source in (options.webhook, options.links):
         if source is not None and source.secret_file is not None:
             protect(Path(source.secret_file))  # who reads it can decide, or speak for the engine
     commands_read = tuple(readable_place(Path(place), "commands_read") for place in options.commands_read)
+    stated = {name: one for name, one in options.planners.items() if isinstance(one, Mapping)}
+    own = own_planners({name: one for name, one in options.planners.items() if name not in stated})
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
     runtime = runtime_directory(url, os.environ)
     if isinstance(database.backend, Sqlite):
@@ -143,7 +147,7 @@ def open_instance(url: str, options: Options) -> Instance:
         notifier,
         runtime,
         options.caps,
-        PlannerEnvironment(options.planners, StoredProbeCache(database), options.prices),
+        PlannerEnvironment(stated, StoredProbeCache(database), options.prices, own),
         tuple(options.on_wait),
         options.webhook,
         options.links,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel, JsonValue
 
@@ -16,6 +16,7 @@ from lcp_engine.core.secret_files import is_secret as is_secret  # noqa: PLC0414
 from lcp_engine.errors import ErrorCode, Json, LcpError
 
 
+@runtime_checkable
 class Planner(Protocol):
     """Answers the questions of missions. One that speaks a single dialect names it in an attribute `speaks`."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -14,6 +14,8 @@ from lcp_engine.core.permits import Limit
 from lcp_engine.core.prices import Prices
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import MAX_WAIT, Planner
+
+Factory: TypeAlias = Callable[..., Planner]
 
 
 class ProbeCache(Protocol):
@@ -61,6 +63,8 @@ class PlannerEnvironment:
     """What is known about endpoints beyond this process."""
     prices: Prices | None = None
     """What models cost, by the user's configuration."""
+    own: Mapping[str, Planner | Factory] = field(default_factory=dict)
+    """The planners of this process by name, or what makes them: of the program, or of a file of the operator."""
 
 
 EMPTY_ENVIRONMENT = PlannerEnvironment()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import EntryPoint
-from typing import TypeAlias
+from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
@@ -21,13 +21,14 @@ from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,
     AsksEndpoint,
     AsksModel,
+    Factory,
     Placeable,
     PlannerEnvironment,
 )
-from lcp_engine.plug_ins import offered_in
+from lcp_engine.plug_ins import FileFailed, offered_in, run_file
+from lcp_engine.sandbox.own_places import protect
 
 GROUP = "lcp_engine.planners"
-Factory: TypeAlias = Callable[..., Planner]
 
 _BROKEN = "Correct the plug-in or install it again; `lcp doctor --planner NAME` tests it."
 
@@ -52,14 +53,14 @@ def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EM
     Raises `LcpError`: `NO_PLANNER` for an unknown name or a plug-in that cannot be loaded or made, `INVALID_MISSION`
     for options of the mission that do not fit, `INVALID_ARGUMENT` for options of the user that do not.
     """
-    known = _entry_points()
+    known: dict[str, EntryPoint | Planner | Factory] = {**_entry_points(), **planner_environment.own}
     if spec.type not in known:
         close = nearest_name(spec.type, list(known))
         hint = "" if close is None else f"; did you mean {close!r}?"
         message = f"planner.type: no planner is named {spec.type!r}{hint}; known: {', '.join(sorted(known))}"
         raise LcpError(ErrorCode.NO_PLANNER, message, advice=GENERAL)
     try:
-        factory = _load(known[spec.type])
+        factory = _factory(known[spec.type])
         own = issubclass(factory, Placeable) if isinstance(factory, type) else False
         stated = spec.options if own else {**planner_environment.options.get(spec.type, {}), **spec.options}
         _check_names(spec, factory, stated)
@@ -143,6 +144,69 @@ def _entry_points() -> dict[str, EntryPoint]:
         if SHIPPED.get(point.name, point.value) == point.value
     }
     return {**shipped, **offered, **built_in}
+
+
+def own_planners(given: Mapping[str, object]) -> dict[str, Planner | Factory]:
+    """Planners of a program, or what makes them, checked. Raises `INVALID_ARGUMENT`."""
+    own: dict[str, Planner | Factory] = {}
+    for name, planner in given.items():
+        if name in BUILT_IN or name in SHIPPED:
+            message = f"planners: {name!r} is the name of a planner of lcp-engine"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="Choose another name.")
+        if isinstance(planner, Planner) or callable(planner):
+            own[name] = planner
+        else:
+            fact = f"it is {type(planner).__name__}"
+            message = (
+                f"planners: {name!r} has to have a method answer(question), or to make what has one; {fact}"
+            )
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return own
+
+
+def load_planner(file: Path) -> dict[str, object]:
+    """The planner of a Python file of the operator, by the file's name without `.py`.
+
+    It is what the file calls `planner`, else its only class with a method `answer`. From then on no job of this process
+    may read or write the file. Raises `INVALID_ARGUMENT`.
+    """
+    protect(file.expanduser())  # a job that writes it could run any code
+    path = file.expanduser().resolve()
+
+    def refusal(fact: str) -> LcpError:
+        message = f"--planner-file {path}: {fact}"
+        advice = "Correct the file; docs/python.md has an example."
+        return LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=advice)
+
+    if path.suffix != ".py" or not path.is_file():
+        raise refusal("a Python file (.py) is expected")
+    try:
+        module = run_file(path, "lcp_planner_")
+    except FileFailed as failed:
+        raise refusal(str(failed)) from failed
+    if hasattr(module, "planner"):
+        return {path.stem: module.planner}
+    classes = [
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and one.__module__ == module.__name__ and hasattr(one, "answer")
+    ]
+    if len(classes) != 1:
+        found = ", ".join(one.__name__ for one in classes) or "none"
+        raise refusal(
+            f"one class with a method answer(question) is expected, or a variable planner; found: {found}"
+        )
+    return {path.stem: classes[0]}
+
+
+def _factory(known: EntryPoint | Planner | Factory) -> Factory:
+    """Makes a planner, from an entry point or what a program gave; a planner that is made takes no options."""
+    if isinstance(known, EntryPoint):
+        return _load(known)
+    if isinstance(known, Planner) and not isinstance(known, type):
+        made = known
+        return lambda: made
+    return known
 
 
 def _load(point: EntryPoint) -> Factory:

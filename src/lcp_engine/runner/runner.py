@@ -61,13 +61,55 @@ ROOT_SECONDS = 10.0
 """How often roots that were not on this machine are searched again."""
 
 
+class Runs:
+    """The runs of one engine's runners under way, which end together. Any thread and signal handler may call."""
+
+    def __init__(self) -> None:
+        self._threads: dict[Runner, int] = {}
+        self._changed = threading.Condition()  # its lock is reentrant: a signal may interrupt the holder
+        self._is_closed = False
+        self._ends_next = False
+
+    def begin(self, runner: Runner, *, ends_itself: bool) -> bool:
+        """Note that a run begins. False if it has to end at once."""
+        with self._changed:
+            was_stopped, self._ends_next = self._ends_next, False
+            if self._is_closed or (was_stopped and not ends_itself):
+                return False
+            self._threads[runner] = threading.get_ident()
+            return True
+
+    def end(self, runner: Runner) -> None:
+        with self._changed:
+            self._threads.pop(runner, None)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop the runs under way; if there are none, the next one that would not end by itself.
+
+        So a stop is not lost on a thread that is about to run.
+        """
+        with self._changed:
+            self._ends_next = not self._threads
+            for runner in list(self._threads):
+                runner.stop()
+
+    def close(self) -> None:
+        """Stop every run, also later ones, and wait until those of other threads have ended."""
+        own = threading.get_ident()
+        with self._changed:
+            self._is_closed = True
+            self.stop()
+            self._changed.wait_for(lambda: all(thread == own for thread in self._threads.values()))
+
+
 class Runner:
     """Executes the jobs of one database in this process.
 
     `threads` jobs run at once. With `mission_id` only that mission's, with `kinds` only these. With `until_idle` it
     ends when nothing in this scope is queued, delayed or leased, otherwise when it is stopped. Missions whose root is
-    not one of `roots` are left to other runners. It polls every `poll_seconds`. Raises `INVALID_ARGUMENT` for less than
-    one thread, `NO_WORKER`, `NOT_FOUND`.
+    not one of `roots` are left to other runners. `runs` may stop it together with others. It polls every
+    `poll_seconds`. Raises `INVALID_ARGUMENT` for less than one thread, `NO_WORKER`, `NOT_FOUND`.
     """
 
     def __init__(
@@ -79,6 +121,7 @@ class Runner:
         kinds: Sequence[str] | None = None,
         until_idle: bool = False,
         roots: Roots | None = None,
+        runs: Runs | None = None,
         max_claim: int = MAX_CLAIM,
         poll_seconds: float = POLL_SECONDS,
         jitter: random.Random | None = None,
@@ -98,6 +141,7 @@ class Runner:
             raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker.")
         self._threads = threads
         self._until_idle = until_idle
+        self._runs = runs or Runs()
         self._max_claim = max_claim
         self._poll_seconds = poll_seconds
         self._idle = IdleThreads()
@@ -130,6 +174,9 @@ class Runner:
     def run(self) -> None:
         """Execute jobs until idle or stopped. Raises the error that ended it otherwise (a lost database)."""
         with ExitStack() as leaving:
+            leaving.callback(self._runs.end, self)
+            if not self._runs.begin(self, ends_itself=self._until_idle):
+                return
             leaving.enter_context(self._database.outage.unless(self._is_stopping))
             leaving.callback(self._executor.close)
             self._tell_of_waits(leaving)

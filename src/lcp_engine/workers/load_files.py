@@ -5,18 +5,15 @@ A Python file registers kinds with `@worker`; a YAML file describes kinds whose 
 
 from __future__ import annotations
 
-import hashlib
-import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.plug_ins import FileFailed, run_file
 from lcp_engine.sandbox.own_places import protect
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Worker
@@ -132,31 +129,14 @@ def _register_programs(workers: Sequence[Worker[BaseModel]]) -> None:
 def _run(path: Path) -> None:
     """Run a Python file, which registers kinds with `@lcp_engine.worker`."""
     before = registry.registered_kinds()
-    name = f"{MODULE_OF_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    sys.modules[name] = module  # pydantic looks for the names in annotations there
     try:
-        # Not through the import system: it would run compiled code beside the file, which no rule protects.
-        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)  # noqa: S102 -- the user's own code
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the user's code may raise anything, SystemExit too
+        run_file(path, MODULE_OF_FILE)
+    except FileFailed as failed:
         registry.unregister(registry.registered_kinds() - before)
-        del sys.modules[name]
-        raise _refusal(path, _told(error, path)) from error
+        raise _refusal(path, str(failed)) from failed
     if registry.registered_kinds() == before:
         raise _refusal(path, "it registers no kind of job; a function with `@lcp_engine.worker(…)` does")
 
 
 def _refusal(path: Path, fact: str) -> LcpError:
     return LcpError(ErrorCode.INVALID_ARGUMENT, f"workers {path}: {fact}", advice=_ADVICE)
-
-
-def _told(error: BaseException, path: Path) -> str:
-    """The error in a line, with the line of the file where it arose, if it did there."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return f"line {error.lineno}: {type(error).__name__}: {error.msg}"
-    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
-    said = str(error) if isinstance(error, LcpError) else "".join(traceback.format_exception_only(error))
-    return (f"line {lines[-1]}: " if lines else "") + " ".join(said.split())
