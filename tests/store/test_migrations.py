@@ -11,13 +11,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
+from tests.patience import join, wait_until
 
+from lcp_engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.create import migration_config, migrations_directory, upgrade
@@ -121,6 +124,7 @@ def test_a_new_and_an_up_to_date_database_need_no_alembic(new_database_url: str)
 
 def test_an_older_database_is_upgraded_and_keeps_its_rows(new_database_url: str, tmp_path: Path) -> None:
     open_database(new_database_url).close()
+    _with_a_newer_migration(tmp_path)
     with _connected(new_database_url) as connection:
         connection.execute(
             text(
@@ -128,11 +132,45 @@ def test_an_older_database_is_upgraded_and_keeps_its_rows(new_database_url: str,
             )
         )
         connection.commit()
-    upgrade(new_database_url, HEAD, _with_a_newer_migration(tmp_path))
+    for _ in range(2):  # also by a process that comes late; a runner that is gone is no reason to wait
+        upgrade(new_database_url, HEAD, tmp_path / "migrations")
     with _connected(new_database_url) as connection:
         assert connection.execute(text("SELECT uid, mood FROM runners")).all() == [("a", "calm")]
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
         assert connection.execute(text("SELECT count(*) FROM mission_overview")).scalar() == 0
+
+
+def test_no_upgrade_pulls_the_tables_from_under_an_older_runner(
+    new_database_url: str, tmp_path: Path
+) -> None:
+    newer = _with_a_newer_migration(tmp_path)
+    errors: list[LcpError] = []
+
+    def work(engine: Engine) -> None:
+        try:
+            engine.work()
+        except LcpError as error:
+            errors.append(error)
+
+    with Engine(new_database_url) as engine:
+        runner = Thread(target=work, args=[engine], daemon=True)
+        runner.start()
+        wait_until(engine.runners)
+        named = re.escape(
+            f"runner 1 (process {os.getpid()} on {engine.runners()[0].host}) of the older version"
+        )
+        with pytest.raises(LcpError, match=named) as refused:
+            upgrade(new_database_url, HEAD, newer)
+        assert refused.value.code is ErrorCode.DATABASE_VERSION
+        job = engine.enqueue("ask_user", {"question": "Well?"})
+        upgrade(new_database_url, HEAD, newer, force=True)
+        join(runner)
+        assert [error.code for error in errors] == [ErrorCode.DATABASE_VERSION]
+        assert "the database is newer than this runner; upgrade and restart" in str(errors[0])
+        assert not engine.runners()
+        assert engine.job(job).state != "running"
+        with pytest.raises(LcpError, match="the database is newer than this runner"):
+            engine.work(until_idle=True)
 
 
 def test_a_database_of_the_first_schema_keeps_its_missions_and_changes(new_database_url: str) -> None:

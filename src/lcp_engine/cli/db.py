@@ -56,9 +56,13 @@ def path_command(invocation: Invocation) -> int:
 
 
 @db_command.command("upgrade")
+@click.option("--force", is_flag=True, help="Upgrade although runners of the older version are working.")
 @pass_invocation
-def upgrade_command(invocation: Invocation) -> int:
-    """Upgrade the database to the newest schema, or create it. Other commands do so automatically."""
+def upgrade_command(invocation: Invocation, force: bool) -> int:
+    """Upgrade the database to the newest schema, or create it. Other commands do so automatically.
+
+    Refused while a runner of the older version is working; one that is upgraded all the same stops by itself.
+    """
     from lcp_engine.store.db.open import open_database
     from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.version import HEAD
@@ -68,7 +72,7 @@ def upgrade_command(invocation: Invocation) -> int:
     busy = invocation.settings.busy_seconds
     with naming(url):
         before = find_version(url, busy)
-        open_database(url, busy_seconds=busy).close()
+        open_database(url, busy_seconds=busy, force=force).close()
     if invocation.json:
         print_json({"before": before, "after": HEAD})
     else:

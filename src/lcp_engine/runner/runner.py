@@ -34,6 +34,7 @@ from lcp_engine.runner.on_wait_hook import WaitHook
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import refuse_newer
 from lcp_engine.store.host.liveness import LivenessFile, this_host, watch_for_deaths
 from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.host.wakeup import IdleThreads
@@ -183,6 +184,7 @@ class Runner:
             self._liveness = LivenessFile(self._instance.runtime, self._uid)
             leaving.callback(self._liveness.remove)
             limits = {kind: limit_of(one.rate_limit, one.max_running) for kind, one in self._workers.items()}
+            self._database.read(refuse_newer)
             self._leases.register(self._uid, self._host, limits)
             leaving.callback(self._leases.unregister)
             self._idle.open(self._instance.notifier.listen(self._uid, self._idle.wake_one))
@@ -194,6 +196,7 @@ class Runner:
             for _ in range(self._threads):
                 self._open_lane()
             self._watch()
+            self._explain_error()
         if self._error is not None:
             raise self._error
 
@@ -378,8 +381,21 @@ class Runner:
                 if not _is_busy(error):
                     self._fail(error)
 
+    def _explain_error(self) -> None:
+        """Say what an unknown table or column means: the database was upgraded under this runner."""
+        if self._error is not None:
+            try:
+                self._database.read(refuse_newer)
+            except LcpError as error:
+                if error.code is ErrorCode.DATABASE_VERSION:
+                    self._error = error
+
     def _poll(self) -> None:
-        """Wake a thread if a job is ready without a signal, or if another runner finished the last one."""
+        """Wake a thread if a job is ready without a signal, or if another runner finished the last one.
+
+        Raises `DATABASE_VERSION` if the database was upgraded meanwhile.
+        """
+        self._database.read(refuse_newer)
         at = self._leases.next_ready_at()
         is_ready = at is not None and at <= self._database.now()
         if is_ready or (self._until_idle and not self._leases.has_open()):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from lcp_engine.clock import system_clock
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.liveness import is_dead, runtime_place, this_host
+from lcp_engine.store.row_types import RunnerRow
 from lcp_engine.store.schema import INDEX_OF_TERMS, VIEWS, metadata
 from lcp_engine.store.version import HEAD, MIGRATION_LOCK
 
@@ -22,11 +26,14 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 
-def bring_to_head(database: Database, url: str) -> None:
-    """Create or upgrade under a lock: if several processes start at once, one of them does it."""
+def bring_to_head(database: Database, url: str, *, force: bool) -> None:
+    """Create or upgrade under a lock: if several processes start at once, one of them does it.
+
+    Raises `DATABASE_VERSION` while a runner of the older version lives, unless `force` is given.
+    """
     outdated = database.write(_create)
     if outdated is not None:
-        upgrade(url, outdated)
+        upgrade(url, outdated, force=force)
 
 
 def _create(tx: Tx) -> str | None:
@@ -58,8 +65,10 @@ def _definitions() -> list[Statement]:
     return statements
 
 
-def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
-    """Bring the database from `version` to the newest. Raises `DATABASE_VERSION` if that is unknown.
+def upgrade(url: str, version: str, migrations: Path | None = None, *, force: bool = False) -> None:
+    """Bring the database from `version` to the newest.
+
+    Raises `DATABASE_VERSION` if that is unknown, and while a runner of that version lives, unless `force` is given.
 
     If several processes upgrade at once, one does it and the others wait.
     """
@@ -67,7 +76,8 @@ def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
     from alembic.script import ScriptDirectory
 
     config = migration_config(migrations)
-    known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
+    scripts = ScriptDirectory.from_config(config)
+    known = {revision.revision for revision in scripts.walk_revisions()}
     if version not in known:
         message = f"the database is at version {version!r}; this engine knows up to {HEAD!r}"
         raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=GENERAL)
@@ -78,11 +88,39 @@ def upgrade(url: str, version: str, migrations: Path | None = None) -> None:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            if not force and _version_at(connection) != scripts.get_current_head():
+                _refuse_live_runners(connection, url, version)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
             connection.commit()
     finally:
         engine.dispose()
+
+
+def _version_at(connection: Connection) -> str | None:
+    """The version by now: another process may have upgraded meanwhile."""
+    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+
+
+def _refuse_live_runners(connection: Connection, url: str, version: str) -> None:
+    """Raise `DATABASE_VERSION` if a runner works on the database: it knows only the tables of its own version."""
+    host, runtime = this_host(), runtime_place(url, os.environ)
+    is_server = connection.dialect.name != "sqlite"
+    clock = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+    now = connection.exec_driver_sql(clock).scalar_one() if is_server else system_clock()
+    columns = "id, uid, host, boot, pid, alive_until"
+    for row in connection.exec_driver_sql(
+        f"SELECT {columns} FROM runners WHERE ended_at IS NULL ORDER BY id"
+    ):
+        runner = RunnerRow(*row)
+        dead = is_dead(runner, host, runtime)
+        if dead is False or (dead is None and runner.alive_until > now):
+            message = (
+                f"the database is at version {version!r}, this engine at {HEAD!r}, and runner {runner.id} (process "
+                f"{runner.pid} on {runner.host}) of the older version is working on it"
+            )
+            advice = "Stop that runner, then try again; `lcp db upgrade --force` upgrades beside it."
+            raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=advice)
 
 
 def migration_config(migrations: Path | None = None) -> Config:

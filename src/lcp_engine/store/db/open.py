@@ -18,11 +18,13 @@ def open_database(
     clock: Clock | None = None,
     busy_seconds: float = BUSY_SECONDS,
     away_seconds: float | None = None,
+    *,
+    force: bool = False,
 ) -> Database:
     """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed.
 
-    Raises `DATABASE_VERSION` if it belongs to something else or to a newer engine, `DATABASE_FAILED` if it cannot be
-    opened.
+    `force` upgrades it beside live runners of the older version. Raises `DATABASE_VERSION` if there are any, or if it
+    belongs to something else or to a newer engine, `DATABASE_FAILED` if it cannot be opened.
     """
     database = Database(make_backend(url, busy_seconds), clock, away_seconds=away_seconds)
     try:
@@ -31,7 +33,7 @@ def open_database(
             if version != HEAD:
                 from lcp_engine.store.db.create import bring_to_head  # slow to load, and rarely needed
 
-                bring_to_head(database, url)
+                bring_to_head(database, url, force=force)
     except BaseException:  # an interrupt, too, leaves no connection open
         database.close()
         raise
@@ -123,6 +125,16 @@ def version_of(tx: Tx) -> str | None:
         message = f"the database is not lcp-engine's; it holds other tables ({some})"
         raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=OTHER_DATABASE)
     return None
+
+
+def refuse_newer(tx: Tx) -> None:
+    """Raise `DATABASE_VERSION` if the database was upgraded beyond this engine since it was opened."""
+    version = str(tx.query_plain("SELECT version_num FROM alembic_version")[0][0])
+    if version > HEAD:
+        message = "the database is newer than this runner; upgrade and restart"
+        details = f"{message} (it is at version {version!r}, the runner at {HEAD!r})"
+        advice = "Install the version that upgraded the database, and start the runner again."
+        raise LcpError(ErrorCode.DATABASE_VERSION, details, advice=advice)
 
 
 def tables_of(tx: Tx) -> list[str]:
