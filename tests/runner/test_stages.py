@@ -20,7 +20,7 @@ from lcp_engine import Engine, ErrorCode, LcpError, Rule
 from lcp_engine.changes.stages import leftovers, remove_stages
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Verdict
-from lcp_engine.sandbox.atomic_write import LocalFile
+from lcp_engine.sandbox.atomic_write import LocalFile, is_temporary
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.programs import cannot_confine
 from lcp_engine.store.changes import left_open
@@ -433,46 +433,73 @@ def test_what_is_removed_from_the_root_while_it_is_copied_is_left_out(
     assert theatre.files() == {**BEFORE, "n.txt": "n\n"}
 
 
+def _fill_the_disk(monkeypatch: pytest.MonkeyPatch, times: int, *, of: str = "m.txt") -> list[str]:
+    """Refuse a file some times, after others have been written; the files that were tried."""
+    real, tried = LocalFile.prepare, list[str]()
+
+    def full(file: LocalFile, *given: object, **named: object) -> bool:
+        tried.append(file.path)
+        if file.path == of and tried.count(of) <= times:
+            raise LcpError(ErrorCode.FILE_SYSTEM, f"{of!r}: No space left on device")
+        return real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(LocalFile, "prepare", full)
+    return tried
+
+
 def test_a_merge_that_was_decided_goes_on_when_the_disk_has_room(
     theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theatre.play(ask(write("n.txt", "n\n"), write("m.txt", "m\n")), DONE)
     merge = theatre.merge()
-    real = LocalFile.put
-    calls: list[str] = []
-
-    def full(file: LocalFile, *given: object, **named: object) -> None:
-        calls.append(file.path)
-        if file.path == "m.txt" and len(calls) < 4:
-            raise LcpError(ErrorCode.FILE_SYSTEM, "'m.txt': No space left on device")
-        real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
-
-    monkeypatch.setattr(LocalFile, "put", full)
+    tried = _fill_the_disk(monkeypatch, 2)
     theatre.approve(merge)
     assert theatre.files() == {**BEFORE, "n.txt": "n\n", "m.txt": "m\n"}
-    assert calls == ["n.txt", "m.txt", "m.txt", "m.txt"]
+    assert tried == 3 * ["n.txt", "m.txt"], "nothing was left there in between"
 
 
-def test_a_merge_that_the_disk_refuses_says_so(theatre: Theatre, monkeypatch: pytest.MonkeyPatch) -> None:
-    theatre.play(ask(write("n.txt", "n\n"), write("m.txt", "m\n")), DONE)
+def test_a_merge_that_the_disk_refuses_changes_no_file(
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits = (write("new/n.txt", "n\n"), edit("a.txt", "one", "ONE"), delete("b.txt"), write("m.txt", "m\n"))
+    theatre.play(ask(*edits), DONE)
     merge = theatre.merge()
-    real = LocalFile.put
-
-    def full(file: LocalFile, *given: object, **named: object) -> None:
-        if file.path == "m.txt":
-            raise LcpError(ErrorCode.FILE_SYSTEM, "'m.txt': No space left on device")
-        real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
-
-    monkeypatch.setattr(LocalFile, "put", full)
+    before = theatre.files()
+    tried = _fill_the_disk(monkeypatch, 1000)
     theatre.approve(merge)
     job = theatre.engine.job(merge)
-    said = "not merged: 'm.txt': No space left on device (left as they were: m.txt)"
-    assert (job.state, job.reason) == ("held", said)
+    assert (job.state, "No space left on device (left as they were: " in str(job.reason)) == ("held", True)
+    assert {"new/n.txt", "a.txt", "m.txt"} == set(tried)
+    assert theatre.files() == before
+    assert not (theatre.root / "new").exists()
+    assert not [*theatre.root.rglob(".lcp-*")]
     monkeypatch.undo()
     theatre.approve(merge)
-    assert theatre.files() == {**BEFORE, "n.txt": "n\n", "m.txt": "m\n"}
+    assert (theatre.root / "m.txt").read_text() == "m\n"
     theatre.engine.undo(theatre.mission, by="ada")
     assert theatre.files() == BEFORE
+
+
+def test_a_merge_that_the_disk_cannot_hold_is_not_begun(
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theatre.play(ask(write("n.txt", "n\n" * 500)), DONE)
+    merge = theatre.merge()
+    real = os.fstatvfs
+
+    def nearly_full(descriptor: int) -> os.statvfs_result:
+        found = list(real(descriptor))
+        found[3] = found[4] = 0  # free blocks
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "fstatvfs", nearly_full)
+    theatre.approve(merge)
+    job = theatre.engine.job(merge)
+    assert (job.state, "has 0 bytes free, and the merge needs 1,000" in str(job.reason)) == ("held", True)
+    assert theatre.engine.changes(theatre.mission) == []
+    monkeypatch.undo()
+    theatre.approve(merge)
+    assert "n.txt" in theatre.files()
 
 
 LARGE = "large\n" * 20_000
@@ -487,12 +514,13 @@ def test_a_merge_that_was_decided_is_finished_without_its_stage(
     )
     merge = theatre.merge()
     (stage,) = theatre.staged()
-    real = LocalFile.put
+    real = LocalFile.prepare
 
-    def lose(file: LocalFile, *given: object, **named: object) -> None:
-        real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
+    def lose(file: LocalFile, *given: object, **named: object) -> bool:
+        written = real(file, *given, **named)  # type: ignore[arg-type]  # as it was called
         monkeypatch.undo()
         shutil.rmtree(stage if gone != "mission" else stage.parent)
+        return written
 
     if gone == "links":  # the file system has none
 
@@ -500,7 +528,7 @@ def test_a_merge_that_was_decided_is_finished_without_its_stage(
             raise OSError(errno.EPERM, "no links")
 
         monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr(LocalFile, "put", lose)
+    monkeypatch.setattr(LocalFile, "prepare", lose)
     theatre.approve(merge)
     assert theatre.files() == {**AFTER, "n.txt": "n\n", "m.txt": "m\n", "l.txt": LARGE}
     assert theatre.state() == ("completed", "mission_complete")
@@ -515,14 +543,14 @@ from lcp_engine.sandbox.atomic_write import LocalFile
 from lcp_engine.sandbox.landlock import Isolation
 from tests.runner.theatre import open_theatre
 
-real = LocalFile.put
+real = LocalFile.put_prepared
 
 def put(file, *given, **named):
     if file.path != "a.txt":
         os.kill(os.getpid(), signal.SIGKILL)
-    real(file, *given, **named)
+    return real(file, *given, **named)
 
-LocalFile.put = put
+LocalFile.put_prepared = put
 with open_theatre(sys.argv[1], Isolation(sys.argv[2])) as engine:
     engine.work(until_idle=True)
 """
@@ -536,7 +564,8 @@ def _die_in_merge(theatre: Theatre, ground: Ground) -> int:
     theatre.engine.approve(merge, by="ada")
     died = Python("-c", _DIES, ground.url, ground.isolation.value, cwd=Path(__file__).parents[2])
     assert died.wait(60) == -signal.SIGKILL
-    assert theatre.files() == {**BEFORE, "a.txt": "A\n"}
+    there = {path: text for path, text in theatre.files().items() if not is_temporary(path)}
+    assert there == {**BEFORE, "a.txt": "A\n"}
     return merge
 
 

@@ -7,7 +7,10 @@ file that a person takes in part or has edited, with the content that was kept b
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os.path import normpath
@@ -32,6 +35,7 @@ from lcp_engine.changes.recovery import (
     Contents,
     carry_out,
     close_all,
+    mode_of,
 )
 from lcp_engine.changes.staged_files import (
     Compared,
@@ -124,9 +128,14 @@ class _Merge:
         return self._outcome(files)
 
     def _intents(self) -> list[ChangeRow]:
-        """Intents that were decided since the last approval, in the order in which it is carried out."""
+        """Intents that were decided since the last approval, in the order in which it is carried out.
+
+        Those of an earlier attempt of which the disk took none are left out: it is decided again.
+        """
         made = self._database.read(lambda tx: changes_of(tx, self._job.id))
-        return [one for one in reversed(made) if self._job.approved and one.attempt >= self._job.approved]
+        made = [one for one in made if self._job.approved and one.attempt >= self._job.approved]
+        lasting = {self._job.attempt, *(one.attempt for one in made if one.state != VOID)}
+        return [one for one in reversed(made) if one.attempt in lasting]
 
     def _decide(
         self, root: Root, stage: Root, files: Sequence[StagedFile], kept: KeptFiles
@@ -166,6 +175,7 @@ class _Merge:
             wanted = [one for one in wanted if one.after != one.compared.now]
             if not wanted:
                 return self._succeeded([], self._left_out(files))
+            _check_room(root, sum(one.size for one in wanted))
             self._record(root, wanted, access, stage, kept)
         return None
 
@@ -263,7 +273,7 @@ class _Merge:
             state=INTENT,
             sha256_before=one.compared.now,
             sha256_after=one.after,
-            size_bytes=len(one.part.data) if one.part is not None else 0 if there is None else there.size,
+            size_bytes=one.size,
             temporary=temporary_name(),
             made=to_json(missing_parents(root, file.path)),
             result=to_json(result),
@@ -272,12 +282,23 @@ class _Merge:
         )
 
     def _carry_out(self, root: Root, stage: Root | None) -> None:
-        """Bring the files of all open intents to what was decided, some at a time."""
-        left = [one for one in self._intents() if one.state == INTENT]
+        """Bring the files of all open intents to what was decided, some at a time.
+
+        First all new contents are written beside their files: a disk that has no room for them changes none.
+        """
+        made = self._intents()
+        left = [one for one in made if one.state == INTENT]
         is_last = self._job.failures + 1 >= self._job.max_attempts
         there = [] if stage is None else [stage]
         with self._threads.access(root, writes=True) as access, self._threads.access(*there) as reading:
             contents = partial(merged_content, self._database, reading, stage)
+            refused = _Beside(root, access, contents).prepare(left)
+            if refused is not None and len(left) == len(made):
+                # Not left open for another attempt: whoever finds an intent carries it out, a file at a time.
+                close_all(self._database, left, {one.id: VOID for one in left})
+                if refused.failed.meaning.retry and not is_last:
+                    raise refused
+                left, self._refused = [], refused
             while left:
                 left = self._carry_out_some(root, left, access, contents, is_last=is_last)
 
@@ -286,12 +307,7 @@ class _Merge:
     ) -> list[ChangeRow]:
         """Those whose locks are free and whose contents fit into memory; returns the others."""
         states: dict[int, str] = {}
-        some, size = list[ChangeRow](), 0
-        for change in left:
-            if some and size + change.size_bytes > MOST_HELD:
-                break
-            some.append(change)
-            size += change.size_bytes
+        some = _first_of(left)
         later: list[ChangeRow] = []
         errors: list[LcpError] = []
         with access.lock([(root, change.path) for change in some], Wait.FIRST) as locked:
@@ -302,7 +318,7 @@ class _Merge:
                 try:
                     if isinstance(held, LcpError):
                         raise held
-                    states[change.id] = carry_out(change, held, contents)
+                    states[change.id] = _put(change, held, contents)
                 except LcpError as error:
                     if error.failed.meaning.retry and not is_last:
                         errors.append(error)
@@ -346,6 +362,107 @@ class _Merge:
         return Succeeded(to_json(result.model_dump(mode="json")), 0 if merged else None)
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """New contents of open intents, written beside the files that they are for."""
+
+    root: Root
+    access: FileAccess
+    contents: Contents
+
+    def prepare(self, left: Sequence[ChangeRow]) -> LcpError | None:
+        """Write them all. Why the disk refused one, if no file has been changed yet: then none is left there."""
+        pending = [one for one in left if one.sha256_after is not None]
+        has_begun = False
+        while pending:
+            some = _first_of(pending)
+            later: list[ChangeRow] = []
+            with self.access.lock([(self.root, one.path) for one in some], Wait.FIRST) as locked:
+                for change, held in zip(some, locked.found, strict=True):
+                    if held is None:
+                        later.append(change)
+                        continue
+                    try:
+                        has_begun |= self._prepare_one(change, held)
+                    except LcpError as error:
+                        refused = error
+                        break
+                else:
+                    pending = [*later, *pending[len(some) :]]
+                    continue
+            if not has_begun:
+                self._remove(left)
+                return refused
+            return None  # what was begun is finished, file by file
+        return None
+
+    def _prepare_one(self, change: ChangeRow, held: LockedFile | LcpError) -> bool:
+        """Write one; True if its file has been changed already. Raises what the file system refuses."""
+        assert change.sha256_after is not None
+        if isinstance(held, LcpError):
+            if held.code in _REFUSED:
+                raise held
+            return False  # a conflict, which is found when it is carried out
+        if held.is_prepared(change.temporary, change.sha256_after):
+            return False
+        held.mend(change.temporary, change.sha256_before, change.sha256_after)
+        digest = held.digest()
+        sha = None if digest is None else digest.sha256
+        if sha != change.sha256_before:
+            return sha == change.sha256_after
+        try:
+            data = self.contents(change)
+        except LcpError:  # it is gone, which is found when it is carried out
+            return False
+        if data is not None:
+            held.prepare(data, change.temporary, mode_of(change))
+        return False
+
+    def _remove(self, left: Sequence[ChangeRow]) -> None:
+        """Remove what was written, with the directories that were made for it."""
+        for change in left:
+            with suppress(LcpError), self.access.lock([(self.root, change.path)], Wait.ALL) as locked:
+                (held,) = locked.found
+                if isinstance(held, LockedFile):
+                    held.mend(change.temporary, change.sha256_before, change.sha256_after)
+        made = {str(one) for change in left for one in json.loads(change.made)}
+        self.access.remove_empty(self.root, made)
+
+
+_REFUSED = frozenset({ErrorCode.FILE_SYSTEM, ErrorCode.PATH_DENIED})
+
+
+def _put(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
+    """Carry out an intent, with the content that is prepared, if it is."""
+    after = change.sha256_after
+    if after is not None and file.put_prepared(change.temporary, change.sha256_before, after):
+        file.sync()
+        return APPLIED
+    return carry_out(change, file, contents)
+
+
+def _first_of(changes: Sequence[ChangeRow]) -> list[ChangeRow]:
+    """The first ones, whose contents fit into memory."""
+    some, size = list[ChangeRow](), 0
+    for change in changes:
+        if some and size + change.size_bytes > MOST_HELD:
+            break
+        some.append(change)
+        size += change.size_bytes
+    return some
+
+
+def _check_room(root: Root, size: int) -> None:
+    """Raise `FILE_SYSTEM` if the disk has certainly no room for so many bytes beside what is there."""
+    disk = os.fstatvfs(root.descriptor)
+    free = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
+    if disk.f_blocks and size > free:
+        message = f"the disk of {root.path!r} has {free:,} bytes free, and the merge needs {size:,}"
+        raise LcpError(
+            ErrorCode.FILE_SYSTEM, message, advice="Free space on that disk, then approve the merge."
+        )
+
+
 def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:
     part = object_in(from_json(change.result).get(PART))
     left_out = part.get("left_out")
@@ -375,6 +492,11 @@ class _Wanted:
     def after(self) -> str | None:
         """The hash of what it becomes, None if it is removed."""
         return self.compared.file.staged if self.part is None else sha256(self.part.data)
+
+    @property
+    def size(self) -> int:
+        """Bytes of what it becomes."""
+        return len(self.part.data) if self.part is not None else 0 if self.there is None else self.there.size
 
     @property
     def is_in_database(self) -> bool:

@@ -199,14 +199,19 @@ def carry_out(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
         return CONFLICT
     if not is_decided(change):
         return VOID
-    mode = from_json(change.result).get("mode")
     try:
-        file.replace(contents(change), change.temporary, mode if isinstance(mode, int) else None)
+        file.replace(contents(change), change.temporary, mode_of(change))
     except LcpError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
         return VOID if is_directory(change) else CONFLICT
     return APPLIED
+
+
+def mode_of(change: ChangeRow) -> int | None:
+    """The mode bits of a file that a change makes; None for the system's default."""
+    mode = from_json(change.result).get("mode")
+    return mode if isinstance(mode, int) else None
 
 
 def _content_of(database: Database, change: ChangeRow) -> bytes | None:

@@ -160,6 +160,24 @@ class LockedFile(ABC):
         lock, since other programs take no locks: what they wrote has the name then.
         """
 
+    def prepare(self, data: bytes, temporary: str, mode: int | None = None) -> bool:
+        """Write what `put` is to put in place, durably and beside the file; `mend` removes it. Raises like `put`.
+
+        False where nothing can be written beforehand.
+        """
+        return False
+
+    def is_prepared(self, temporary: str, after: str) -> bool:
+        """True if `prepare` has written the content of hash `after`, perhaps in another process."""
+        return False
+
+    def put_prepared(self, temporary: str, before: str | None, after: str) -> bool:
+        """Like `put`, of what `prepare` has written, in place of what has hash `before`.
+
+        False, and nothing is changed, if it is not there or the file is another one by now.
+        """
+        return False
+
     @abstractmethod
     def sync(self) -> None:
         """Make durable what `put`, or an interrupted `remove`, did to the directory. Raises `FILE_SYSTEM`."""
@@ -321,6 +339,49 @@ class LocalFile(Local):
             raise refusal(error, self.path) from error
 
     @step
+    def prepare(self, data: bytes, temporary: str, mode: int | None = None) -> bool:
+        try:
+            before = status_of(self._directory, self._name)
+            if before is not None and not stat.S_ISREG(before.st_mode):
+                raise not_a_file(self.path, before.st_mode)
+            self._write(temporary, data, before, mode)
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        return True
+
+    @step
+    def is_prepared(self, temporary: str, after: str) -> bool:
+        try:
+            with self._opened(temporary) as opened:
+                if opened is None or not _is_written(opened[1]) or _sha256_of(opened[0]) != after:
+                    return False
+                os.fsync(opened[0])  # the process that wrote it may have died before it did that
+                return True
+        except LcpError:
+            return False
+
+    @step
+    def put_prepared(self, temporary: str, before: str | None, after: str) -> bool:
+        try:
+            written, now = status_of(self._directory, temporary), status_of(self._directory, self._name)
+            if written is None or not _is_written(written) or self._sha256(temporary) != after:
+                return False
+            if now is not None and stat.S_IMODE(now.st_mode) != stat.S_IMODE(written.st_mode):
+                return False
+            digest = self._digest()
+            if (None if digest is None else digest.sha256) != before:
+                return False
+            try:
+                self._move_in(temporary, written)
+            except BaseException:  # also an interrupt: the temporary file would remain
+                self._discard(temporary, written)
+                raise
+            self._look = None
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        return True
+
+    @step
     def sync(self) -> None:
         sync_directory(self._directory, self.path)
 
@@ -459,6 +520,11 @@ class LocalFile(Local):
                 return None if opened is None else _sha256_of(opened[0])
         except LcpError:
             return None
+
+
+def _is_written(status: os.stat_result) -> bool:
+    """True if a temporary file has been written in full."""
+    return stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) != _UNFINISHED
 
 
 def split(path: str) -> tuple[str, str]:
