@@ -226,7 +226,7 @@ def _feed(url: str, directory: Path, batch: int, confined: bool) -> None:
     root.mkdir()
     for path, text in CHANGE.before.items():
         (root / path).write_text(text)
-    with Engine(url, workers=WORKERS) as engine:
+    with Engine(url, workers=WORKERS, isolation="off") as engine:
         mission = engine.launch(CHANGE.spec, root=root)
         lines = engine.launch({**CHANGE.spec, "name": "lines"}, root=_made(directory / f"lines-{batch}"))
         runs = str(directory / "runs")
@@ -255,7 +255,7 @@ def _made(directory: Path) -> Path:
 def _look(url: str, directory: Path, batches: int) -> Object:
     """Which jobs were lost and which were done twice."""
     problems = [*check_database(url)]
-    with Engine(url, workers=WORKERS) as engine:
+    with Engine(url, workers=WORKERS, isolation="off") as engine:
         jobs = engine.jobs()
         succeeded = _count(
             engine, "SELECT job_id, count(*) FROM events WHERE event = 'succeeded' GROUP BY job_id"

@@ -152,7 +152,7 @@ class Telling:
 
     def _ask(self, question: Callable[[Engine], T]) -> T:
         def asked() -> T:
-            with Engine(self.url, workers=[BREAK]) as engine:
+            with Engine(self.url, workers=[BREAK], isolation="off") as engine:
                 return question(engine)
 
         return ask(asked, self.place.directory / "answer.json")

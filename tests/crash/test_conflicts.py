@@ -50,7 +50,7 @@ else:
         exchange(*given)
         die()
     syscalls.exchange = last
-with Engine(sys.argv[1]) as engine:
+with Engine(sys.argv[1], isolation="off") as engine:
     engine.work(until_idle=True, mission_id=int(sys.argv[2]))
 """
 """Dies before or after it gives the name to the new content. For a file that it is given it writes to that before, and
@@ -68,7 +68,7 @@ def meddle(descriptor):
         os.fsync = fsync
         file.write_text("mine\\n")
 os.fsync = meddle
-with Engine(sys.argv[1]) as engine:
+with Engine(sys.argv[1], isolation="off") as engine:
     if sys.argv[4] == "work":
         engine.work(until_idle=True, mission_id=int(sys.argv[2]))
     else:
@@ -111,7 +111,7 @@ class Scene:
 def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
     root = tmp_path / "root"
     root.mkdir()
-    with Engine(database_url) as engine:
+    with Engine(database_url, isolation="off") as engine:
         yield Scene(engine, database_url, root)
 
 

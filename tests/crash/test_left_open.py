@@ -39,7 +39,7 @@ def last(*given):
         exchange(*given)
     os.kill(os.getpid(), signal.SIGKILL)
 syscalls.exchange = last
-with Engine(sys.argv[1]) as engine:
+with Engine(sys.argv[1], isolation="off") as engine:
     engine.work(until_idle=True, mission_id=int(sys.argv[2]))
 """
 
@@ -80,7 +80,7 @@ class Scene:
 
 @pytest.fixture
 def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
-    with Engine(database_url) as engine:
+    with Engine(database_url, isolation="off") as engine:
         yield Scene(engine, database_url, tmp_path / "root")
 
 
@@ -190,7 +190,7 @@ def test_a_file_system_that_hangs_stops_no_runner(sqlite_copy_url: str, tmp_path
         while not mounted.is_mount():
             assert mounting.poll() is None
             assert time.monotonic() < until, "it was not mounted"
-        with Engine(sqlite_copy_url) as engine:
+        with Engine(sqlite_copy_url, isolation="off") as engine:
             scene = Scene(engine, sqlite_copy_url, mounted)
             scene.die_and_cancel("before")
             mounting.send_signal(signal.SIGSTOP)

@@ -75,7 +75,7 @@ def test_a_write_happens_once_whoever_is_suspended_in_it(
     if isolation is Isolation.AUTO and not isolates(isolation):
         pytest.skip("this kernel has no Landlock")
     (log := tmp_path / "root" / "log.txt").parent.mkdir()
-    with Engine(database_url) as engine:
+    with Engine(database_url, isolation="off") as engine:
         mission = engine.launch(SPEC, root=log.parent).id
         params: dict[str, JsonValue] = {"rel_path": "log.txt", "mode": "append", "content": "line\n"}
         job = engine.enqueue("write_file", params, mission_id=mission)
@@ -106,7 +106,7 @@ def test_a_write_that_was_given_up_meanwhile_does_not_happen(
     if isolation is Isolation.AUTO and not isolates(isolation):
         pytest.skip("this kernel has no Landlock")
     (log := tmp_path / "root" / "log.txt").parent.mkdir()
-    with Engine(database_url) as engine:
+    with Engine(database_url, isolation="off") as engine:
         mission = engine.launch(SPEC, root=log.parent).id
         job = engine.enqueue("write_file", {"rel_path": "log.txt", "content": "late\n"}, mission_id=mission)
         suspended = _start(started, [database_url, str(mission), str(isolation), "before"])

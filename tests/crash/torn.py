@@ -146,7 +146,10 @@ def _open(url: str) -> None:
 def _write(url: str, acknowledged: Path) -> None:
     """Queue jobs, one commit each, and append a byte to the file for each acknowledgement."""
     signal.alarm(600)  # it has been killed long before, unless its parent was
-    with Engine(url, workers=WORKERS) as engine, acknowledged.open("ab", buffering=0) as file:
+    with (
+        Engine(url, workers=WORKERS, isolation="off") as engine,
+        acknowledged.open("ab", buffering=0) as file,
+    ):
         for n in count():
             engine.enqueue("number", {"n": n})
             file.write(b".")
@@ -154,7 +157,7 @@ def _write(url: str, acknowledged: Path) -> None:
 
 def _look(url: str) -> tuple[int, list[str]]:
     """How many commits an image holds, and its faults."""
-    with Engine(url, workers=WORKERS) as engine:
+    with Engine(url, workers=WORKERS, isolation="off") as engine:
         numbers = [job.params["n"] for job in engine.jobs()]
     faults = check_database(url)
     if numbers != list(range(len(numbers))):

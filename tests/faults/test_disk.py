@@ -77,7 +77,7 @@ class Scene:
 def scene(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     root = tmp_path / "root"
     root.mkdir()
-    with Engine(database_url) as engine:
+    with Engine(database_url, isolation="off") as engine:
         yield Scene(engine, database_url, root, Disk(monkeypatch))
 
 

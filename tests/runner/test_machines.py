@@ -43,7 +43,7 @@ def last(*given, **named):
         put(*given, **named)
     os.kill(os.getpid(), signal.SIGKILL)
 LocalFile.put = last
-with Engine(url) as engine:
+with Engine(url, isolation="off") as engine:
     if do == "work":
         engine.runner(until_idle=True, roots=json.loads(roots)).run()
     else:
@@ -94,7 +94,7 @@ def machines(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         finally:
             root.rename(tmp_path / machine)
 
-    with Engine(database_url) as engine:
+    with Engine(database_url, isolation="off") as engine:
         yield Machines(database_url, root, engine, on)
 
 
@@ -137,7 +137,7 @@ def test_a_runner_with_a_root_of_another_name_at_that_path_leaves_it_alone(machi
 def test_a_mission_goes_on_where_it_changed_files_unless_its_root_is_named(
     machines: Machines, postgres_url: str
 ) -> None:
-    machines.url, machines.engine = postgres_url, Engine(postgres_url)
+    machines.url, machines.engine = postgres_url, Engine(postgres_url, isolation="off")
     with machines.engine as engine:
         with machines.on("A"):
             mission = machines.launch()

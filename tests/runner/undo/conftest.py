@@ -65,5 +65,5 @@ def scene(emptied_database_url: str, tmp_path: Path) -> Iterator[Scene]:
     (root / "b").write_bytes(b"\xff\xfeb\x00\n\x00")
     (root / "sub").mkdir()
     (root / "sub" / "c").write_text("c\r\n")
-    with Engine(emptied_database_url) as engine:
+    with Engine(emptied_database_url, isolation="off") as engine:
         yield Scene(engine, root)

@@ -19,7 +19,7 @@ from lcp_engine import Engine
 from lcp_engine.sandbox import syscalls
 def die(*given): os.kill(os.getpid(), signal.SIGKILL)
 syscalls.exchange = die
-with Engine(sys.argv[1]) as engine:
+with Engine(sys.argv[1], isolation="off") as engine:
     engine.undo(int(sys.argv[2]))
 """
 

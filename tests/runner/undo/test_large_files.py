@@ -25,7 +25,9 @@ def small(emptied_database_url: str, tmp_path: Path) -> Iterator[Scene]:
     """Nothing above 100 bytes is kept, nothing above 200 is written."""
     root = tmp_path / "root"
     root.mkdir()
-    with Engine(emptied_database_url, caps=Caps(write_bytes=2 * KEPT, preimage_bytes=KEPT)) as engine:
+    with Engine(
+        emptied_database_url, caps=Caps(write_bytes=2 * KEPT, preimage_bytes=KEPT), isolation="off"
+    ) as engine:
         yield Scene(engine, root)
 
 
@@ -97,7 +99,7 @@ def test_a_content_that_was_not_kept_once_is_kept_when_it_can_be(
     _, job = held_write(small, KEPT + 1)
     small.engine.approve(job)
     small.engine.work(until_idle=True)
-    with Engine(emptied_database_url) as roomy:
+    with Engine(emptied_database_url, isolation="off") as roomy:
         again = Scene(roomy, small.root)
         (small.root / "a").write_bytes(b"x" * (KEPT + 1))
         roomy.undo(again.launch([WRITE, DONE]))

@@ -219,7 +219,7 @@ def test_no_worker_can_be_registered_for_the_kind(emptied_database_url: str) -> 
     from lcp_engine.changes.recovery import UNDO
 
     with pytest.raises(LcpError, match="the engine's own"):
-        Engine(emptied_database_url, workers=[UNDO])
+        Engine(emptied_database_url, workers=[UNDO], isolation="off")
 
 
 def test_nothing_to_name_is_an_error(scene: Scene) -> None:
