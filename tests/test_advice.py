@@ -87,7 +87,7 @@ NO_REFUSALS = {
     ReasonCode.CONDITION_UNMET, ReasonCode.PLAN_ABORTED, ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
     ReasonCode.MERGE, ReasonCode.MERGE_CONFLICT, ReasonCode.MERGE_REFUSED, ReasonCode.STAGED,
     ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT, ReasonCode.MAX_RUNNING, ReasonCode.RATE_LIMIT,
-    ReasonCode.SAME_REPLY, ReasonCode.ASKED_TO_WAIT,
+    ReasonCode.SAME_REPLY, ReasonCode.ASKED_TO_WAIT, ReasonCode.SHORTAGE,
 }  # fmt: skip
 """Reasons to hold, cancel or queue a job, which make no error."""
 

@@ -17,13 +17,16 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from tests.patience import PATIENCE_SECONDS, join, wait_until
+from tests.patience import PATIENCE_SECONDS, in_thread, join, wait_until
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import State
 from lcp_engine.engine import missions
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.runner import executor
+from lcp_engine.runner.confined import process
+from lcp_engine.runner.confined.process import BIRTHS, ForkRefused, Spawner
 from lcp_engine.runner.lane import Lane
 from lcp_engine.runner.runner import MAX_CLAIM, Runner
 from lcp_engine.store import queue
@@ -496,3 +499,57 @@ def test_a_stop_before_work_is_not_lost(database_url: str, shop: Shop) -> None:
         job = engine.enqueue("quick")
         engine.work(until_idle=True)  # ends by itself
         assert engine.job(job).state == "succeeded"
+
+
+def test_a_runner_that_gets_no_threads_waits_for_them_and_says_so(
+    database_url: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refused = threading.Thread.start, Counter[str]()
+
+    def scarce(thread: threading.Thread) -> None:
+        kind = thread.name.rstrip("0123456789")
+        if kind in ("lcp-lane-", "lcp-timetable") and refused[kind] < 3:
+            refused[kind] += 1
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    told: list[str] = []
+    with Engine(database_url, workers=shop.workers(60.0)) as engine:
+        job = engine.enqueue("wait")
+        runner = engine.runner(threads=2)
+        runner.tell = told.append
+        with in_thread(runner.run, runner.stop):
+            wait_until(lambda: refused["lcp-timetable"] == 3)
+            shop.door.set()
+            wait_until(lambda: engine.job(job).state == "succeeded")
+        assert refused == {"lcp-lane-": 3, "lcp-timetable": 3}
+        assert len(told) == 1
+        assert "no further process or thread: can't start new thread; this runner waits" in told[0]
+
+
+def test_a_job_that_the_system_has_no_process_for_is_charged_with_nothing(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refused = Spawner._fork, count()
+
+    def scarce(spawner: Spawner, start: bytes, connection: int, root: int) -> int | None:
+        if next(refused) < 4 * BIRTHS:  # more jobs than attempts
+            raise ForkRefused("Resource temporarily unavailable")
+        return real(spawner, start, connection, root)
+
+    monkeypatch.setattr(Spawner, "_fork", scarce)
+    monkeypatch.setattr(process, "BIRTH_PAUSE", 0.0)
+    monkeypatch.setattr(executor, "SHORTAGE_SECONDS", 0)
+    (tmp_path / "a.txt").write_text("a\n")
+    with Engine(database_url, isolation="require") as engine:
+        spec: dict[str, JsonValue] = {"goal": "g", "planner": {"type": "script", "replies": []}}
+        mission = engine.launch(spec, root=tmp_path).id
+        jobs = [engine.enqueue("read_file", {"rel_path": "a.txt"}, mission_id=mission)]
+        engine.work(until_idle=True, kinds=["read_file"])
+        found = engine.job(jobs[0])
+        assert (found.state, found.json["attempt"]) == ("succeeded", 5)
+        assert found.json["max_attempts"] == 3, "the four that had no process are not counted"
+        released = [one for one in engine.events(mission_id=mission) if one["event"] == "released"]
+        assert len(released) == 4
+        assert all("starts no further process or thread" in str(one["data"]) for one in released)

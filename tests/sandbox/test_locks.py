@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,3 +227,35 @@ def test_empty_directories_are_removed_and_others_stay(files: FileAccess, root: 
     (tmp_path / "y" / "1").touch()
     files.remove_empty(root, ["x", "x/deep", "y", "gone"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["y"]
+
+
+def test_what_is_prepared_beside_a_file_is_put_in_place_later(
+    root: Root, files: FileAccess, tmp_path: Path
+) -> None:
+    (tmp_path / "x" / "a").write_text("old\n")
+    (tmp_path / "x" / "a").chmod(0o640)
+    old, new, other = (hashlib.sha256(text).hexdigest() for text in (b"old\n", b"new\n", b"other\n"))
+    beside = {name: temporary_name() for name in "ab"}
+    with files.lock(beneath(root, ["x/a", "x/b"])) as batch:
+        for name, file in zip("ab", batch.found, strict=True):
+            assert isinstance(file, LockedFile)
+            assert not file.is_prepared(beside[name], new)
+            assert file.prepare(b"new\n", beside[name])
+    assert (tmp_path / "x" / "a").read_text() == "old\n"
+    with files.lock(beneath(root, ["x/a", "x/b"])) as batch:
+        changed, created = batch.found
+        assert isinstance(changed, LockedFile)
+        assert isinstance(created, LockedFile)
+        assert changed.is_prepared(beside["a"], new)
+        assert not changed.is_prepared(beside["a"], other)
+        assert not changed.put_prepared(beside["a"], other, new), "the file is another one"
+        assert not changed.put_prepared(beside["a"], old, other), "another content is prepared"
+        assert changed.put_prepared(beside["a"], old, new)
+        assert changed.replaced
+        assert created.put_prepared(beside["b"], None, new)
+        assert not created.put_prepared(beside["b"], None, new), "nothing is prepared any more"
+    assert {path.name: path.read_text() for path in (tmp_path / "x").iterdir()} == {
+        "a": "new\n",
+        "b": "new\n",
+    }
+    assert stat.S_IMODE((tmp_path / "x" / "a").stat().st_mode) == 0o640

@@ -57,7 +57,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Current, LockedFile, Snapshot, temporary_name
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, Shortage, lock_all
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
@@ -91,7 +91,7 @@ def execute_merge(
     """
     try:
         return _Merge(instance, job, threads, open_root).execute()
-    except DatabaseFailed:
+    except (DatabaseFailed, Shortage):
         raise
     except LcpError as error:
         is_last = job.failures + 1 >= job.max_attempts

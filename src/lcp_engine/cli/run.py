@@ -219,6 +219,7 @@ def _work_until_done(
 
     while True:
         runner = engine.runner(until_idle=True, threads=threads, mission_id=decider.mission_id)
+        runner.tell = progress.note
         work(runner, interrupts, poll, progress.note)
         if interrupts:
             return
@@ -364,6 +365,7 @@ def work_command(
         with showing(invocation, engine, all_missions=True) as progress:
             outage = engine.instance.database.outage
             outage.tell = print_err if invocation.json or invocation.quiet else progress.note
+            runner.tell = outage.tell
             progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
             work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
             silent = runner.silent_roots

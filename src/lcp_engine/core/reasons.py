@@ -61,6 +61,7 @@ class ReasonCode(StrEnum):
     RUNNER_DIED = "runner_died"
     SAME_REPLY = "same_reply"
     SECRETS = "secrets"
+    SHORTAGE = "shortage"
     STAGED = "staged"
     STEP_ENDED = "step_ended"
     STEP_ORDER = "step_order"
@@ -129,6 +130,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.RUNNER_DIED: "runner {runner} (pid {pid}) died",
     ReasonCode.SAME_REPLY: "one reply requests it {times} times, and it is one job",
     ReasonCode.SECRETS: "default policy: secrets are denied",
+    ReasonCode.SHORTAGE: "the system starts no further process or thread",
     ReasonCode.STAGED: "the mission works in a stage, whose merge waits for a person",
     ReasonCode.STEP_ENDED: "job {job}, the step before it, {fault}",
     ReasonCode.STEP_ORDER: "the step before it has not succeeded yet",

@@ -19,6 +19,7 @@ from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.changes.stages import sync_stage
+from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
@@ -36,7 +37,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import reader_of
-from lcp_engine.core.reasons import ReasonCode
+from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, WAITED, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance
@@ -69,13 +70,14 @@ from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.programs import ProgramsUnderWay
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
-from lcp_engine.sandbox.file_access import confined_threads
+from lcp_engine.sandbox.file_access import Shortage, confined_threads
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.endpoint_probes import end_wait, waits_until
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
+from lcp_engine.store.queue import release
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
@@ -95,6 +97,8 @@ MOST_AHEAD_SIZE = 16 * 1024
 
 RUN_COMMAND = WORKER.for_any_params()
 T = TypeVar("T")
+SHORTAGE_SECONDS = 2
+"""A job that the system had no process for is tried again after so long."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Executor:
         self._instance = instance
         self._database = instance.database
         self._settle = settle
+        self.on_shortage: Callable[[Shortage], None] = lambda shortage: None
         self.programs_under_way = ProgramsUnderWay()
         self._missions = OpenMissions(instance, roots, self.programs_under_way)
         self._threads = confined_threads(instance.isolation)
@@ -225,9 +230,25 @@ class Executor:
             outcome = (
                 self._execute_own(job) if worker.executed_by is ExecutedBy.ENGINE else self._work(job, worker)
             )
+        except Shortage as error:
+            self._give_back(job, error)
+            return None
         except BaseException as error:  # noqa: BLE001 -- a plug-in may raise anything, and must not end the runner
             return finish_raised(job, worker, error)
         return outcome if isinstance(outcome, FileEffect) else finish(job, worker, outcome)
+
+    def _give_back(self, job: JobRow, shortage: Shortage) -> None:
+        """Queue a job again that the system had no process or thread for: no attempt is charged."""
+        self.on_shortage(shortage)
+
+        def work(tx: Tx) -> None:
+            ledger = ledger_of(tx)
+            ledger.lock([job.mission_id])
+            release(
+                ledger, job.copy(), because(ReasonCode.SHORTAGE), run_after=tx.now + SHORTAGE_SECONDS * SECOND
+            )
+
+        self._database.write(work)
 
     def _execute_own(self, job: JobRow) -> Succeeded | Failed | Hold:
         """Execute a job of the engine itself."""
@@ -346,6 +367,9 @@ class Executor:
                 is_stage=mission.is_staged,
             ).perform(effects)
         except BaseException as error:  # a plug-in's effect may raise anything
+            if len(effects) == 1 and isinstance(error, Shortage):
+                self._give_back(effects[0].job, error)
+                return []
             if len(effects) == 1:
                 return [finish_raised(effects[0].job, worker, error)]
             if isinstance(error, LcpError) and error.code in OF_DATABASE:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from lcp_engine.engine.settle import Finished
 from lcp_engine.runner.executor import BatchLimit
+from lcp_engine.sandbox.file_access import start_thread
 from lcp_engine.store.row_types import JobRow
 
 
@@ -42,9 +43,10 @@ class Lane:
         self._claim_size = 1
 
     def run(self, work: Callable[[], None]) -> None:
-        """Call `work` in the lane's thread."""
-        self._thread = threading.Thread(target=work, name=f"lcp-lane-{self.slot}", daemon=True)
-        self._thread.start()
+        """Call `work` in the lane's thread. Raises `Shortage`."""
+        thread = threading.Thread(target=work, name=f"lcp-lane-{self.slot}", daemon=True)
+        start_thread(thread)
+        self._thread = thread
 
     def join(self, seconds: float) -> None:
         if self._thread is not None and not self.is_abandoned:

@@ -23,7 +23,7 @@ from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import OF_DATABASE, LcpError
 from lcp_engine.runner.lease_watch import LOOK_SECONDS, LeaseWatch
-from lcp_engine.sandbox.file_access import ConfinedThreads
+from lcp_engine.sandbox.file_access import ConfinedThreads, start_thread
 from lcp_engine.store import queue
 from lcp_engine.store.changes import left_open
 from lcp_engine.store.db.database import Database
@@ -165,8 +165,8 @@ class Recovery:
                 thread = threading.Thread(
                     target=self._close, args=(due[root],), name="lcp-recovery", daemon=True
                 )
+                start_thread(thread)
                 self._running[root], self._since[root] = thread, time.monotonic()
-                thread.start()
         if started:
             self.wait(ROOT_SECONDS)
         now = time.monotonic()

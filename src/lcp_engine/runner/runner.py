@@ -5,6 +5,7 @@ What is due at times, such as schedules, is done by threads of its own (`timetab
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -31,7 +32,7 @@ from lcp_engine.runner.lane import Lane, wait_for
 from lcp_engine.runner.leases import Leases
 from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.runner.on_wait_hook import WaitHook
-from lcp_engine.sandbox.file_access import confined_threads
+from lcp_engine.sandbox.file_access import Shortage, confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import refuse_newer
@@ -58,6 +59,7 @@ QUICK_SECONDS = 0.02
 """A lane claims so many jobs as it can execute in this time; more on a slow disk."""
 HANG_SECONDS = 3.0
 """A job that takes longer has the runner find out whether its root answers."""
+TELL_SECONDS = 60.0
 ROOT_SECONDS = 10.0
 """How often roots that were not on this machine are searched again."""
 
@@ -151,6 +153,8 @@ class Runner:
         self._stopping = False
         self._error: BaseException | None = None
         self._lanes: list[Lane] = []
+        self.tell: Callable[[str], None] = lambda text: None
+        self._told_shortage = -math.inf
         self._slots = count()
         self._uid = uuid4().hex
         self._host = this_host()
@@ -167,6 +171,7 @@ class Runner:
         )
         self._kinds = _MissionKinds(instance.database, self._workers)
         self._executor = Executor(instance, self._leases.settle, roots)
+        self._executor.on_shortage = self._note_shortage
         self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
         self._timetable: Timetable | None = None
         self._flush_seconds = FLUSH_SECONDS
@@ -193,8 +198,7 @@ class Runner:
             leaving.callback(self._maintenance.finish)
             leaving.callback(self._stop_timetable)
             self._maintenance.run_due(self._leases.runner_id)
-            for _ in range(self._threads):
-                self._open_lane()
+            self._fit_lanes(self._threads)
             self._watch()
             self._explain_error()
         if self._error is not None:
@@ -242,14 +246,33 @@ class Runner:
             self._database.outage.look_again()
 
         # In another thread: a signal may have interrupted this one while it holds a lock.
-        threading.Thread(target=wake, daemon=True).start()
+        with suppress(RuntimeError):  # the system starts no further thread: the watchdog does it
+            threading.Thread(target=wake, daemon=True).start()
 
     # -- lanes: each is one thread
 
     def _open_lane(self) -> None:
+        """Open a lane, now or as soon as the system starts another thread."""
         lane = Lane(next(self._slots))
-        self._lanes.append(lane)
-        lane.run(partial(self._run_lane, lane))
+        try:
+            lane.run(partial(self._run_lane, lane))
+        except Shortage as shortage:
+            self._note_shortage(shortage)
+        else:
+            self._lanes.append(lane)
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """True for an error that another try may not meet, and that ends no runner; a shortage is told."""
+        if isinstance(error, Shortage):
+            self._note_shortage(error)
+        return isinstance(error, Shortage) or _is_busy(error)
+
+    def _note_shortage(self, shortage: Shortage) -> None:
+        """Say that this runner waits for processes or threads, not more than once a minute."""
+        now = time.monotonic()
+        if now - self._told_shortage > TELL_SECONDS:
+            self._told_shortage = now
+            self.tell(f"{shortage}; this runner waits ({shortage.failed.advice})")
 
     def _run_lane(self, lane: Lane) -> None:
         is_running = True
@@ -259,9 +282,11 @@ class Runner:
             except BaseException as error:  # noqa: BLE001 -- the top of a thread: `run` raises it
                 if self._stopping and not lane.has_unsettled and _is_of_database(error):
                     return  # it looked for more work, and there is to be none
-                if not _is_busy(error) or self._stopping:
+                if not self._may_pass(error) or self._stopping:
                     self._fail(error)
                     return
+                if isinstance(error, Shortage):
+                    time.sleep(WATCH_SECONDS)
 
     def _run_round(self, lane: Lane) -> bool:
         """Settle what is finished and execute the next jobs, or wait for some. False at the end."""
@@ -355,9 +380,9 @@ class Runner:
 
     def _watch(self) -> None:
         polled = searched = time.monotonic()
-        while any(lane.is_alive for lane in self._lanes):
+        while any(lane.is_alive for lane in self._lanes) or not (self._stopping or self._lanes):
             try:
-                wait_for(self._lanes, self._maintenance.seconds_until_due(WATCH_SECONDS))
+                self._wait_for_lanes()
                 self._leases.renew(is_idle=not any(lane.is_busy for lane in self._lanes))
                 self._leases.note_silent_roots(self.silent_roots)
                 self._check_lanes(time.monotonic())
@@ -378,8 +403,16 @@ class Runner:
                     raise
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 -- the top of the watchdog: `run` raises it
-                if not _is_busy(error):
+                if not self._may_pass(error):
                     self._fail(error)
+
+    def _wait_for_lanes(self) -> None:
+        """Wait a moment, or until all lanes have ended."""
+        if self._stopping:
+            self._idle.wake_all()  # `stop` may have got no thread to do it
+        if not self._lanes:
+            time.sleep(WATCH_SECONDS)
+        wait_for(self._lanes, self._maintenance.seconds_until_due(WATCH_SECONDS))
 
     def _explain_error(self) -> None:
         """Say what an unknown table or column means: the database was upgraded under this runner."""
@@ -455,7 +488,7 @@ class Runner:
         if self._timetable is None:
             from lcp_engine.runner.timetable import Timetable
 
-            self._timetable = timetable = Timetable(self._note_untimely)
+            timetable = Timetable(self._note_untimely)
             timetable.add(
                 "hold timeouts", self._unless_stopping(self._maintenance.expire_holds), _each_second
             )
@@ -466,7 +499,12 @@ class Runner:
                     partial(scheduler.seconds_until_due, WATCH_SECONDS),
                 )
                 self._add_upkeep(timetable)
-            timetable.start()
+            try:
+                timetable.start()
+            except Shortage as shortage:
+                self._note_shortage(shortage)
+                return
+            self._timetable = timetable
         self._timetable.follow_clock()
 
     def _add_upkeep(self, timetable: Timetable) -> None:
@@ -490,7 +528,7 @@ class Runner:
 
     def _note_untimely(self, error: BaseException) -> None:
         """Note that a timed duty could not be done: a lost database ends the runner, unless it ends anyway."""
-        if not (_is_busy(error) or (self._stopping and _is_of_database(error))):
+        if not (self._may_pass(error) or (self._stopping and _is_of_database(error))):
             self._fail(error)
 
     def _rescue_at_once(self) -> None:

@@ -19,6 +19,8 @@ from apscheduler.job import Job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from lcp_engine.sandbox.file_access import Shortage
+
 END_SECONDS = 5.0
 """How long the end of a runner waits for what is under way."""
 _STEP_SECONDS = 1.0
@@ -39,10 +41,11 @@ class Timetable:
         # It says at each due time that the last work is still under way, for as long as a database is away.
         logger = logging.getLogger("lcp_engine.timetable")
         logger.setLevel(logging.ERROR)
+        self._executors = {"quick": OneThread(), "slow": OneThread()}
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             logger=logger,
-            executors={"quick": OneThread(), "slow": OneThread()},
+            executors=self._executors,
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
 
@@ -55,7 +58,13 @@ class Timetable:
         )
 
     def start(self) -> None:
-        self._scheduler.start()
+        """Begin. Raises `Shortage`, and can then be forgotten."""
+        try:
+            self._scheduler.start()
+        except RuntimeError as error:  # one of its threads; the others end
+            for executor in self._executors.values():
+                executor.shutdown(wait=False)
+            raise Shortage.because(error) from error
 
     def stop(self) -> None:
         """Wait a moment for what is under way; nothing begins any more."""

@@ -80,6 +80,24 @@ def lock_all(
             return
 
 
+class Shortage(LcpError):
+    """The system starts no further process or thread now: no job is to blame."""
+
+    @classmethod
+    def because(cls, refused: object) -> Shortage:
+        message = f"the system starts no further process or thread: {refused}"
+        advice = "Raise the limit of processes (ulimit -u, TasksMax, pids.max), or run fewer threads."
+        return cls(ErrorCode.WORKER_DIED, message, advice=advice)
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread. Raises `Shortage`."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise Shortage.because(error) from error
+
+
 class Interrupted(LcpError):
     """The result of a step is unknown: the next one to take the lock finds it out, as after a crash."""
 
@@ -152,7 +170,7 @@ def _confined_thread(roots: Sequence[Root], *, writes: bool) -> Iterator[Run]:
 
     # Not from a pool: a process waits for a pool's threads when it ends, and a file system may hang for ever.
     thread = threading.Thread(target=serve, name="lcp-confined", daemon=True)
-    thread.start()
+    start_thread(thread)
     try:
         try:
             run(partial(restrict_to, *(root.descriptor for root in roots), writes=writes))

@@ -34,6 +34,7 @@ from lcp_engine.runner.confined.channel import (
     TimedOut,
     number_of,
 )
+from lcp_engine.sandbox.file_access import Shortage
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.registry import BUILT_IN
@@ -52,6 +53,10 @@ _START = (
     "import sys, json; control, parent, paths, *given = json.loads(sys.argv[1]); sys.path[:] = paths; "
     "from lcp_engine.runner.confined.server import main; main(control, parent, *given)"
 )
+
+
+class ForkRefused(Disconnected):
+    """The system starts no further process."""
 
 
 class Spawner:
@@ -78,13 +83,17 @@ class Spawner:
     def start(self) -> None:
         """Start the fork server, so that the first confined process need not wait until it has loaded its code."""
         with self._lock:
-            self._started()
+            try:
+                self._started()
+            except BlockingIOError:  # fork(2): who needs it tries again
+                self._forget_server()
 
     def spawn(self, root: Root, duty: Duty, memory: int, *, confined: bool = True) -> ConfinedProcess:
         """A process with at most `memory` bytes, confined to `root` unless that is switched off.
 
-        One that dies before it is ready is started again, a few times. Raises `WORKER_DIED` if all of them died, or if
-        one was not ready in time, and `NOT_ISOLATED` only if the kernel refuses to confine it.
+        One that dies before it is ready is started again, a few times. Raises `Shortage` if the system starts no
+        process, `WORKER_DIED` if all of them died or one was not ready in time, and `NOT_ISOLATED` only if the kernel
+        refuses to confine it.
         """
         for nth in count(1):
             try:
@@ -93,6 +102,8 @@ class Spawner:
                 message = f"a process for file kinds was not ready within {START_SECONDS:g} s, and was ended"
                 raise LcpError(ErrorCode.WORKER_DIED, message) from error
             except Disconnected as error:
+                if nth == BIRTHS and isinstance(error, ForkRefused):
+                    raise Shortage.because(error) from error
                 if nth == BIRTHS:
                     message = f"{nth} processes for file kinds died before they were ready: {error}"
                     raise LcpError(ErrorCode.WORKER_DIED, message) from error
@@ -140,6 +151,9 @@ class Spawner:
         except TimeoutError as error:
             self._forget_server()
             raise TimedOut from error
+        except BlockingIOError as error:  # fork(2), of the fork server itself
+            self._forget_server()
+            raise ForkRefused(str(error)) from error
         except OSError as error:
             self._forget_server()
             raise Disconnected(f"the fork server: {error}") from error
@@ -147,7 +161,7 @@ class Spawner:
             self._forget_server()
             raise Disconnected("the fork server ended")
         if answer != FORKED:
-            raise Disconnected(f"the system refused to fork: {answer.decode(errors='replace')}")
+            raise ForkRefused(answer.decode(errors="replace"))
         return found[0] if found else None
 
     def _forget_server(self) -> None:

@@ -206,6 +206,19 @@ class RemoteFile(LockedFile):
         self.first_read.clear()
         self._take({"do": Request.PUT, "temporary": temporary, "mode": mode, "until": until}, data)
 
+    def prepare(self, data: bytes, temporary: str, mode: int | None = None) -> bool:
+        self.first_read.clear()
+        return self._does({"do": Request.PREPARE, "temporary": temporary, "mode": mode}, data)
+
+    def is_prepared(self, temporary: str, after: str) -> bool:
+        return self._does({"do": Request.IS_PREPARED, "temporary": temporary, "after": after})
+
+    def put_prepared(self, temporary: str, before: str | None, after: str) -> bool:
+        self.first_read.clear()
+        return self._does(
+            {"do": Request.PUT_PREPARED, "temporary": temporary, "before": before, "after": after}
+        )
+
     def sync(self) -> None:
         self._take({"do": Request.SYNC})
 
@@ -219,6 +232,9 @@ class RemoteFile(LockedFile):
     def mend(self, temporary: str, before: str | None, after: str | None) -> None:
         self.first_read.clear()
         self._take({"do": Request.MEND, "temporary": temporary, "before": before, "after": after})
+
+    def _does(self, head: Head, body: Buffer = b"") -> bool:
+        return bool(self._take(head, body)[0].get("done"))
 
     def _take(self, head: Head, body: Buffer = b"") -> Message:
         answer, found = self._batch.take({**head, "nth": self._nth}, self._steps, body)

@@ -212,7 +212,7 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
         if not call:
             return
         for one in given:
-            threading.Thread(target=_answer, args=(service, Channel(socket.socket(fileno=one)))).start()
+            _start(threading.Thread(target=_answer, args=(service, Channel(socket.socket(fileno=one)))))
 
 
 def _service(duty: Duty, root: Root, workers: Mapping[str, Worker[BaseModel]]) -> Reader | Writer | Checker:
@@ -227,6 +227,17 @@ def _service(duty: Duty, root: Root, workers: Mapping[str, Worker[BaseModel]]) -
             raise ValueError("a process that runs a program serves nothing else")
         case other:
             assert_never(other)
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start a thread, as soon as the system starts one: the runner waits no longer than for the job."""
+    while True:
+        try:
+            thread.start()
+        except RuntimeError:
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _answer(service: Reader | Writer | Checker, channel: Channel) -> None:
@@ -545,6 +556,8 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
             file.put(
                 bytes(body), text_of(head, "temporary"), _number(head, "mode"), until=_number(head, "until")
             )
+        case Request.PREPARE | Request.IS_PREPARED | Request.PUT_PREPARED:
+            return {"is": Answer.DONE, "done": _prepare(file, head, body)}, b""
         case Request.SYNC:
             file.sync()
         case Request.CHECK_REMOVABLE:
@@ -556,6 +569,15 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
         case other:
             raise ValueError(f"{other!r} is not a request for a locked file")
     return {"is": Answer.DONE}, b""
+
+
+def _prepare(file: LockedFile, head: Head, body: Buffer) -> bool:
+    temporary = text_of(head, "temporary")
+    if head["do"] == Request.PREPARE:
+        return file.prepare(bytes(body), temporary, _number(head, "mode"))
+    if head["do"] == Request.IS_PREPARED:
+        return file.is_prepared(temporary, text_of(head, "after"))
+    return file.put_prepared(temporary, _hash(head, "before"), text_of(head, "after"))
 
 
 def _put_all(channel: Channel, locked: LockedFiles, head: Head, body: memoryview) -> Message:

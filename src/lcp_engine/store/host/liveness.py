@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.file_access import start_thread
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.own_places import APP
 from lcp_engine.store.db.open import make_backend
@@ -221,7 +222,7 @@ _PAUSES = (0.001, 0.05)
 def watch_for_deaths(directory: Path, on_death: Callable[[], None]) -> Callable[[], None]:
     """Call `on_death` from another thread, twice, whenever a runner's lock file is closed. Returns what ends that.
 
-    Does nothing if the kernel has no inotify, or none left.
+    Does nothing if the kernel has no inotify, or none left. Raises `Shortage`.
     """
     watch = _watch(directory)
     if watch < 0:
@@ -243,7 +244,12 @@ def watch_for_deaths(directory: Path, on_death: Callable[[], None]) -> Callable[
                     on_death()
 
     thread = threading.Thread(target=wait, name="lcp-deaths", daemon=True)
-    thread.start()
+    try:
+        start_thread(thread)
+    except BaseException:
+        for descriptor in (ender, awake, watch):
+            os.close(descriptor)
+        raise
 
     def end() -> None:
         os.write(ender, b".")  # its end alone would not be noticed while a forked child has a copy of it

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, func, select, text
 
+from lcp_engine.sandbox.file_access import start_thread
 from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.sandbox.root_identity import RootIdentity, identity_at, this_machine
 from lcp_engine.store.db.json_text import from_json
@@ -108,15 +109,21 @@ class _Disk:
         return frozenset(root for root, look in looks if not look.found.done() and look.began <= began)
 
     def look(self, root: str) -> _Place | None:
-        """Directory at the path of a root; None if its file system does not answer in `LOOK_SECONDS`."""
+        """Directory at the path of a root; None if its file system does not answer in `LOOK_SECONDS`.
+
+        Raises `Shortage`.
+        """
         from concurrent.futures import Future
 
         with self._lock:
             look = self._looks.get(root)
             is_first = look is None
             if look is None:
-                look = self._looks[root] = _Look(Future(), began=time.monotonic())
-                threading.Thread(target=_look, args=(root, look.found), name="lcp-look", daemon=True).start()
+                look = _Look(Future(), began=time.monotonic())
+                start_thread(
+                    threading.Thread(target=_look, args=(root, look.found), name="lcp-look", daemon=True)
+                )
+                self._looks[root] = look
         try:
             # Others that look meanwhile wait as well: the root is not silent before its time is over.
             place = look.found.result(max(0.0, look.began + LOOK_SECONDS - time.monotonic()))
