@@ -587,6 +587,8 @@ def test_a_merge_that_cannot_be_finished_blocks_no_file(theatre: Theatre, ground
     directory = theatre.engine.instance.stages
     assert directory is not None
     shutil.rmtree(directory)  # with what is too large for the database
+    for prepared in theatre.root.glob(".lcp-*"):
+        prepared.unlink()
     other = theatre.engine.launch(
         {"goal": "Write.", "planner": {"type": "script", "replies": [ask(write("l.txt", "mine\n")), DONE]},
          "policy": [{"kinds": ["write_file"], "do": "auto"}]},

@@ -318,7 +318,7 @@ class _Merge:
                 try:
                     if isinstance(held, LcpError):
                         raise held
-                    states[change.id] = _put(change, held, contents)
+                    states[change.id] = carry_out(change, held, contents)
                 except LcpError as error:
                     if error.failed.meaning.retry and not is_last:
                         errors.append(error)
@@ -430,15 +430,6 @@ class _Beside:
 
 
 _REFUSED = frozenset({ErrorCode.FILE_SYSTEM, ErrorCode.PATH_DENIED})
-
-
-def _put(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
-    """Carry out an intent, with the content that is prepared, if it is."""
-    after = change.sha256_after
-    if after is not None and file.put_prepared(change.temporary, change.sha256_before, after):
-        file.sync()
-        return APPLIED
-    return carry_out(change, file, contents)
 
 
 def _first_of(changes: Sequence[ChangeRow]) -> list[ChangeRow]:

@@ -188,7 +188,19 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
 
 
 def carry_out(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
-    """Return what became of an intent on a locked file; one that is decided is carried out first."""
+    """Return what became of an intent on a locked file; one that is decided is carried out first.
+
+    Of a merge, what was prepared beside the file is put in place.
+    """
+    if change.mode == MERGE_MODE and change.sha256_after is not None:
+        try:
+            if file.put_prepared(change.temporary, change.sha256_before, change.sha256_after):
+                file.sync()
+                return APPLIED
+        except LcpError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            return CONFLICT
     file.mend(change.temporary, change.sha256_before, change.sha256_after)
     digest = file.digest()
     sha = None if digest is None else digest.sha256
