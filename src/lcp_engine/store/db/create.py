@@ -117,7 +117,8 @@ def _refuse_live_runners(connection: Connection, url: str, version: str) -> None
         if dead is False or (dead is None and runner.alive_until > now):
             message = (
                 f"the database is at version {version!r}, this engine at {HEAD!r}, and runner {runner.id} (process "
-                f"{runner.pid} on {runner.host}) of the older version is working on it"
+                f"{runner.pid} on {runner.host}) of the older version is working on it; stop it first, or use "
+                "`lcp db upgrade --force`"
             )
             advice = "Stop that runner, then try again; `lcp db upgrade --force` upgrades beside it."
             raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=advice)
