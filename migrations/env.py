@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from alembic import context
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Column, Connection, ForeignKeyConstraint, create_engine
 from sqlalchemy.pool import NullPool
 
 from lcp_engine.store.schema import VIEWS, metadata
@@ -29,6 +29,7 @@ def _migrate(connection: Connection) -> None:
         target_metadata=metadata,
         render_as_batch=connection.dialect.name == "sqlite",
         compare_server_default=True,
+        include_object=_is_described,
     )
     _refuse_to_go_back()
     with context.begin_transaction():
@@ -38,9 +39,37 @@ def _migrate(connection: Connection) -> None:
             _create_views(connection.dialect.name == "sqlite")
 
 
+def _is_described(found: object, name: str | None, kind: str, reflected: bool, _: object) -> bool:
+    """False for what metadata and the description of a database must differ in, so that it is not compared.
+
+    That is the index of the terms of memories, an index in descending order, which SQLite does not describe, and what
+    only the other database has.
+    """
+    if kind == "table":
+        return not (reflected and str(name).startswith("memory_terms"))
+    if kind == "index":
+        return name != "ix_memories_terms" and not (
+            context.get_bind().dialect.name == "sqlite" and name in _DESCENDING
+        )
+    if isinstance(found, ForeignKeyConstraint):
+        return found.info.get("dialect", "") in ("", context.get_bind().dialect.name)
+    return True
+
+
+_DESCENDING = {
+    index.name
+    for table in metadata.tables.values()
+    for index in table.indexes
+    if not all(isinstance(one, Column) for one in index.expressions)
+}
+
+
 def _print_sql(url: str) -> None:
     context.configure(url=url, target_metadata=metadata, literal_binds=True)
     _refuse_to_go_back()
+    if context.get_starting_revision_argument() is not None:
+        message = "SQL is printed for new databases only: stored rows are upgraded too, by `lcp db upgrade`"
+        raise SystemExit(message)
     with context.begin_transaction():
         _drop_views()
         context.run_migrations()

@@ -9,12 +9,17 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import closing
+from io import StringIO
 from pathlib import Path
 from threading import Thread
 
+import psycopg
 import pytest
 from alembic import command
+from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
@@ -60,6 +65,33 @@ def test_migrations_and_metadata_make_the_same_schema(new_database_url: str) -> 
     assert migrated == created
     assert {name for kind, name, *_ in created if kind == "view"} == {view.name for view in VIEWS}
     assert {name for kind, name, *_ in created if kind == "table"} >= TABLES or "postgres" in new_database_url
+
+
+def test_the_sql_that_is_printed_makes_the_same_schema(new_database_url: str) -> None:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
+        created = _schema(connection)
+        _drop_all(connection)
+    printed = StringIO()
+    config = _config_at(new_database_url, printed)
+    command.upgrade(config, "head", sql=True)
+    if new_database_url.startswith("sqlite"):
+        with closing(sqlite3.connect(new_database_url.removeprefix("sqlite:///"))) as database:
+            database.executescript(printed.getvalue())
+    else:
+        with psycopg.connect(new_database_url) as server:
+            server.execute(printed.getvalue().encode())
+    with _connected(new_database_url) as connection:
+        assert _schema(connection) == created
+    with pytest.raises(SystemExit, match="lcp db upgrade"):
+        command.upgrade(config, "0009:head", sql=True)
+
+
+def test_alembic_finds_nothing_that_a_new_database_lacks(new_database_url: str) -> None:
+    open_database(new_database_url).close()
+    said = StringIO()
+    command.check(_config_at(new_database_url, said))
+    assert said.getvalue() == "No new upgrade operations detected.\n"
 
 
 def test_no_database_is_brought_back_to_an_older_version(new_database_url: str) -> None:
@@ -314,6 +346,14 @@ def _with_a_newer_migration(directory: Path) -> Path:
         "        table.add_column(sa.Column('mood', sa.Text(), server_default='calm'))\n"
     )
     return migrations
+
+
+def _config_at(url: str, printed: StringIO) -> Config:
+    """What `alembic -x url=URL` has, with what it prints."""
+    config = migration_config()
+    config.stdout = config.output_buffer = printed
+    config.cmd_opts = Namespace(x=[f"url={_for_alembic(url)}"])
+    return config
 
 
 def _connected(url: str) -> Connection:

@@ -82,7 +82,7 @@ def _kept_by_the_ledger(column: str, parent: str) -> ForeignKeyConstraint:
 
     The ledger writes such a row while it holds the lock of its mission; `lcp db check` checks them all.
     """
-    return ForeignKeyConstraint([column], [parent]).ddl_if(dialect="sqlite")
+    return ForeignKeyConstraint([column], [parent], info={"dialect": "sqlite"}).ddl_if(dialect="sqlite")
 
 
 missions = Table(
