@@ -14,7 +14,7 @@ from platformdirs import user_config_path, user_data_path
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
-from lcp_engine.sandbox.own_places import APP, CONFIGURATION
+from lcp_engine.sandbox.own_places import APP, CONFIGURATION, make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def make_room(url: str) -> None:
         return
     place = user_data_path(APP)
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(place)
     except OSError as refused:
         message = (
             f"the database needs its directory {place}: {refused.strerror}; use --db for another database"

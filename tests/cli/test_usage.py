@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 from importlib import import_module
@@ -96,6 +98,27 @@ def test_an_internal_error_is_one_line_with_the_path_of_the_traceback(
     assert told.count("\n") == 1
     assert str(kept) in told
     assert "a surprise" in kept.read_text()
+    assert _mode(kept) == 0o600
+
+
+def test_what_it_makes_for_itself_is_private_whatever_the_umask_is(lcp: Lcp) -> None:
+    own = [lcp.home / "own" / name for name in ("data", "state", "config")]
+    places = {f"XDG_{place.name.upper()}_HOME": str(place / "deep") for place in own}
+    mission = lcp.mission(lcp.ask("write_file", rel_path="b", content="x"), lcp.complete)
+    before = os.umask(0)
+    try:
+        assert lcp("run", mission, "--root", lcp.root, "--stage", LCP_DATABASE_URL="", **places).code == 3
+    finally:
+        os.umask(before)
+    made = [*(lcp.home / "own").rglob("*")]
+    assert {"lcp.db", "b"} <= {one.name for one in made}, "a database and a stage"
+    assert [one for one in made if one.is_dir() and _mode(one) != 0o700] == []
+    files = [one for one in made if one.is_file() and "lcp-engine-stages" not in one.parts]
+    assert [one for one in files if _mode(one) & 0o077] == []
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_a_reader_that_leaves_is_no_error(lcp: Lcp) -> None:

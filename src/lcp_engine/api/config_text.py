@@ -15,6 +15,7 @@ import yaml
 from lcp_engine.config_file import ConfigFile, parse_config
 from lcp_engine.core.policy import Rule
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.sandbox.own_places import make_private
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Edit:
         """Replace the file, which is created if it is missing. Raises `FILE_SYSTEM`."""
         real = self.path.resolve()
         try:
-            real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(real.parent)
             mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
             with tempfile.NamedTemporaryFile(
                 "w", encoding="utf-8", dir=real.parent, prefix=f".{real.name}.", delete=False

@@ -23,6 +23,7 @@ from pydantic import JsonValue
 from lcp_engine.changes.merge_contents import remove_kept
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import directories
+from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.private_copy import copy_privately
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
@@ -167,7 +168,7 @@ def _locked(place: Path) -> Iterator[None]:
     """Hold the directory of a mission's stages, made if needed; what nobody holds and has no row is removed."""
     descriptor = None
     while descriptor is None:
-        _make_private(place)
+        _make_place(place)
         descriptor = _hold(place)
     try:
         yield
@@ -188,10 +189,9 @@ def _hold(place: Path) -> int | None:
     return None
 
 
-def _make_private(place: Path) -> None:
+def _make_place(place: Path) -> None:
     try:
-        for part in (place.parent.parent, place.parent, place):
-            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(place)
     except OSError as refused:
         message = f"the directory of stages {refused.filename} cannot be used: {refused.strerror}"
         advice = "Name a directory of your own with XDG_STATE_HOME."

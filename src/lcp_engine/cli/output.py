@@ -181,9 +181,13 @@ def _defect(error: BaseException) -> Failed:
 def _keep_traceback(error: BaseException) -> Path | None:
     from platformdirs import user_state_path
 
-    path = user_state_path("lcp-engine") / "last-defect.txt"
+    from lcp_engine.sandbox.own_places import APP, make_private
+
+    path = user_state_path(APP) / "last-defect.txt"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
+        path.touch(mode=0o600)
+        path.chmod(0o600)  # one of an older version
         path.write_text(
             "".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace"
         )

@@ -11,6 +11,12 @@ CONFIGURATION = "config.yaml"
 _MORE: dict[str, None] = {}
 
 
+def make_private(directory: Path) -> None:
+    """Make a directory, and those missing above it, for this user alone whatever the umask is. Raises `OSError`."""
+    for part in (*reversed(directory.parents), directory):
+        part.mkdir(mode=0o700, exist_ok=True)
+
+
 def protect(place: Path) -> None:
     """Make a file one of the engine's own in this process, with what a link at its path leads to."""
     _MORE.update(dict.fromkeys((os.path.abspath(place), os.path.realpath(place))))

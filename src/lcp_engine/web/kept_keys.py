@@ -13,7 +13,7 @@ from typing import Annotated
 from platformdirs import user_state_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lcp_engine.sandbox.own_places import APP
+from lcp_engine.sandbox.own_places import APP, make_private
 from lcp_engine.store.host.liveness import digest_of
 from lcp_engine.web.access import Secrets
 
@@ -67,7 +67,7 @@ def _read(path: Path) -> _Kept | None:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as written:
         written.write(text)
     Path(written.name).replace(path)

@@ -25,7 +25,7 @@ from pathlib import Path
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import start_thread
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
-from lcp_engine.sandbox.own_places import APP
+from lcp_engine.sandbox.own_places import APP, make_private
 from lcp_engine.store.db.open import make_backend
 from lcp_engine.store.db.sqlite import Sqlite, account_name
 from lcp_engine.store.row_types import RunnerRow
@@ -95,7 +95,7 @@ def digest_of(url: str) -> str:
 
 def _make_private(parts: Sequence[Path], advice: str) -> None:
     try:
-        parts[0].parent.mkdir(parents=True, exist_ok=True)
+        make_private(parts[0].parent)
         for part in parts:
             part.mkdir(mode=0o700, exist_ok=True)
             status = part.stat(follow_symlinks=False)

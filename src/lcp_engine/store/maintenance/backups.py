@@ -13,7 +13,7 @@ from platformdirs import user_data_path
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.upkeep import Backups
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.own_places import APP
+from lcp_engine.sandbox.own_places import APP, make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend
 from lcp_engine.store.maintenance.backup import back_up
@@ -48,7 +48,7 @@ def keep_backups(
     file = directory / names.at(due)
     try:
         if backups.to is None:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(directory)
         names.remove_broken(directory)
         if not file.exists():
             _back_up_once(url, file, busy_seconds, is_stopping)
