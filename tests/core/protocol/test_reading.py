@@ -109,6 +109,15 @@ def test_commentary_is_welcome_everywhere(body: Body, commentary: str | None) ->
             {"action": "unknown action 'noop'; known are create_followup_jobs, "},
         ),
         ({"ok": True, "action": "list_files_result", "files": []}, {"action": "does not invent results"}),
+        (
+            {"tool_calls": [{"name": "ls", "arguments": ""}]},
+            {"": 'no tools are offered; found a call of "ls"'},
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "ls", "arguments": {}}}]},
+            {"": 'one JSON object that has "action"'},
+        ),
+        ({"name": "read_file", "parameters": {"rel_path": "a"}}, {"": 'found a call of "read_file"'}),
         ({"ok": True, "action": "read_file_result"}, {"action": "does not invent results"}),
         ({"ok": True, "action": "error", "error": "x"}, {"ok": "the action error needs ok: false"}),
         ({**COMPLETE, "error": "x"}, {"error": "ok: true does not go with error"}),

@@ -54,6 +54,13 @@ def errors(action: Action | Malformed) -> dict[str, str]:
     return {problem.path: problem.message for problem in action.errors}
 
 
+def test_a_call_of_a_tool_is_told_that_no_tools_are_offered() -> None:
+    fault = errors(read_universal('{"tool_calls": [{"name": "ls", "arguments": "{}"}]}', KINDS))
+    assert fault.keys() == {""}
+    assert 'no tools are offered; found a call of "ls"' in fault[""]
+    assert '"response_type"' in fault[""]
+
+
 EXPECTED = {
     "planning": "create_followup_jobs", "answer": "mission_complete", "verification": "mission_complete",
     "clarity": "create_followup_jobs", "research": "analysis_result", "custom": "analysis_result", "error": "error",

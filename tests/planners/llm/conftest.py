@@ -118,6 +118,14 @@ class FaultServer:
 
         return play
 
+    def ends(self, choice: Body) -> Play:
+        """A stream that begins well, and whose last choice is this one."""
+        parts: list[Body] = [
+            {"choices": [{"delta": {"content": "{"}}]},
+            {"choices": [{"delta": {}, **choice}]},
+        ]
+        return self.sends(b"".join(map(self.event, parts)))
+
     def counts(self, to: BaseHTTPRequestHandler) -> None:
         """A count of tokens as llama.cpp answers it, of three bytes each."""
         text = str(self.tokenized[-1].body["content"])

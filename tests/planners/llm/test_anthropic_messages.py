@@ -86,6 +86,10 @@ READ: list[tuple[list[dict[str, JsonValue]], Completion]] = [
         [{"type": "message", "content": [{"type": "tool_use", "input": {"ä": 1}}], "stop_reason": "tool_use"}],
         Completion('{"ä": 1}', "stop"),
     ),
+    (
+        [{"type": "message", "content": [{"type": "tool_use", "name": "ls", "input": {}}], "stop_reason": "tool_use"}],
+        Completion('{"tool_calls": [{"name": "ls", "arguments": ""}]}', "stop"),
+    ),
 ]  # fmt: skip
 
 

@@ -99,12 +99,17 @@ TROUBLES: list[tuple[str, Callable[[FaultServer], list[Play]], str]] = [
     ("wrong event", lambda f: [f.sends(b"data: hello\n\n")], "this came: an event that is not a JSON object: hello"),
     ("deep", lambda f: [f.sends(b'{"a": ' + b"[" * 100_000)], "the answer was cut off"),
     ("broken off", lambda f: [f.sends(f.event({"error": {"message": "out of slots", "code": 500}}))], "out of slots"),
+    ("choice", lambda f: [f.ends({"finish_reason": "error", "error": {"message": "gone", "code": 502}})], "gone"),
+    ("refused choice", lambda f: [f.ends({"error": {"message": "bad", "code": 400}})], "the server broke off: bad"),
+    ("error", lambda f: [f.says(ACTION, finish="error")], "the server broke off: finish_reason error"),
+    ("MiniMax", lambda f: [f.sends(b'{"choices": null, "base_resp": {"status_code": 1008, "status_msg": "no money"}}')],
+     "the server broke off: no money (1008)"),
     ("refusal", lambda f: [f.says("I will not", key="refusal")], "an action is expected, the model refused"),
     ("filter", lambda f: [f.says(ACTION, finish="content_filter")], "content filter stopped the model"),
     ("length", lambda f: [f.says(ACTION, finish="length")], "the reply did not end within 4085 tokens"),
     ("context", lambda f: [f.refuses(400, "exceeds the available context size")], "exceeds the available context"),
 ]  # fmt: skip
-REFUSALS = {"no credit", "401", "404", "302", "context"}
+REFUSALS = {"no credit", "401", "404", "302", "context", "refused choice", "MiniMax"}
 """What would be the same the next time."""
 
 
@@ -149,6 +154,8 @@ RECOVERIES: list[tuple[str, Callable[[FaultServer], list[Play]], int]] = [
     ("503", lambda f: [f.refuses(503, "busy")], 1),
     ("resets", lambda f: [f.resets, f.resets], 2),
     ("hang", lambda f: [f.hangs], 1),
+    ("choice", lambda f: [f.ends({"finish_reason": "error", "error": {"message": "x", "code": 502}})] * 2, 2),
+    ("no resources", lambda f: [f.says("{", finish="insufficient_system_resource")], 1),
     ("cut stream", lambda f: [f.cuts(b"data: {")], 1),
     ("loading for long", lambda f: [f.refuses(503, "Loading model")] * 20, 20),
     ("loading says LM Studio", lambda f: [f.refuses(400, "Model is loading, try later")] * 6, 6),

@@ -120,6 +120,7 @@ def choice(finish: str | None = None, **delta: JsonValue) -> dict[str, JsonValue
     return {"index": 0, "delta": delta, "finish_reason": finish}
 
 
+CALL = json.dumps({"tool_calls": [{"name": "ls", "arguments": '{"a": 1}'}]})
 USAGE: dict[str, JsonValue] = {"prompt_tokens": 3, "completion_tokens": 4}
 ANSWERS: list[tuple[list[bytes], Completion]] = [
     (
@@ -151,6 +152,40 @@ ANSWERS: list[tuple[list[bytes], Completion]] = [
     ([b': ping\r\n\r\ndata:{"choices":\r\ndata: []}\r\n\r\ndata: [DONE]\r\n'], Completion("")),
     ([b'{"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": true}}'], Completion("{}")),
     ([b'{"choices": [{"message": {"content": [{"type": "text", "text": "a"}, 1]}}]}'], Completion("a")),
+    # MiniMax: the last event has the whole message again.
+    (
+        [
+            event(choices=[choice(role="assistant", reasoning_content="hm", content="a")]),
+            event(choices=[choice(content="b")]),
+            event(
+                choices=[{**choice("stop"), "message": {"reasoning_content": "hm", "content": "ab"}}],
+                base_resp={"status_code": 0, "status_msg": ""},
+            ),
+        ],
+        Completion("ab", "stop", reasoning="hm"),
+    ),
+    ([event(choices=[{**choice("stop", content="ab"), "message": {"content": "ab"}}])], Completion("ab", "stop")),
+    (
+        [event(choices=[choice(role="assistant")]), event(choices=[{**choice("stop"), "message": {"content": "ab"}}])],
+        Completion("ab", "stop"),
+    ),
+    ([event(choices=[choice("model_length", content="a")])], Completion("a", "length")),
+    (
+        [
+            event(choices=[choice(tool_calls=[{"index": 0, "function": {"name": "ls", "arguments": '{"a"'}}])]),
+            event(choices=[choice(tool_calls=[{"index": 0, "function": {"arguments": ": 1}"}}])]),
+            event(choices=[{**choice("tool_calls"), "message": {"tool_calls": [{"function": {"name": "ls"}}]}}]),
+        ],
+        Completion(CALL, "tool_calls"),
+    ),
+    (
+        [b'{"choices": [{"message": {"content": "", "function_call": {"name": "ls", "arguments": {"a": 1}}}}]}'],
+        Completion(CALL),
+    ),
+    (
+        [event(choices=[choice("tool_calls", content="{}", tool_calls=[{"function": {"name": "ls"}}])])],
+        Completion("{}", "tool_calls"),
+    ),
 ]  # fmt: skip
 
 

@@ -82,6 +82,21 @@ def read_object(
     return action.note(recovered, findings.warnings)
 
 
+def tool_call_fault(body: Mapping[str, JsonValue], key: str) -> str | None:
+    """Fault of a reply that calls tools, with the `key` that it should have; None if it calls none."""
+    listed = body.get("tool_calls")
+    calls = listed if isinstance(listed, list) else [body]
+    for call in calls:
+        called = call.get("function", call) if isinstance(call, dict) else None
+        name = called.get("name") if isinstance(called, dict) else None
+        if isinstance(name, str) and isinstance(called, dict) and not called.keys().isdisjoint(_ARGUMENTS):
+            return (
+                f"no tools are offered; found a call of {shown(name)}. Call none: answer in the text, with one "
+                f"JSON object that has {key}; what a tool would do is a job there"
+            )
+    return None
+
+
 def reader_of(dialect: str) -> Reader:
     """The reader of the dialect with this name.
 
@@ -97,6 +112,7 @@ def reader_of(dialect: str) -> Reader:
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is {names}; found {dialect!r}")
 
 
+_ARGUMENTS = ("arguments", "parameters")
 _Fields = dict[str, JsonValue]
 
 _ACTIONS: dict[str, type[CreateFollowupJobs | WriteFile | AnalysisResult | MissionComplete]] = {
@@ -140,6 +156,9 @@ def _read_action(
     name = body.get("action")
     if body.get("ok") is False:
         return _read_error(body, findings)
+    if name is None and (fault := tool_call_fault(body, '"action"')):
+        findings.refuse("", fault)
+        return None
     _check_ok(body, findings)
     if not isinstance(name, str) or name not in _ACTIONS:
         if name != "error":

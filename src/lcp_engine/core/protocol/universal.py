@@ -18,7 +18,7 @@ from lcp_engine.core.protocol.actions import (
     shortened,
 )
 from lcp_engine.core.protocol.answered_plan import PLACE, read_plan
-from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object
+from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object, tool_call_fault
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.core.protocol.universal_response import (
@@ -68,7 +68,10 @@ def read_universal(
     if isinstance(framed, Unframed):
         return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
     findings = Findings()
-    response = _validate(framed.value, findings)
+    fault = None if "response_type" in framed.value else tool_call_fault(framed.value, '"response_type"')
+    if fault is not None:
+        findings.refuse("", fault)
+    response = None if fault is not None else _validate(framed.value, findings)
     if response is not None:
         _check_pair(response, findings)
     if response is None or findings.problems:

@@ -118,14 +118,13 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
         return Trouble(f"{where}: a whole message is expected, {fact}", Again.BACK_OFF)
     if draft.stop_reason == "refusal":
         return Trouble(f"{where}: an action is expected, the model refused")
-    thought = "".join(draft.thinking)
     return Completion(
-        text=reply_in("".join(draft.tool) or "".join(draft.text), thought),
+        text=draft.reply,
         finish_reason=_FINISH.get(draft.stop_reason, draft.stop_reason),
         input_tokens=draft.input_tokens,
         output_tokens=draft.output_tokens,
         cached_tokens=draft.cached_tokens,
-        reasoning=thought,
+        reasoning="".join(draft.thinking),
     )
 
 
@@ -155,10 +154,18 @@ class _Draft:
     text: list[str] = field(default_factory=list)
     tool: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
+    called: str = _TOOL
     stop_reason: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+
+    @property
+    def reply(self) -> str:
+        tool, text, thought = "".join(self.tool), "".join(self.text), "".join(self.thinking)
+        if self.called == _TOOL:
+            return reply_in(tool or text, thought)
+        return reply_in(text, thought, [(self.called, tool)])
 
     def take(self, part: JsonObject) -> None:
         match part.get("type"):
@@ -176,6 +183,8 @@ class _Draft:
                 self._count(part)
 
     def _add(self, block: Mapping[str, JsonValue]) -> None:
+        if block.get("type") == "tool_use":
+            self.called = text_in(block.get("name")) or self.called
         self.text.append(text_in(block.get("text")))
         self.thinking.append(text_in(block.get("thinking")))
         self.tool.append(text_in(block.get("partial_json")))

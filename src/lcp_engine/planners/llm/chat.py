@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -127,13 +128,19 @@ class Chat(Protocol):
     def models(self, deadline: Deadline, /) -> Sequence[ModelFacts] | Trouble: ...
 
 
-def reply_in(content: str, thought: str) -> str:
+def reply_in(content: str, thought: str, calls: Sequence[tuple[str, str]] = ()) -> str:
     """The reply in what a model wrote: the content, or without one a thought that is an object and nothing else (R1).
 
     Servers that separate thoughts put the reply among them if a model never closes them. A thought with any other word
-    weighs the object that it quotes, and is not a reply.
+    weighs the object that it quotes, and is not a reply. Without either, `calls` of tools (names and arguments) are
+    written out, so that the reply is refused for what it is.
     """
-    return thought if not content.strip() and is_bare_object(thought) else content
+    if content.strip():
+        return content
+    if calls and not is_bare_object(thought):
+        called = [{"name": name, "arguments": arguments} for name, arguments in calls]
+        return json.dumps({"tool_calls": called}, ensure_ascii=False)
+    return thought if is_bare_object(thought) else content
 
 
 def schema_for(ask: Ask, unsupported: frozenset[str] = frozenset()) -> dict[str, JsonValue]:

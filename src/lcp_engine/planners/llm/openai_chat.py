@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
@@ -76,39 +77,105 @@ def request_body(ask: Ask, settings: ModelSettings) -> JsonObject:
 
 def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trouble:
     """The completion that the objects of an answer make up: deltas of a stream, or one whole message."""
-    content: list[str] = []
-    reasoning: list[str] = []
+    deltas, whole = _Draft(), _Draft()
     finish_reason: str | None = None
     usage: Mapping[str, JsonValue] = {}
     has_choices = False
     for part in answer.objects:
-        if part.get("error"):
-            read, written = (count_in(usage.get(f"{name}_tokens")) or 0 for name in ("prompt", "completion"))
-            return trouble_within(where, part["error"], scrub, input_tokens=read, output_tokens=written)
         usage = object_in(part.get("usage")) or usage
-        for choice in list_in(part.get("choices"))[:1]:
+        choices = [object_in(choice) for choice in list_in(part.get("choices"))[:1]]
+        for error in (part.get("error"), *(_fault_of(choice) for choice in choices), _fault_of_minimax(part)):
+            if error:
+                read, written = (
+                    count_in(usage.get(f"{name}_tokens")) or 0 for name in ("prompt", "completion")
+                )
+                return trouble_within(where, error, scrub, input_tokens=read, output_tokens=written)
+        for choice in choices:
             has_choices = True
-            message = object_in(object_in(choice).get("delta")) or object_in(object_in(choice).get("message"))
-            if refusal := text_in(message.get("refusal")):
+            delta, message = object_in(choice.get("delta")), object_in(choice.get("message"))
+            if refusal := text_in(delta.get("refusal")) or text_in(message.get("refusal")):
                 return Trouble(f"{where}: an action is expected, the model refused: {scrub(refusal)[:200]!r}")
-            content.append(text_in(message.get("content")))
-            reasoning.append(text_in(message.get("reasoning_content") or message.get("reasoning")))
-            finish_reason = text_in(object_in(choice).get("finish_reason")) or finish_reason
+            deltas.take(delta)
+            whole.take(message)
+            finish_reason = text_in(choice.get("finish_reason")) or finish_reason
     if finish_reason is None and not answer.is_whole:
         return Trouble(f"{where}: a whole completion is expected, the answer was cut off", Again.BACK_OFF)
     if not has_choices:
         return Trouble(f"{where}: a completion with a choice is expected, the answer has none", Again.ONCE)
-    if finish_reason == "content_filter":
+    if finish_reason is not None and finish_reason.startswith(_FILTERED):
         return Trouble(f"{where}: an action is expected, the server's content filter stopped the model")
-    said, thought = "".join(content), "".join(reasoning)
+    # After a stream of deltas, the last event of MiniMax has the whole message once more.
+    said, thought = deltas.said or whole.said, deltas.thought or whole.thought
     return Completion(
-        text=reply_in(said, thought),
-        finish_reason=finish_reason,
+        text=reply_in(said, thought, deltas.calls or whole.calls),
+        finish_reason="length" if finish_reason in _CUT_OFF else finish_reason,
         input_tokens=count_in(usage.get("prompt_tokens")),
         output_tokens=count_in(usage.get("completion_tokens")),
         cached_tokens=count_in(object_in(usage.get("prompt_tokens_details")).get("cached_tokens")),
         reasoning=thought,
     )
+
+
+_BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
+"""Why a server stopped for its own reasons: OpenRouter and Mistral, Z.ai, DeepSeek, vLLM and SGLang."""
+_CUT_OFF = frozenset({"length", "max_tokens", "model_length", "model_context_window_exceeded"})
+"""Why a completion has no end: all servers, those that pass Anthropic on, Mistral, Z.ai."""
+_FILTERED = ("content_filter", "sensitive")
+"""How the words for a filter begin; Google adds a reason."""
+_MINIMAX: Mapping[int, int] = {
+    1002: 429, 1004: 401, 1008: 402, 1026: 400, 1027: 400, 1039: 429, 1041: 429, 2013: 400, 2049: 401,
+}  # fmt: skip
+"""The HTTP status that a code of MiniMax stands for; any other is a fault of the server."""
+
+
+@dataclass
+class _Draft:
+    """A message as far as it has arrived."""
+
+    _said: list[str] = field(default_factory=list)
+    _thought: list[str] = field(default_factory=list)
+    _calls: dict[int, list[str]] = field(default_factory=dict)
+
+    @property
+    def said(self) -> str:
+        return "".join(self._said)
+
+    @property
+    def thought(self) -> str:
+        return "".join(self._thought)
+
+    @property
+    def calls(self) -> Sequence[tuple[str, str]]:
+        """The tools that it calls, with their arguments."""
+        return [(name, "".join(arguments)) for name, *arguments in self._calls.values()]
+
+    def take(self, message: Mapping[str, JsonValue]) -> None:
+        self._said.append(text_in(message.get("content")))
+        self._thought.append(text_in(message.get("reasoning_content") or message.get("reasoning")))
+        calls = [object_in(call) for call in list_in(message.get("tool_calls"))]
+        if one := message.get("function_call"):
+            calls.append({"function": one})
+        for place, part in enumerate(calls):
+            index, function = count_in(part.get("index")), object_in(part.get("function"))
+            at = place if index is None else index
+            call = self._calls.setdefault(at, [text_in(function.get("name"))])
+            more = function.get("arguments")
+            call.append(json.dumps(more, ensure_ascii=False) if isinstance(more, dict) else text_in(more))
+
+
+def _fault_of(choice: Mapping[str, JsonValue]) -> JsonValue:
+    """The error that a choice ends with; None if there is none."""
+    reason = text_in(choice.get("finish_reason"))
+    return choice.get("error") or ({"message": f"finish_reason {reason}"} if reason in _BROKEN else None)
+
+
+def _fault_of_minimax(part: JsonObject) -> JsonValue:
+    """The error of MiniMax, whose HTTP status is 200; None if there is none."""
+    stated = object_in(part.get("base_resp"))
+    code = count_in(stated.get("status_code"))
+    if not code:
+        return None
+    return {"message": f"{text_in(stated.get('status_msg'))} ({code})", "code": _MINIMAX.get(code, 500)}
 
 
 def models_of(answer: Answer) -> Sequence[ModelFacts]:
