@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.core.protocol.strict_json import Framed, Unframed, find_object, is_bare_object
+from lcp_engine.core.protocol.strict_json import THOUGHTS, Framed, Unframed, find_object, is_bare_object
 
+DOCS = Path(__file__).parents[3] / "docs/protocol.md"
 OBJECT = '{"ok": true, "n": [1, {"a": "ä\\n\\u00e9 😀"}]}'
 BOM, THOUGHT, FENCE = "byte order mark", "<think> section", "Markdown fence"
 BEFORE, AFTER = "prose before the object", "prose after the object"
@@ -63,6 +65,53 @@ def test_what_stands_around_the_object_is_removed_and_named(text: str, recovered
     assert isinstance(found, Framed)
     assert found.value == json.loads(OBJECT)
     assert text[found.start : found.end] == OBJECT
+    assert list(found.recovered) == recovered
+
+
+@table(("mark", "closer"), list(THOUGHTS.items()))
+def test_thoughts_between_the_marks_of_any_model_are_removed(mark: str, closer: str) -> None:
+    for text in (
+        f"{mark}hm </thin> {OBJECT}, or <other>?{closer}\n{OBJECT}",
+        f"{mark}{closer}{mark} x {closer}{OBJECT}",
+    ):
+        found = find_object(text)
+        assert isinstance(found, Framed)
+        assert found.value == json.loads(OBJECT)
+        assert found.recovered == (f"{mark} section",)
+    for unclosed in (f"{mark}hm {OBJECT}", f"{OBJECT} {mark}"):
+        refused = find_object(unclosed)
+        assert isinstance(refused, Unframed)
+        assert f"{mark} is never closed" in refused.message
+    kept = find_object(json.dumps({"content": f"{mark}{closer}{closer}{mark}"}))
+    assert isinstance(kept, Framed)
+    assert kept.recovered == ()
+    assert f"`{mark}…{closer}`" in DOCS.read_text(encoding="utf-8")
+
+
+HARMONY = "<|channel|>analysis<|message|>"
+
+
+@table(
+    ("text", "recovered"),
+    [
+        (f"{HARMONY}hm {{}}<|end|><|start|>assistant<|channel|>final<|message|>{OBJECT}<|return|>",
+         [f"{HARMONY} section", "channel marks"]),
+        (f"<|start|>assistant{HARMONY}hm<|end|>\n<|channel|>final <|constrain|>json<|message|>```json\n{OBJECT}\n```",
+         ["channel marks", f"{HARMONY} section", FENCE]),
+        (f"<|channel|>commentary<|message|>I look.<|end|><|channel|>final<|message|>{OBJECT}<|return|>",
+         ["channel marks", BEFORE]),
+        (f"<|channel|>final<|message|>{OBJECT}<|end|>", ["channel marks"]),
+        (f"<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>{OBJECT}<|END_RESPONSE|>",
+         ["<|START_THINKING|> section", "channel marks"]),
+        (f"<|channel>thought\nhm\n<channel|>{OBJECT}<turn|>", ["<|channel>thought section", "channel marks"]),
+        (f"{{ hm </thinking>{OBJECT}", ["<thinking> section"]),
+        (f"<think>a</think><thinking>b</thinking>{OBJECT}", [THOUGHT, "<thinking> section"]),
+    ],
+)  # fmt: skip
+def test_marks_around_thoughts_and_replies_are_no_prose(text: str, recovered: list[str]) -> None:
+    found = find_object(text)
+    assert isinstance(found, Framed), found
+    assert found.value == json.loads(OBJECT)
     assert list(found.recovered) == recovered
 
 
@@ -180,7 +229,7 @@ def test_what_stands_in_a_string_of_the_object_is_text(content: str) -> None:
         ('{"a": "he said "hi""}', "line 1, column 17: a comma or the closing bracket is expected"),
         ("{'a': 1}", "a key in double quotes is expected"),
         ("{“a”: 1}", "a key in double quotes is expected"),
-        ("<think></think>" * 101 + OBJECT, "100 <think> sections are read at most; there are more"),
+        ("<think></think>" * 101 + OBJECT, "100 thoughts are read at most; there are more"),
     ],
 )
 def test_anything_else_is_refused_and_never_repaired(text: str, message: str | None) -> None:
@@ -207,7 +256,7 @@ def test_a_limit_is_not_reached_before_it_is(text: str) -> None:
     assert isinstance(find_object(text), Framed)
 
 
-@table("prose", ["{x", "{x}", "}", "{x<think></think>"])
+@table("prose", ["{x", "{x}", "}", "{x<think></think>", "<think", "<|end|>", "[THINK<channel|>x"])
 def test_millions_of_braces_in_prose_are_read_once(prose: str) -> None:
     # 4 million characters: anything worse than linear would take hours.
     assert isinstance(find_object(prose * (4_000_000 // len(prose)) + OBJECT), Framed | Unframed)

@@ -6,9 +6,10 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from json import JSONDecoder
 from typing import NoReturn
@@ -275,7 +276,26 @@ def is_bare_object(text: str) -> bool:
 
 
 _BOM = "\ufeff"
-_THINK, _THOUGHT = "<think>", "</think>"
+_HARMONY = "<|channel|>analysis<|message|>"
+THOUGHTS: Mapping[str, str] = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|channel>thought": "<channel|>",
+    "<unused94>thought": "<unused95>",
+    _HARMONY: "<|end|>",
+}
+"""The marks between which models think, and which some servers leave in the text."""
+# What else harmony, Cohere and Gemma have around a reply.
+_MARK = re.compile(
+    r"<\|start\|>assistant|<\|channel\|>(?:final|commentary)|[ ]?<\|constrain\|>\w+|<\|(?:message|end|return)\|>"
+    r"|<\|(?:START|END)_(?:RESPONSE|TEXT)\|>|<turn\|>"
+)
 # Any kind of quote: text that looks like an object and cannot be read is refused, not treated as prose.
 _OBJECT = re.compile("\\{\\s*[\"'\u2018\u2019\u201c\u201d\u201e{}]")
 _BRACE = re.compile("[{}]")
@@ -309,14 +329,25 @@ class _Next:
 
 
 class _Marks:
-    """The next object, `<think>` and `</think>` of a text; `none`, beyond its end, if there is none."""
+    """The next object and marks of thoughts in a text; `none`, beyond its end, if there is none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.none = len(text) + 1
         self.objects = _Next(self._find_object)
-        self.openers = _Next(lambda position: self._find(_THINK, position))
-        self.closers = _Next(lambda position: self._find(_THOUGHT, position))
+        self._openers = {mark: _Next(partial(self._find, mark)) for mark in THOUGHTS}
+        self._closers = {mark: _Next(partial(self._find, THOUGHTS[mark])) for mark in THOUGHTS}
+
+    def opener(self, position: int) -> tuple[int, str]:
+        """The next beginning of a thought, and its mark."""
+        return min((found.at(position), mark) for mark, found in self._openers.items())
+
+    def closer_of(self, mark: str, position: int) -> int:
+        return self._closers[mark].at(position)
+
+    def closer(self, position: int) -> tuple[int, str]:
+        """The next end of a thought that may lack its beginning, and the mark of that; harmony ends replies alike."""
+        return min((found.at(position), mark) for mark, found in self._closers.items() if mark != _HARMONY)
 
     def _find_object(self, position: int) -> int:
         match = _OBJECT.search(self._text, position)
@@ -341,29 +372,42 @@ def _skip_thoughts(text: str, marks: _Marks, decoder: StrictDecoder) -> _Head | 
     recovered = ["byte order mark"] if text.startswith(_BOM) else []
     position, braces, has_prose = len(recovered), list[int](), False
     for _ in range(MAX_THOUGHTS + 1):
-        start, opener, closer = (n.at(position) for n in (marks.objects, marks.openers, marks.closers))
+        start, (opener, mark), (closer, closed) = (
+            marks.objects.at(position), marks.opener(position), marks.closer(position),
+        )  # fmt: skip
         if opener < min(start, closer):
+            closer, closed = marks.closer_of(mark, opener), mark
             if closer == marks.none:
-                return Unframed(f"{place(text, opener)}: <think> is never closed", tuple(recovered))
-            if text[position:opener].strip():
+                return Unframed(f"{place(text, opener)}: {mark} is never closed", tuple(recovered))
+            before, names = _without_marks(text[position:opener])
+            recovered += names
+            if before:
                 recovered.append("prose before the object")
                 braces = _follow_braces(text, position, opener, braces)
-                has_prose = has_prose or _WORD.search(text, position, opener) is not None
+                has_prose = has_prose or _WORD.search(before) is not None
         elif closer == marks.none or not (closer < start or _is_loose(text, position, marks, decoder)):
             return _Head(position, tuple(recovered), braces, has_prose)
-        recovered.append("<think> section")
-        position = closer + len(_THOUGHT)
-    return Unframed(f"{MAX_THOUGHTS} <think> sections are read at most; there are more", ("<think> section",))
+        recovered.append(f"{closed} section")
+        position = closer + len(THOUGHTS[closed])
+    return Unframed(
+        f"{MAX_THOUGHTS} thoughts are read at most; there are more", tuple(dict.fromkeys(recovered))
+    )
+
+
+def _without_marks(text: str) -> tuple[str, list[str]]:
+    """The text without marks and white space around it, and the name of what was removed."""
+    bare = _MARK.sub("", text)
+    return bare.strip(), ["channel marks"] if bare != text else []
 
 
 def _is_loose(text: str, position: int, marks: _Marks, decoder: StrictDecoder) -> bool:
-    """True if the next `</think>`, which has no opener and follows the beginning of an object, ends a thought.
+    """True if the next closer, which has no opener and follows the beginning of an object, ends a thought.
 
     It does unless it is inside a string of an object. An object that cannot be read counts as a draft in a thought,
     unless the reply begins with it: then it is the answer, and broken.
     """
-    closer = marks.closers.at(position)
-    if marks.openers.at(position) < closer:
+    closer = marks.closer(position)[0]
+    if marks.opener(position)[0] < closer:
         return False
     start = marks.objects.at(position)
     for _ in range(MAX_THOUGHTS):
@@ -415,9 +459,10 @@ def _is_array(text: str) -> bool:
 
 
 def _refuse_rest(text: str, end: int) -> str | None:
-    opener = text.rfind(_THINK, end)
-    if opener > text.rfind(_THOUGHT, end):
-        return f"{place(text, opener)}: <think> is never closed"
+    for mark, closer in THOUGHTS.items():
+        opener = text.rfind(mark, end)
+        if opener > text.rfind(closer, end):
+            return f"{place(text, opener)}: {mark} is never closed"
     another = _OBJECT.search(text, end)
     if another:
         return f"{place(text, another.start())}: exactly one JSON object is expected; another begins here"
@@ -434,7 +479,8 @@ class _Surroundings:
 
 
 def _look_around(prefix: str, suffix: str) -> _Surroundings:
-    before, after, names = prefix.strip(), suffix.strip(), []
+    (before, names), (after, more) = _without_marks(prefix), _without_marks(suffix)
+    names += more
     fence = _FENCE_LINE.search(before[-120:])
     words_before = before[: -len(fence[0])] if fence else before
     if fence and after.startswith(fence[1]):
