@@ -16,8 +16,20 @@ are new."""
 _LEAST_LOOPED = 8
 _MOST_DISTINCT = 0.25
 """Of the runs of a text of at least `_LEAST_LOOPED` words, below which it says the same again and again."""
+_LEAST_WORDS, _LEAST_ROUNDS = 4, 3
+"""How often a word, or several, are said in a row by a text that says little else."""
+_LEAST_BEGUN, _MOST_OF_ROUND = 6, 0.8
+"""Words, and part, of the second round in a text that says nothing else and ends within it."""
+_LONGEST_ROUND, _END = 60, 400
+"""Words of a round, and words or characters of the end that is looked at."""
 
 _WORD = re.compile(r"[^\W_]+")
+_PART = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+"""Words; those of Chinese and Japanese are not separated, so that each character is one."""
+_HEX = re.compile(r"[0-9a-f]+")
+# An OID begins with 0, 1 or 2, an address has four numbers.
+_NO_NUMBER = re.compile(r"(?<![\w.])(?:[3-9]|\d{2,})(?:\.\d+)+?((?:\.\d+){1,3}?)\1{3,}\W*\Z")
+_STUTTER = re.compile(r"(?![0-9A-Fa-f:.]+\Z|[-=|*_~:#^+\s]+\Z)(\S{1,8}?)\1{7,}\s*\Z")
 _FENCED = re.compile(r"^(`{3,})[^\n]*\n.*?^\1`*[ ]*$", re.MULTILINE | re.DOTALL)
 _TO_FILL = re.compile(r"<([^<>\n]+)>")
 _QUOTED = re.compile(r'"[^"\n]*"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»')
@@ -53,10 +65,38 @@ def is_echo(text: str, told: Told) -> bool:
 
 
 def is_loop(text: str) -> bool:
-    """True if a text says the same few words again and again, as a model does that has lost its way."""
+    """True if a text says the same few words again and again, as a model does that has lost its way.
+
+    Equal numbers in a row are a finding, unless they make one number that is neither an address nor an OID.
+    """
     said = _words(text)
     runs = len(said) - _RUN + 1
-    return len(said) >= _LEAST_LOOPED and len(_runs(said)) <= _MOST_DISTINCT * runs
+    if len(said) >= _LEAST_LOOPED and len(_runs(said)) <= _MOST_DISTINCT * runs:
+        return True
+    end = text[-_END:]
+    stutter = _STUTTER.search(end)
+    if _NO_NUMBER.search(end) or (stutter and 2 * len(stutter[0]) >= len(text.strip())):
+        return True
+    parts = _PART.findall(text.casefold())[-_END:]
+    return any(_ends_round(parts, period) for period in range(1, min(len(parts) - 1, _LONGEST_ROUND) + 1))
+
+
+def _ends_round(said: Sequence[str], period: int) -> bool:
+    """True if the last `period` words, one of which is more than a number, came before again and again."""
+    end, repeated = len(said) - 1, 0
+    if all(map(_HEX.fullmatch, said[end - period : end])):
+        return False
+    # The last word may have been cut off.
+    while repeated + period <= end and (
+        said[end - repeated] == said[end - repeated - period]
+        or (repeated == 0 and said[end - period].startswith(said[end]))
+    ):
+        repeated += 1
+    length = repeated + period
+    if length == len(said) and repeated % period and period > 1:
+        return repeated >= max(_LEAST_BEGUN, _MOST_OF_ROUND * period)
+    least = _LEAST_WORDS if period == 1 else max(_LEAST_ROUNDS * period, _LEAST_LOOPED)
+    return length >= least and 2 * length >= len(said)
 
 
 def without_fences(text: str) -> str:
