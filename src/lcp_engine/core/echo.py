@@ -50,10 +50,10 @@ class Told:
 
 def is_echo(text: str, told: Told) -> bool:
     """True if half of the runs of four words of a text are in what its author was told, and next to no word is new."""
-    said, goal = _words(text), _words(_without_data(told.goal))
+    said, goal = words_of(text), words_of(_without_data(told.goal))
     if len(said) < _RUN:
-        return bool(said) and (said in map(_words, _TO_FILL.findall(told.instructions)) or said == goal)
-    instructions = _words(_without_data(told.instructions))
+        return bool(said) and (said in map(words_of, _TO_FILL.findall(told.instructions)) or said == goal)
+    instructions = words_of(_without_data(told.instructions))
     known = _runs(instructions) | _runs(goal)
     if told.is_done:
         known -= _runs(goal)
@@ -69,7 +69,7 @@ def is_loop(text: str) -> bool:
 
     Equal numbers in a row are a finding, unless they make one number that is neither an address nor an OID.
     """
-    said = _words(text)
+    said = words_of(text)
     runs = len(said) - _RUN + 1
     if len(said) >= _LEAST_LOOPED and len(_runs(said)) <= _MOST_DISTINCT * runs:
         return True
@@ -99,6 +99,11 @@ def _ends_round(said: Sequence[str], period: int) -> bool:
     return length >= least and 2 * length >= len(said)
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text in small letters."""
+    return _WORD.findall(text.casefold())
+
+
 def without_fences(text: str) -> str:
     """A text without what is between fences of backticks."""
     return _FENCED.sub("\n", text)
@@ -106,10 +111,6 @@ def without_fences(text: str) -> str:
 
 def _without_data(text: str) -> str:
     return _QUOTED.sub(" ", without_fences(text))
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
 
 
 def _runs(words: Sequence[str]) -> set[tuple[str, ...]]:

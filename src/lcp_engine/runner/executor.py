@@ -652,7 +652,7 @@ def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: Op
     from lcp_engine.planners.llm.instructions import instructions_of, refuse_echo  # only models need it
 
     told = Told(asked.mission.goal, instructions_of(turn.prompt), is_done=asked.mission.changed_seq > 0)
-    return refuse_echo(reply, told, mission.spec.planner.dialect)
+    return refuse_echo(reply, told, mission.spec.planner.dialect, turn.prompt)
 
 
 def _says_done(reply: Action) -> bool:

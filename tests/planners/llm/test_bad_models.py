@@ -127,6 +127,19 @@ def test_an_echo_is_corrected_and_then_the_answer_counts(
     assert errors(engine, mission) == [[], ["ECHO"], []]
 
 
+def test_words_of_an_example_in_the_prompt_are_no_answer(
+    engine: Engine, faults: FaultServer, root: Path
+) -> None:
+    planner: Body = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 8192}
+    leaked = "notes.md sets max_boxes to 10, so 10 boxes fit."
+    lists = lcp("create_followup_jobs", new_jobs=[{"kind": "list_files", "params": {"root": "."}}])
+    faults.play(*map(faults.says, [lists, reads("notes.md"), ends(leaked), ends(FOUND)]))
+    mission = run(engine, faults, root, planner={**planner, "guidance": "on"})
+    assert (mission.status, mission.summary) == ("completed", FOUND)
+    assert errors(engine, mission) == [[], [], ["ECHO"], []]
+    assert "of which only an example of the instructions speaks" in str(engine.turns(mission.id)[2]["errors"])
+
+
 def test_a_line_of_a_file_is_an_answer_though_it_stands_in_the_prompt(
     engine: Engine, faults: FaultServer, root: Path
 ) -> None:

@@ -40,8 +40,9 @@ from lcp_engine.planners.llm.guidance import (
     only_asks,
     values_in,
 )
-from lcp_engine.planners.llm.guided_prompt import write_guided
+from lcp_engine.planners.llm.guided_prompt import taken_from_example, write_guided
 from lcp_engine.planners.llm.options import Guidance
+from lcp_engine.planners.llm.planner import shown
 from lcp_engine.planners.llm.reply_schema import reply_schema
 
 TREE = (
@@ -419,3 +420,27 @@ def test_guidance_is_for_small_contexts_unless_the_options_say_otherwise(
 def test_a_kind_of_another_role_is_no_kind_of_ones_own() -> None:
     held = Kind("look_up", "Say what a word means.", Word, is_held=True, role=KindRole.OTHER)
     assert guide("Look up what oven means.", kinds=(held,)) == OPEN
+
+
+@table(
+    ("goal", "said", "taken"),
+    [
+        ("Read README.md and say how many users it allows.", "It allows 10, so 10 boxes fit.", "boxes fit"),
+        ("Read README.md and say when it is closed.", "The bakery is closed on Mondays.", "the bakery"),
+        (
+            "Read README.md and say what it sets.",
+            "README.md sets max_users to 10, so 10 users fit in it.",
+            None,
+        ),
+        ("Read README.md and say what it boxes.", "It boxes the error.", None),
+        ("Read README.md and say how many boxes fit in the van.", "So 10 boxes fit in the van.", None),
+        ("Read README.md and say whether it boxes.", "10 boxes fit.", None),
+    ],
+)
+def test_words_about_the_things_of_an_example_are_taken_from_it(
+    goal: str, said: str, taken: str | None
+) -> None:
+    question = asked(reading(1, "README.md", "users = 10\n"), goal=goal)
+    prompt = write_guided(question, Concludes("analysis_result"), budget_tokens=2000)
+    assert taken_from_example(said, shown(prompt.messages)) == taken
+    assert taken_from_example(said, goal) is None

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import TypeAlias, assert_never
 
 from pydantic import JsonValue
 
+from lcp_engine.core.echo import words_of
 from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.protocol.json_schema import properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
@@ -66,6 +68,25 @@ def write_guided(
         turn.record(tokens) if isinstance(guide, Uses | Writes | Concludes) else PromptRecord(tokens=tokens)
     )
     return Prompt(messages, tokens, tokens <= budget_tokens, turn.cut, turn.left_out, record)
+
+
+def taken_from_example(text: str, prompt: str) -> str | None:
+    """Two words of a text that only an example of its stored prompt has, about a thing of the examples; None if none.
+
+    A small model puts what it found into the sentence of an example: "so 10 boxes fit".
+    """
+    sentences = list[str]()
+    rest = prompt
+    for goal, found, said in (*_ASKED, *_DONE, *_WRITTEN):
+        if goal in prompt:
+            sentences.append(said)
+            for part in (goal, found, json.dumps(said)[1:-1]):
+                rest = rest.replace(part, " ")
+    things = _THINGS.difference(words_of(rest))
+    examples = {
+        pair for said in sentences for pair in pairwise(words_of(said)) if not things.isdisjoint(pair)
+    }
+    return next((" ".join(pair) for pair in pairwise(words_of(text)) if pair in examples), None)
 
 
 def _task(question: Question, guide: Guide, dialect: Dialect) -> str:
@@ -191,6 +212,8 @@ def _examples(guide: Guide, dialect: Dialect) -> tuple[Message, ...]:
     )
 
 
+_THINGS = frozenset({"bakery", "lund", "mondays", "shop", "van", "boxes"})
+"""Of which examples speak, and hardly a file."""
 _ASKED = (
     (
         "Read shop.txt and say on which day the bakery is closed.",

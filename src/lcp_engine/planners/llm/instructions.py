@@ -1,4 +1,4 @@
-"""Refuse a model's answer that repeats its instructions; the prompt is read as it was stored. Pure."""
+"""Refuse a model's answer that repeats its instructions; the prompt is read as it was stored."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.errors import ErrorCode
+from lcp_engine.planners.llm.guided_prompt import taken_from_example
 
 _DATA = frozenset(
     {
@@ -29,8 +30,8 @@ _PART = "This part of it"
 """The section with a step's own prompt: what earlier steps gave may follow its first paragraph."""
 
 
-def refuse_echo(reply: Action, told: Told, dialect: Dialect) -> Problem | None:
-    """Fault of the words that a plan would end with: they repeat what `told` says, or themselves."""
+def refuse_echo(reply: Action, told: Told, dialect: Dialect, prompt: str = "") -> Problem | None:
+    """Fault of the words that a plan would end with: they repeat what `told` says, or an example, or themselves."""
     said = _last_words(reply)
     if said is None:
         return None
@@ -39,6 +40,8 @@ def refuse_echo(reply: Action, told: Told, dialect: Dialect) -> Problem | None:
         fact = "says the same words again and again"
     elif is_echo(text, told):
         fact = "repeats the goal or the instructions, and adds nothing"
+    elif (taken := taken_from_example(text, prompt)) is not None:
+        fact = f'says "{taken}", of which only an example of the instructions speaks'
     else:
         return None
     message = f"{key} {fact}; it is to say what was found or done, in sentences of its own"
