@@ -515,3 +515,20 @@ def test_u0000_is_malformed_even_where_the_reply_says_that_it_failed() -> None:
 def test_any_text_gives_an_action_or_the_reasons_why_not(text: str) -> None:
     reply = read_reply(text, KINDS)
     assert not isinstance(reply, Malformed) or reply.errors
+
+
+@table(
+    "text",
+    [
+        '<tool_call>\n{"name": "ls", "arguments": {}}\n</tool_call>',
+        '[TOOL_CALLS][{"name": "ls", "arguments": {}}]',
+        '<|channel|>commentary to=functions.ls <|constrain|>json<|message|>{"a": 1}<|call|>',
+        "<function=ls><parameter=a>1</parameter></function>",
+        "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>ls",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.ls:0",
+    ],
+)
+def test_a_call_of_a_tool_in_a_models_own_marks_is_told_that_no_tools_are_offered(text: str) -> None:
+    found = read_reply(text, {})
+    assert isinstance(found, Malformed)
+    assert found.errors[0].message.startswith("no tools are offered; found a call of ")

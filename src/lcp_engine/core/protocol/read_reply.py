@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, Protocol, TypeAlias, get_args
 
@@ -64,7 +65,7 @@ def read_reply(
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
-        return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
+        return refuse_unframed(text, framed, '"action"')
     return read_object(framed.value, kinds, framed.recovered, result)
 
 
@@ -82,6 +83,20 @@ def read_object(
     return action.note(recovered, findings.warnings)
 
 
+def refuse_unframed(text: str, found: Unframed, key: str) -> Malformed:
+    """Fault of a text without a single object; one with a model's marks for a call of a tool is told that first."""
+    call = _CALL_MARK.search(text)
+    message = f"{_no_tools(call[0], key)} ({found.message})" if call else found.message
+    return Malformed(errors=(Problem(path="", message=message),), recovered=found.recovered)
+
+
+def _no_tools(name: str, key: str) -> str:
+    return (
+        f"no tools are offered; found a call of {shown(name)}. Call none: answer in the text, with one JSON object "
+        f"that has {key}; what a tool would do is a job there"
+    )
+
+
 def tool_call_fault(body: Mapping[str, JsonValue], key: str) -> str | None:
     """Fault of a reply that calls tools, with the `key` that it should have; None if it calls none."""
     listed = body.get("tool_calls")
@@ -90,10 +105,7 @@ def tool_call_fault(body: Mapping[str, JsonValue], key: str) -> str | None:
         called = call.get("function", call) if isinstance(call, dict) else None
         name = called.get("name") if isinstance(called, dict) else None
         if isinstance(name, str) and isinstance(called, dict) and not called.keys().isdisjoint(_ARGUMENTS):
-            return (
-                f"no tools are offered; found a call of {shown(name)}. Call none: answer in the text, with one "
-                f"JSON object that has {key}; what a tool would do is a job there"
-            )
+            return _no_tools(name, key)
     return None
 
 
@@ -113,6 +125,10 @@ def reader_of(dialect: str) -> Reader:
 
 
 _ARGUMENTS = ("arguments", "parameters")
+# Of Hermes and Qwen, MiniMax, Llama, Mistral, harmony, DeepSeek, Kimi and Gemma.
+_CALL_MARK = re.compile(
+    r"<(?:minimax:)?tool_call>|<function=|\[TOOL_CALLS\]|\bto=functions\.\w+|<[|\uff5c]tool[_\u2581]calls?(?:[_\u2581]\w+)*[|\uff5c]?>"
+)
 _Fields = dict[str, JsonValue]
 
 _ACTIONS: dict[str, type[CreateFollowupJobs | WriteFile | AnalysisResult | MissionComplete]] = {

@@ -18,7 +18,13 @@ from lcp_engine.core.protocol.actions import (
     shortened,
 )
 from lcp_engine.core.protocol.answered_plan import PLACE, read_plan
-from lcp_engine.core.protocol.read_reply import MAX_ENTRIES, NO_REASON, read_object, tool_call_fault
+from lcp_engine.core.protocol.read_reply import (
+    MAX_ENTRIES,
+    NO_REASON,
+    read_object,
+    refuse_unframed,
+    tool_call_fault,
+)
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.core.protocol.universal_response import (
@@ -66,12 +72,11 @@ def read_universal(
     """
     framed = find_object(text)
     if isinstance(framed, Unframed):
-        return Malformed(errors=(Problem(path="", message=framed.message),), recovered=framed.recovered)
+        return refuse_unframed(text, framed, '"response_type"')
+    if "response_type" not in framed.value and (fault := tool_call_fault(framed.value, '"response_type"')):
+        return Malformed(errors=(Problem(path="", message=fault),), recovered=framed.recovered)
     findings = Findings()
-    fault = None if "response_type" in framed.value else tool_call_fault(framed.value, '"response_type"')
-    if fault is not None:
-        findings.refuse("", fault)
-    response = None if fault is not None else _validate(framed.value, findings)
+    response = _validate(framed.value, findings)
     if response is not None:
         _check_pair(response, findings)
     if response is None or findings.problems:
