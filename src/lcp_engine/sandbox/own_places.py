@@ -13,8 +13,10 @@ _MORE: dict[str, None] = {}
 
 def make_private(directory: Path) -> None:
     """Make a directory, and those missing above it, for this user alone whatever the umask is. Raises `OSError`."""
-    for part in (*reversed(directory.parents), directory):
-        part.mkdir(mode=0o700, exist_ok=True)
+    for part in reversed(directory.parents):
+        if not part.exists():
+            part.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def protect(place: Path) -> None:
