@@ -13,6 +13,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.proof
 def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_REGISTERED", {})

@@ -50,6 +50,7 @@ def limit(marker: str) -> Iterator[Limit]:
         yield limit
 
 
+@pytest.mark.proof
 def test_nothing_of_a_chain_outlives_a_runner_that_is_killed(place: Path, marker: str, limit: Limit) -> None:
     with runner_of(["kind without limits: many"], place, marker, limit) as runner:
         assert wait_until(lambda: len(limit.chained()) > 2)
@@ -57,6 +58,7 @@ def test_nothing_of_a_chain_outlives_a_runner_that_is_killed(place: Path, marker
     assert wait_until(lambda: limit.chained() == [] and limit.left() == 0)
 
 
+@pytest.mark.proof
 def test_nothing_of_a_chain_outlives_the_process_that_supervises_it(
     place: Path, marker: str, limit: Limit
 ) -> None:

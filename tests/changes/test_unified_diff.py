@@ -115,7 +115,7 @@ def test_a_path_cannot_steer_a_terminal() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        "shuffled",
+        pytest.param("shuffled", marks=pytest.mark.proof),
         "one line",
         pytest.param("scattered", marks=pytest.mark.proof),
         pytest.param("repeated", marks=pytest.mark.proof),

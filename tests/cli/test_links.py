@@ -54,6 +54,7 @@ def visit(url: str, fields: dict[str, str] | None = None) -> tuple[int, str]:
     return answer.status, text
 
 
+@pytest.mark.proof
 def test_a_mission_of_40_writes_is_decided_by_signed_links_and_undone(lcp: Lcp) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

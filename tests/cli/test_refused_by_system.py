@@ -137,6 +137,7 @@ def test_every_command_says_who_may_not_enter_what(lcp: Lcp, command: str) -> No
         assert err.endswith(f"may not enter {lcp.home / 'closed'}\n")
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(os.getuid() == 0 and shutil.which("setpriv") is None, reason="root has no setpriv")
 def test_the_file_beside_the_database_is_named_that_is_read_only(lcp: Lcp) -> None:
     """In processes of their own: what this one has opened of the database, SQLite shares."""

@@ -99,6 +99,7 @@ def test_commands_that_read_load_nothing_slow(lived: Lcp) -> None:
     assert set(done.stderr.split()) & SLOW == set()
 
 
+@pytest.mark.proof
 def test_only_a_runner_that_goes_on_loads_apscheduler(lived: Lcp) -> None:
     add = f"schedule add hourly {lived.mission(lived.complete)} --root root --every 1h"
     commands = [*READERS, add, "schedule list", "work --until-idle", "db stats"]
@@ -128,6 +129,7 @@ def test_a_new_and_an_older_database_are_brought_to_the_newest_schema_first(lcp:
     assert lcp.run("jobs", "--json").json == []
 
 
+@pytest.mark.proof
 def test_history_and_engine_print_the_same(lived: Lcp) -> None:
     commands = [f"{command}{form}" for command in READING for form in ("", " --json")]
     through_history = _python(lived, PRINTED, "history", *commands)

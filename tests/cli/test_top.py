@@ -410,6 +410,7 @@ def test_edited_params_are_shown_before_they_are_approved(engine: Engine, root: 
     assert (root / "notes.md").read_text() == "three\n"
 
 
+@pytest.mark.proof
 def test_params_are_edited_in_an_editor_of_ones_own(
     engine: Engine, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +475,7 @@ def test_always_shows_the_rule_and_where_it_holds_before_it_counts(engine: Engin
     assert [engine.job(number).state for number in (2, 3, 4)] == ["queued", "queued", "held"]
 
 
+@pytest.mark.proof
 def test_files_and_hunks_of_a_merge_are_taken(engine: Engine, root: Path) -> None:
     rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
     lines = [f"line {number}\n" for number in range(30)]
@@ -503,6 +505,7 @@ def test_files_and_hunks_of_a_merge_are_taken(engine: Engine, root: Path) -> Non
     assert (root / "a.md").read_text() == "".join([*lines[:-1], "last\n"])
 
 
+@pytest.mark.proof
 def test_the_reply_of_a_human_planner_is_checked_before_it_is_sent(engine: Engine, root: Path) -> None:
     engine.launch({"goal": "Write notes.", "planner": {"type": "human"}}, root=root)
     engine.work(until_idle=True)
@@ -528,6 +531,7 @@ def test_the_reply_of_a_human_planner_is_checked_before_it_is_sent(engine: Engin
     assert engine.mission(1).summary == "By hand."
 
 
+@pytest.mark.proof
 def test_more_is_granted_at_a_limit(engine: Engine, root: Path) -> None:
     rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
     hold(engine, root, WRITE, on_limit="hold", limits={"max_turns": 1}, policy=[rule])
@@ -570,6 +574,7 @@ def test_a_question_is_answered_in_words_or_by_number(engine: Engine, root: Path
     assert (engine.job(2).result or {})["answer"] == "that"
 
 
+@pytest.mark.proof
 def test_a_form_is_filled_in_field_by_field(engine: Engine, root: Path) -> None:
     hold(engine, root, FORM)
 
@@ -653,6 +658,7 @@ def test_the_cursor_leaves_a_job_that_was_decided_elsewhere(engine: Engine, root
     drive(engine, script)
 
 
+@pytest.mark.proof
 def test_a_job_of_the_tree_opens_in_the_inbox_and_shows_later_what_it_changed(
     engine: Engine, root: Path
 ) -> None:
@@ -737,6 +743,7 @@ def test_every_key_of_the_last_line_fits_80_columns(engine: Engine, root: Path) 
     drive(engine, script)
 
 
+@pytest.mark.proof
 def test_a_smaller_and_a_larger_terminal_are_filled(engine: Engine, root: Path) -> None:
     hold(engine, root, WRITE)
 
@@ -802,6 +809,7 @@ def forty(lcp: Lcp) -> Lcp:
     return lcp
 
 
+@pytest.mark.proof
 def test_forty_writes_are_decided_with_one_look_and_undone(forty: Lcp) -> None:
     with Terminal(forty, "top", size=(24, 80)) as terminal:
         terminal.expect("inbox (40)")

@@ -224,6 +224,7 @@ def test_a_program_on_the_command_line_has_a_kind(lcp: Lcp, stated: str) -> None
     )
 
 
+@pytest.mark.proof
 def test_a_job_shows_what_its_program_wrote_to_stderr(lcp: Lcp) -> None:
     program = lcp.home / "talk.sh"
     program.write_text(

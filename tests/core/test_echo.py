@@ -3,6 +3,7 @@ parameters to these goals; the other answers are good ones that keep close to th
 
 from __future__ import annotations
 
+import pytest
 from tests.tables import table
 
 from lcp_engine.core.echo import Told, is_echo, is_loop
@@ -174,6 +175,7 @@ def test_what_says_the_same_again_and_again_is_a_loop(said: str, loops: bool) ->
     assert is_loop(said) == loops
 
 
+@pytest.mark.proof
 def test_a_long_text_takes_no_long_time() -> None:
     said = "every word of it is one of a million " * 100_000
     assert is_loop(said)

@@ -99,6 +99,7 @@ def test_a_link_that_is_made_after_the_look_leads_nowhere(root: Path) -> None:
         assert run_in_copy(["/bin/sh", "-c", "cat node_modules/ok/secret"], around).stdout == ""
 
 
+@pytest.mark.proof
 def test_a_real_virtual_environment_in_the_root_runs_its_own_tests(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

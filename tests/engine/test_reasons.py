@@ -155,6 +155,7 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reasons, "sentence", sentence)
 
 
+@pytest.mark.proof
 def test_rewording_every_sentence_changes_nothing_else(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     before = play(lab)
     replayed = differences(lab, before)
@@ -193,6 +194,7 @@ def test_a_hold_in_the_words_of_the_engine_is_not_one_of_the_engine(lab: Lab) ->
     assert (lab.jobs(mission)[0].state, large.stat().st_size) == ("held", LARGE)
 
 
+@pytest.mark.proof
 def test_an_older_database_gets_its_codes(lab: Lab, open_lab: OpenLab, tmp_path: Path) -> None:
     missions = play(lab)
     (lab.root / "large").write_bytes(b"")

@@ -75,6 +75,7 @@ def listed(place: Path, patterns: list[str]) -> LcpError | None:
     return None
 
 
+@pytest.mark.proof
 def test_of_all_these_some_are_refused_and_a_plain_one_is_not(forest: Path) -> None:
     assert listed(forest, ["**/*.py", "a*/**", "!**/[Bb]uild/**"]) is None
     assert listed(forest, ADVERSARIAL["many memories of different lengths"]) is not None

@@ -29,6 +29,7 @@ def _listed(house: House, path: str) -> dict[str, str | list[str]]:
     return {"jobs": found[1], **{name: unescape(value) for name, value in shown}}
 
 
+@pytest.mark.proof
 def test_a_thousand_jobs_are_approved_with_one_form(house: House) -> None:
     _hold_many(house, 1000)
     path = "/inbox/all?mission=1&kind=write_file"

@@ -132,7 +132,7 @@ def test_what_is_changed_back_can_be_decided_on_again(window: Window) -> None:
     page.get_by_text("Approved. A runner will execute it.").wait_for()
 
 
-@pytest.mark.parametrize("path", ["/inbox", "/inbox/all"])
+@pytest.mark.parametrize("path", ["/inbox", pytest.param("/inbox/all", marks=pytest.mark.proof)])
 def test_a_list_says_which_job_has_changed_and_does_not_decide_it(window: Window, path: str) -> None:
     house = window.house
     first, second = house.hold("a.md", "# b\n"), house.hold("new.md", "new\n")
@@ -245,7 +245,7 @@ def test_a_double_click_and_a_key_that_is_held_down_are_one_press(window: Window
     assert window.house.engine.job(job_id).state == "held"
 
 
-@pytest.mark.parametrize("path", ["/inbox", "/inbox/all"])
+@pytest.mark.parametrize("path", ["/inbox", pytest.param("/inbox/all", marks=pytest.mark.proof)])
 def test_several_are_approved_with_how_much_of_each_was_not_seen(window: Window, path: str) -> None:
     house = window.house
     writes = [

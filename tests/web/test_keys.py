@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.web.test_browser import chromium, see_all, settled, window
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def test_the_keys_are_listed_and_each_is_explained(window: Window) -> None:
     page.get_by_role("dialog", name="Keys").wait_for()
 
 
+@pytest.mark.proof
 def test_after_a_decision_on_a_job_the_next_one_is_a_key_away(window: Window) -> None:
     jobs = _hold(window.house, 3)
     page = window.open(f"/jobs/{jobs[0]}")

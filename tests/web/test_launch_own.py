@@ -175,6 +175,7 @@ def test_a_file_is_read_into_the_form_checked_and_launched(window: Window) -> No
     page.wait_for_url("**/missions/1?note=launched")
 
 
+@pytest.mark.proof
 def test_a_file_that_is_too_large_is_not_read_and_keeps_nobody_from_typing(window: Window) -> None:
     page = window.open("/launch/own")
     page.get_by_label("Mission file").fill("goal: [a")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["chromium", "runner", "window"]
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("runner")
 def test_a_job_that_is_approved_shows_its_diff_and_undo_without_a_reload(window: Window) -> None:
     job_id = window.house.hold("x.md")
@@ -124,6 +125,7 @@ def test_a_page_without_its_server_says_so_and_loses_nothing_that_was_typed(
     assert page.get_by_label("Reason to reject").input_value() == "because of this"
 
 
+@pytest.mark.proof
 def test_an_open_page_goes_on_when_its_server_is_back_and_its_form_still_arrives(
     house: House, window: Window
 ) -> None:

@@ -443,6 +443,7 @@ def test_trouble_is_a_page_with_its_status_and_a_sentence(
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.proof
 def test_a_thousand_held_jobs_come_page_by_page(house: House) -> None:
     jobs = [house.job("write_file", rel_path=f"{number}.md", content="x") for number in range(1000)]
     house.run(house.ask(*jobs), house.complete, limits={"max_followups": 1000, "max_jobs": 1000})

@@ -240,6 +240,7 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
     assert err == f"the page cannot listen on 127.0.0.1 port {port}: Address already in use\n"
 
 
+@pytest.mark.proof
 def test_without_the_extra_the_command_says_how_to_install_it(tmp_path: Path) -> None:
     (tmp_path / "site" / "starlette").mkdir(parents=True)
     (tmp_path / "site" / "starlette" / "__init__.py").write_text(

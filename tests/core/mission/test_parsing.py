@@ -359,6 +359,7 @@ MERGES = "".join(
 )
 
 
+@pytest.mark.proof
 @table("text", ["[" + "a, " * 340_000 + "a]", "- - - - \n" * 110_000, MERGES])
 def test_keys_and_values_are_counted_while_they_are_read(text: str) -> None:
     read = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import table
@@ -256,6 +257,7 @@ def test_a_limit_is_not_reached_before_it_is(text: str) -> None:
     assert isinstance(find_object(text), Framed)
 
 
+@pytest.mark.proof
 @table("prose", ["{x", "{x}", "}", "{x<think></think>", "<think", "<|end|>", "[THINK<channel|>x"])
 def test_millions_of_braces_in_prose_are_read_once(prose: str) -> None:
     # 4 million characters: anything worse than linear would take hours.

@@ -66,6 +66,7 @@ def test_answers_come_in_the_order_of_the_jobs(ahead: Ahead, place: Path) -> Non
     assert outside.code is ErrorCode.PATH_OUTSIDE_ROOT
 
 
+@pytest.mark.proof
 def test_one_that_hangs_fails_and_those_after_it_are_sent_again(ahead: Ahead) -> None:
     first, hung, *behind = ahead("obeys", path=("a.txt", "hang", "a.txt", "a.txt"))
     assert _content(first, "text") == "hello\n"

@@ -28,6 +28,11 @@ from lcp_engine.sandbox.root import Root
 QUICK = CheckLimits(seconds=1.5, seconds_together=60.0, memory=256 * 1024 * 1024)
 HASTY = replace(QUICK, seconds=0.4)
 """For what takes longer than either."""
+WAYS = [
+    pytest.param(True, id="confined"),
+    pytest.param(False, id="limited only", marks=pytest.mark.proof),
+]
+"""In a confined process, and where the kernel cannot confine one."""
 DEPTHS = (50, 900, 5_000, 200_000)
 MERGES = "".join(
     ["a0: &a0 {x: 1}\n", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))]
@@ -45,13 +50,13 @@ LARGE: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.fixture(params=[True, False], ids=["confined", "limited only"])
+@pytest.fixture(params=WAYS)
 def checks(request: pytest.FixtureRequest, root: Root) -> Iterator[Checks]:
     with Checks(root, Setup(CAPS), confined=request.param, limits=QUICK) as opened:
         yield opened
 
 
-@pytest.fixture(params=[True, False], ids=["confined", "limited only"])
+@pytest.fixture(params=WAYS)
 def hasty_checks(request: pytest.FixtureRequest, root: Root) -> Iterator[Checks]:
     with Checks(root, Setup(CAPS), confined=request.param, limits=HASTY) as opened:
         yield opened
@@ -159,7 +164,7 @@ def test_a_mission_goes_on_after_a_bomb(tmp_path: Path, place: Path, monkeypatch
         assert "; a check may take 2 s and 1,024 MiB of memory" in said
 
 
-@pytest.mark.parametrize("confined", [True, False])
+@pytest.mark.parametrize("confined", WAYS)
 def test_a_check_with_a_path_bug_sees_nothing_outside(root: Root, place: Path, *, confined: bool) -> None:
     (place / "l").symlink_to(place.parent / "outside" / "secret.txt")
     stated: list[JsonValue] = [

@@ -55,6 +55,7 @@ def test_a_shared_case_holds_in_confined_processes(
             assert faults == []
 
 
+@pytest.mark.proof
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_worker_that_compares_the_beginnings_of_paths_fails_many(
     judge_of: ModuleType, monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ def engine(database_url: str) -> Iterator[Engine]:
         yield opened
 
 
+@pytest.mark.proof
 def test_no_line_of_four_processes_is_lost(place: Path) -> None:
     running = [Python("-c", APPENDS, place, nth, LINES) for nth in range(PROCESSES)]
     assert [one.wait() for one in running] == [0] * PROCESSES
