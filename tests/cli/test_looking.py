@@ -16,6 +16,7 @@ from lcp_engine.cli.top.watch import Snapshot
 from lcp_engine.engine.reports.structured import StructuredResponse
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
     from tests.cli.conftest import Lcp
     from tests.planners.llm.conftest import FaultServer
 
@@ -23,7 +24,7 @@ __all__ = ["faults"]  # the fixture
 
 MISSION = {
     "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
-    "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at", "session_id",
+    "limits", "turns", "jobs", "unfulfilled", "open", "tokens", "created_at", "started_at", "ended_at", "session_id",
     "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for",
 }  # fmt: skip
 JOB = {
@@ -161,3 +162,22 @@ def test_a_mission_says_until_when_its_server_asks_to_wait(lcp: Lcp, faults: Fau
     assert lcp("show", 2, "--json").object["waits_for"] == found.waits_for
     rows = tree_of(Snapshot(mission=found))(80).rows
     assert any(SAYS_UNTIL.search(row.text.plain) for row in rows)
+
+
+def test_a_mission_that_left_jobs_open_does_not_look_done(lcp: Lcp) -> None:
+    jobs: list[JsonValue] = [
+        {"kind": "list_files", "params": {}},
+        {"kind": "write_file", "params": {"rel_path": "b", "content": ""}},
+    ]
+    asked: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+    mission = lcp.mission(asked, {"ok": True, "action": "mission_complete", "summary": "Done."})
+    ran = lcp("run", mission, "--root", lcp.root)
+    assert ran.code == 3
+    assert "mission 1 ended, 1 open  mission_complete" in ran.err
+    assert "ended, 1 open" in lcp("missions").out
+    assert "ended, 1 open" in lcp("show", 1).out
+    assert lcp("--json", "show", 1).object["open"] == 1
+    held = lcp("held").out
+    assert "its mission has ended: approved, it still runs" in " ".join(held.split())
+    (job,) = json.loads(lcp("--json", "held").out)
+    assert "its mission has ended" in lcp("job", job["id"]).out

@@ -173,18 +173,18 @@ def write(number: int, path: str, content: str, **more: JsonValue) -> Object:
 def test_what_a_step_writes_counts_once_its_references_are_known(lab: Lab) -> None:
     (lab.root / "a.txt").write_text("x" * 60)
     reads = step(1, "read_file", parameters={"path": "a.txt"})
-    copies = write(2, "b.txt", "$output.step-001.content")
+    copies = write(3, "b.txt", "$output.step-001.content", dependencies=after(1, 2))
     rule: Object = {"kinds": ["write_file"], "do": "auto"}
     run(
         lab,
-        plan(reads, copies, write(3, "c.txt", "y" * 50)),
-        plan(reads, copies, write(3, "c.txt", "y" * 40)),
+        plan(reads, write(2, "c.txt", "y" * 50), copies),
+        plan(reads, write(2, "c.txt", "y" * 40), copies),
         ANSWER,
         policy=[rule],
         limits={"max_bytes_written": 100},
     )
-    assert [job.state for job in steps_of(lab)[:3]] == ["succeeded", "failed", "succeeded"]
-    error = steps_of(lab)[1].json["error"]
+    assert [job.state for job in steps_of(lab)[:3]] == ["succeeded", "succeeded", "failed"]
+    error = steps_of(lab)[2].json["error"]
     assert lab.dig(error, "error_code") == "LIMIT_REACHED"
     said = "max_bytes_written = 100 bytes, has 50 left and this job needs 60"
     assert str(lab.dig(error, "user_message")).endswith(said)

@@ -8,6 +8,7 @@ import pytest
 from tests.engine.replies import DONE, FREE, ask, read, write
 
 from lcp_engine.cli.exits import exit_of_mission
+from lcp_engine.core.summaries import status_of
 from lcp_engine.engine.reports.agent_response import respond_as_agent
 from lcp_engine.engine.reports.markdown import as_markdown, make_report
 from lcp_engine.engine.reports.structured import respond
@@ -28,6 +29,33 @@ def told(lab: Lab, mission_id: int = 1) -> tuple[list[int], int]:
     mission = lab.mission(mission_id)
     places = {job.id: place for place, job in enumerate(lab.jobs(mission_id))}
     return [places[job] for job in mission.unfulfilled], int(exit_of_mission(lab.engine, mission))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spec", "expected"),
+    [
+        ([write("b", "x"), write("c", "x")], {"policy": []}, 2),  # held
+        ([write("b", "x"), read("a")], {"policy": [{"kinds": ["read_file", "write_file"], "do": "hold"}]}, 2),
+        ([write("b", "x"), write("c", "x")], {"policy": NO_B}, 1),  # one refused, one done
+        ([write("b", "x"), write("c", "x")], {"policy": NO_B[:1]}, 2),  # one refused, one held
+        ([write("b", "x"), write("c", "x")], {"policy": NO_B[:1], "unfulfilled": "accept"}, 1),
+        ([read("a")], {}, 0),
+    ],
+)  # fmt: skip
+def test_what_a_mission_left_open_is_counted_once_it_has_ended(
+    lab: Lab, jobs: list[Object], spec: Object, expected: int
+) -> None:
+    (lab.root / "a").write_text("a")
+    mission = lab.run(ask("look", *jobs), DONE, planner=None, each_result=False, **spec)
+    assert (mission.status, mission.open) == ("completed", expected)
+    shown = "completed" if not expected else f"ended, {expected} open"
+    assert status_of(mission.json) == shown
+    assert lab.engine.missions()[0].open == expected
+
+
+def test_a_mission_that_has_not_ended_has_nothing_open(lab: Lab) -> None:
+    mission = lab.run(ask(write("b", "x")), DONE, planner=None, policy=[])
+    assert (mission.status, mission.open, status_of(mission.json)) == ("waiting", 0, "waiting")
 
 
 @pytest.mark.parametrize(

@@ -496,3 +496,23 @@ def test_a_root_that_does_not_answer_is_pointed_out(house: House, monkeypatch: p
         answers.set()
         wait_until(lambda: not any(one.silent_roots for one in house.engine.runners()))
         assert "does not answer" not in house.get("/").words
+
+
+def test_a_mission_that_left_jobs_open_does_not_look_done(house: House) -> None:
+    job_id = house.hold("a.md")
+    look = house.job("list_files")
+    mission_id = house.run(
+        house.ask(house.job("write_file", rel_path="b.md", content="x"), look), house.complete
+    )
+    for path in ("/", f"/missions/{mission_id}"):
+        answer = house.get(path)
+        assert "ended, 1 open" in answer.words
+        assert 'class="state waiting"' in answer.text
+    assert '<progress max="100" value="100"' not in house.get(f"/missions/{mission_id}").text
+    held = house.engine.jobs(states=["held"])[-1].id
+    note = "Its mission has ended: approved, it still runs"
+    assert note in house.get(f"/jobs/{held}").words
+    assert note in house.get("/inbox").words
+    house.engine.reject(held, "no")
+    assert "ended, 1 open" in house.get("/").words
+    assert note not in house.get(f"/jobs/{job_id}").words

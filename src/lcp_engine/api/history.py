@@ -19,7 +19,13 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import runtime_place
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.deliveries import find_deliveries
-from lcp_engine.store.queries.held_jobs import ask_several, find_awaited_replies, find_expiries, met
+from lcp_engine.store.queries.held_jobs import (
+    ask_several,
+    find_awaited_replies,
+    find_expiries,
+    have_ended,
+    met,
+)
 from lcp_engine.store.queries.mission_spec import kind_settings, stage_place
 from lcp_engine.store.queries.plan_graph import find_plan_graphs
 from lcp_engine.store.queries.records import ActiveRunner, Job, Mission
@@ -130,6 +136,10 @@ class History:
     def ask_several(self, mission_ids: Collection[int], of_user: Iterable[Rule]) -> bool:
         """True if a rule of the user, or of one of these missions, asks for others than any one person."""
         return any(not rule.consent.is_usual for rule in of_user) or self._read(ask_several, mission_ids)
+
+    def have_ended(self, mission_ids: Collection[int]) -> frozenset[int]:
+        """Those of these missions that have ended."""
+        return self._read(have_ended, mission_ids)
 
     def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:
         """What the mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""

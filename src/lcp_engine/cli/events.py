@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from lcp_engine.cli.job_tables import words_of
-from lcp_engine.cli.output import wait_line
+from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import COLOURS
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.progress import Measure, milestone_of
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import json_line, one_line, shortened
-from lcp_engine.core.summaries import gist, subject
+from lcp_engine.core.summaries import gist, status_of, subject
 from lcp_engine.store.queries.records import Job
 
 if TYPE_CHECKING:
@@ -183,7 +183,9 @@ class EventFormatter:
         if name.startswith("mission_") and name not in ("mission_goes_on", "mission_waits"):
             status = name.removeprefix("mission_")
             outcome = _data(event).get("outcome")
-            return Text.assemble(f"mission {mission_id} ", (status, COLOURS.get(status, "")), f"  {outcome}")
+            if status == "completed":  # also where it was decided on since
+                status = status_of(self._history.mission(mission_id).json)
+            return Text.assemble(f"mission {mission_id} ", coloured(status), f"  {outcome}")
         if name == "root_accepted":
             return Text(f"mission {mission_id} has root {one_line(str(_data(event).get('root')))}")
         if name == "rules_changed":

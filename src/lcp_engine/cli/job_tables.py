@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from posixpath import dirname
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, 
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.reasons import explain_reason
-from lcp_engine.core.summaries import gist, subject
+from lcp_engine.core.summaries import OF_ENDED, gist, subject
 
 JobObject: TypeAlias = Mapping[str, JsonValue]
 """A job as `lcp jobs --json` prints it."""
@@ -56,8 +56,11 @@ def held_table(
     *,
     of_one_mission: bool,
     about: Callable[[JobObject], str] = subject,
+    ended: Collection[int] = (),
 ) -> Table:
-    """Held jobs with since when and why, and the mission unless it is named; `expiries` are times by job id.
+    """Held jobs with since when and why, and the mission unless it is named.
+
+    `expiries` are times by job id, `ended` the missions that have.
 
     What a job is `about` stays whole: a person decides on it.
     """
@@ -80,7 +83,7 @@ def held_table(
             about(job),
             when(str(job["created_at"])),
             *([until(expiries.get(int_in(job["id"])))] if has_expiries else []),
-            explain_reason(str(job["reason"] or "")),
+            explain_reason(str(job["reason"] or "")) + f"; {OF_ENDED}" * (job["mission_id"] in ended),
         )
     return table
 

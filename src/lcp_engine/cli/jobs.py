@@ -25,7 +25,7 @@ from lcp_engine.core.kinds import QUESTION, TURN
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
-from lcp_engine.core.summaries import as_question, left_out_line, nearest
+from lcp_engine.core.summaries import OF_ENDED, as_question, left_out_line, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
@@ -130,6 +130,7 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
             expiries,
             of_one_mission=mission is not None,
             about=Subjects(history.database).of,
+            ended=history.have_ended({job.mission_id for job in listed}),
         )
     _print_held(found, listed, table, awaited, approvals)
     if not (listed or invocation.quiet):
@@ -181,6 +182,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
         found = history.job(job)
         events = history.events(found.mission_id, job_id=job)
         turns = history.turns(found.mission_id, job_id=job) if found.kind == TURN else []
+        has_ended = bool(found.state == State.HELD and history.have_ended([found.mission_id]))
     prompt, warnings = (turns[0]["prompt"], turns[0]["warnings"]) if turns else (None, None)
     left_out = left_out_lines(turns[0]["left_out"]) if turns else []
     completions = list_in(turns[0]["completions"]) if turns else []
@@ -197,7 +199,7 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
             print_err(part)
     else:
         console = make_console(sys.stdout)
-        _print_job(console, found, events, completions)
+        _print_job(console, found, events, completions, note=OF_ENDED if has_ended else "")
         for line in warning_lines(warnings):
             console.print(line)
         for part in left_out:
@@ -231,7 +233,12 @@ def _print_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
 
 
 def _print_job(
-    console: Console, job: Job, events: Sequence[JsonObject], completions: Sequence[JsonValue]
+    console: Console,
+    job: Job,
+    events: Sequence[JsonObject],
+    completions: Sequence[JsonValue],
+    *,
+    note: str,
 ) -> None:
     title = Text.assemble((f"job {job.id} {one_line(job.kind)}", "bold"), "  ", coloured(job.state))
     console.print(title.append(f"  {one_line(explain_reason(job.reason or ''))}"))
@@ -239,6 +246,8 @@ def _print_job(
     console.print(
         f"  mission {job.mission_id}, turn {stated['turn'] or '-'}, attempt {job.attempt} of {stated['max_attempts']}"
     )
+    if note:
+        console.print(Text(f"  {note}", style="yellow"))
     if job.name:
         console.print(quoted_for(one_line(job.name), sys.stdout, "  "), markup=False)
     _print_object(console, "params", job.params)

@@ -46,7 +46,7 @@ from lcp_engine.core.kinds import TURN
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import block, json_line, one_line, shortened
-from lcp_engine.core.summaries import subject, unfulfilled_note
+from lcp_engine.core.summaries import status_of, subject, unfulfilled_note
 from lcp_engine.store.queries.records import Job, Mission
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def missions_table(missions: Sequence[Mission]) -> Table:
         table.add(
             str(mission.id),
             mission.name,
-            mission.status,
+            status_of(mission.json),
             mission.outcome or "-",
             str(mission.turns),
             *([_cost(mission)] if has_costs else []),
@@ -231,7 +231,7 @@ def _tree(
     `notes` are lines about jobs, by job.
     """
     title = Text.assemble(
-        (f"mission {mission.id} {one_line(mission.name)}", "bold"), "  ", coloured(mission.status)
+        (f"mission {mission.id} {one_line(mission.name)}", "bold"), "  ", coloured(status_of(mission.json))
     )
     title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
     tree = Tree(title, guide_style="dim")

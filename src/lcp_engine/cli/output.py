@@ -50,9 +50,9 @@ def coloured(word: str) -> Text:
     """A state or status in its colour."""
     from rich.text import Text
 
-    from lcp_engine.cli.tables import COLOURS
+    from lcp_engine.cli.tables import colour_of
 
-    return Text(word, style=COLOURS.get(word, ""))
+    return Text(word, style=colour_of(word) or "")
 
 
 def print_tree(tree: Tree) -> None:

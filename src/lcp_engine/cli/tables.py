@@ -17,7 +17,18 @@ from lcp_engine.core.safe_text import block, one_line
 COLOURS: Mapping[str, str] = {
     "held": "yellow", "blocked": "yellow", "queued": "cyan", "running": "cyan", "succeeded": "green", "failed": "red",
     "rejected": "red", "skipped": "dim", "cancelled": "dim", "waiting": "yellow", "completed": "green",
+    "ended": "yellow",
 }  # fmt: skip
+
+
+def colour_of(text: str) -> str | None:
+    """The colour of a cell that is a state or a status (`ended, 2 open` is one); None for other texts."""
+    state, comma, rest = text.partition(", ")
+    if comma and not rest.endswith(" open"):
+        return None
+    return COLOURS.get(state)
+
+
 _HEADER = "bold"
 _GAP = 2
 _INDENT = 2
@@ -296,7 +307,7 @@ def _in_columns(
         blank = " " * (width - cell_len(text))
         before, behind = (blank, "") if columns[at].is_number else ("", blank)
         gap = " " * _GAP if line else ""
-        shown = Span(text, COLOURS.get(text, "") if style is None else style)
+        shown = Span(text, colour_of(text) or "" if style is None else style)
         line += [Span(gap + before), shown, Span(behind)]
     return line
 
@@ -307,7 +318,7 @@ def _stacked(row: Sequence[str], columns: Sequence[Column], width: int) -> Itera
     line: list[Span] = []
     is_full = False
     for column, cell in sorted(cells, key=lambda each: each[0].part in _SHRINK):
-        label = "" if column is columns[0] or cell in COLOURS else f"{column.name}: "
+        label = "" if column is columns[0] or colour_of(cell) is not None else f"{column.name}: "
         lines = _wrapped(f"{label}{cell}", column.part, max(2, width - _INDENT))
         for text in lines:
             taken = sum(cell_len(span.text) for span in line)
@@ -316,7 +327,7 @@ def _stacked(row: Sequence[str], columns: Sequence[Column], width: int) -> Itera
                 line = []
             is_indented = bool(line) or (column is not columns[0] and cell_len(text) + _INDENT <= width)
             line.append(Span(" " * _INDENT if is_indented else ""))
-            line.append(Span(text, COLOURS.get(text, "bold" if column is columns[0] else "")))
+            line.append(Span(text, colour_of(text) or ("bold" if column is columns[0] else "")))
         is_full = len(lines) > 1
     yield line
 

@@ -154,6 +154,16 @@ def duration(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+OF_ENDED = "its mission has ended: approved, it still runs, and the planner is not asked again"
+"""A note for a held job whose mission has ended."""
+
+
+def status_of(mission: Object) -> str:
+    """The status of a mission for people: one that is completed with open jobs has `ended`."""
+    status, left = str(mission["status"]), int_in(mission["open"])
+    return f"{'ended' if status == 'completed' else status}, {left:,} open" if left else status
+
+
 def unfulfilled_note(ids: Sequence[int], held: Sequence[int], mission: int) -> str:
     """The jobs of a mission whose effect did not happen, on one line; `held` are those that can still be approved."""
     refused = [number for number in ids if number not in {*held}]

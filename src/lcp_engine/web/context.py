@@ -54,7 +54,8 @@ class PageContext:
     def measure(self, mission: Mission) -> Measure:
         """How far the mission has come. Events are counted once, so that a long mission's page stays quick."""
         if mission.status == "completed":  # it never falls
-            return Measure(100)
+            known = sum(mission.jobs.values())
+            return Measure(100 * (known - min(known, mission.open)) // known if mission.open else 100)
         seq, measure = self._measures.get(mission.uid, (0, Measure()))
         counted = self.queries.counted_events(mission.id, after_seq=seq)
         seq = counted[-1][0] if counted else seq
@@ -101,10 +102,14 @@ def make_templates() -> Environment:
         size=summaries.size, duration=summaries.duration, reason=explain_reason, age=_age, clock=_clock, part=_part,
         seconds=_seconds_between, exact=exact, left_out=summaries.left_out_line, json_line=json_line, ticked=_ticked,
         sentence=_sentence, cost=told_cost, question=summaries.question_in, wait=told_wait,
-        unseen_lines=_unseen_lines,
+        unseen_lines=_unseen_lines, status=summaries.status_of,
     )  # fmt: skip
     templates.globals.update(
-        query=_query, flash_messages=FLASH_MESSAGES, states=[state.value for state in State], longest=LONGEST
+        query=_query,
+        flash_messages=FLASH_MESSAGES,
+        of_ended=summaries.OF_ENDED,
+        states=[state.value for state in State],
+        longest=LONGEST,
     )
     return templates
 

@@ -21,6 +21,7 @@ def a_mission(**more: JsonValue) -> Mission:
         "limits": {"max_turns": 25}, "turns": 1,
         "jobs": {"held": 0, "blocked": 0, "queued": 1, "running": 0, "succeeded": 2}, "tokens": {},
         "unfulfilled": [],
+        "open": 0,
         "created_at": AT, "started_at": None, "ended_at": None, "session_id": None, "user_id": None,
         "result": None, "target_file": None, "issues": None, "recommendations": None, "cost": None,
         "waits_for": None,

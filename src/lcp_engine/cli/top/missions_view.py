@@ -23,7 +23,7 @@ from lcp_engine.cli.top.watch import MOST_MISSIONS, Snapshot
 from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, shortened
-from lcp_engine.core.summaries import age, subject
+from lcp_engine.core.summaries import age, status_of, subject
 from lcp_engine.engine.reports.markdown import error_lines
 from lcp_engine.store.queries.records import Mission
 
@@ -137,7 +137,7 @@ def missions_of(snapshot: Snapshot) -> Callable[[int], Content]:
             table.add(
                 str(mission["id"]),
                 str(mission["name"]),
-                str(mission["status"]),
+                status_of(mission),
                 str(mission["outcome"] or "-"),
                 str(mission["turns"]),
                 f"{sum(jobs.values()):,}",
@@ -186,7 +186,9 @@ def tree_of(snapshot: Snapshot) -> Callable[[int], Content]:
 
 
 def _title(mission: Mission) -> Text:
-    title = Text.assemble(f"mission {mission.id} {one_line(mission.name)}  ", coloured(mission.status))
+    title = Text.assemble(
+        f"mission {mission.id} {one_line(mission.name)}  ", coloured(status_of(mission.json))
+    )
     return title.append(f" {one_line(mission.outcome or '')}")
 
 

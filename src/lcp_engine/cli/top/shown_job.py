@@ -22,7 +22,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_block, one_line, shortened
-from lcp_engine.core.summaries import as_question, duration
+from lcp_engine.core.summaries import OF_ENDED, as_question, duration
 from lcp_engine.store.queries.records import Job
 
 
@@ -39,6 +39,8 @@ class ShownJob:
     """Of a turn whose planner is a person."""
     approvals: Approvals | None = None
     """If one person's yes is not enough."""
+    has_ended: bool = False
+    """If the mission has."""
 
     @property
     def title(self) -> str:
@@ -56,7 +58,8 @@ def read_shown(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
         return ShownJob(job, held.about, held.need, None, expires_at, prompt)
     look = None if held.need is Need.ANSWER else engine.look_over([job.json])[job.id]
     approvals = engine.approvals([job]).get(job.id) if held.need is Need.APPROVAL else None
-    return ShownJob(job, held.about, held.need, look, expires_at, approvals=approvals)
+    has_ended = engine.mission(job.mission_id).status.has_ended
+    return ShownJob(job, held.about, held.need, look, expires_at, approvals=approvals, has_ended=has_ended)
 
 
 def content_of(shown: ShownJob) -> MakeContent:
@@ -74,6 +77,8 @@ def _facts(shown: ShownJob, width: int) -> Iterator[Row]:
         yield from words_of(one_line(shortened(job.name, 200)), width)
     if shown.need in (Need.APPROVAL, Need.NO_WORKER):
         yield from _wrapped(f"held: {one_line(explain_reason(job.reason or 'waits for a decision'))}", width)
+    if shown.has_ended:
+        yield from _wrapped(OF_ENDED, width, "yellow")
     if shown.approvals is not None:
         yield from _wrapped(str(shown.approvals), width, "yellow")
     if shown.expires_at is not None:

@@ -38,6 +38,12 @@ def find_awaited_replies(tx: Tx) -> frozenset[int]:
     return frozenset(row[0] for row in tx.rows(_AWAITED))
 
 
+def have_ended(tx: Tx, mission_ids: Collection[int]) -> frozenset[int]:
+    """Those of these missions that have ended."""
+    some = Condition(f"id IN ({', '.join(map(str, mission_ids)) or 'NULL'}) AND ended_at IS NOT NULL")
+    return frozenset(int(row[0]) for row in find(tx, "SELECT id FROM missions", some))
+
+
 def ask_several(tx: Tx, mission_ids: Collection[int]) -> bool:
     """True if a rule of one of these missions asks for other approvals than that of any one person."""
     some = Condition(f"id IN ({', '.join(map(str, mission_ids))})")

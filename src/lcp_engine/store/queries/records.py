@@ -59,6 +59,8 @@ class Mission:
     """How many jobs are in each state."""
     unfulfilled: list[int]
     """The jobs whose effect was refused, failed or waits for a person, and that no later job made good (R26)."""
+    open: int
+    """How many jobs it left unfulfilled or held when it ended; 0 before."""
     tokens: dict[str, int]
     """Tokens used by the planner: `input` and `output`."""
     created_at: datetime
@@ -104,6 +106,7 @@ class Mission:
             turns=int_in(json["turns"]),
             jobs=_counts(json["jobs"]),
             unfulfilled=[int_in(number) for number in list_in(json["unfulfilled"])],
+            open=int_in(json["open"]),
             tokens=_counts(json["tokens"]),
             created_at=datetime.fromisoformat(str(json["created_at"])),
             started_at=_time(json["started_at"]),
