@@ -304,3 +304,12 @@ def test_a_runner_may_work_on_one_mission_only(lcp: Lcp) -> None:
     assert [lcp("show", number, "--json").object["status"] for number in (1, 2)] == ["running", "completed"]
     refused = lcp("work", "--until-idle", "--mission", 9)
     assert (refused.code, refused.err.splitlines()[-1]) == (1, "mission 9 is not in the database")
+
+
+def test_acceptance_checks_that_do_not_pass_are_shown(lcp: Lcp) -> None:
+    write = lcp.ask("write_file", rel_path="b.md", content="x")
+    rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
+    mission = lcp.mission(lcp.complete, write, lcp.complete, accept=[{"file_exists": "b.md"}], policy=[rule])
+    ran = lcp("run", mission, "--root", "root")
+    assert ran.code == 0
+    assert "  unmet     the file b.md exists: 'b.md' does not exist\n" in ran.err

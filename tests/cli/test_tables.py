@@ -50,7 +50,8 @@ def mission(number: int, other: int, name: str, goal: str) -> Mission:
     return Mission.read({
         "id": number, "uid": "req-1", "name": name, "goal": goal, "root": "/r", "planner": "script",
         "status": "waiting", "outcome": "limit:max_turns", "summary": None, "deliverables": [], "metrics": {},
-        "error": None, "limits": {}, "turns": 7, "jobs": counts, "unfulfilled": [], "open": 0, "tokens": {}, "created_at": AT,
+        "error": None, "limits": {}, "turns": 7, "jobs": counts, "unfulfilled": [], "open": 0, "tokens": {},
+        "created_at": AT,
         "started_at": None, "ended_at": None, "session_id": None, "user_id": None, "result": None, "target_file": None,
         "issues": None, "recommendations": None, "cost": None, "waits_for": None,
     })  # fmt: skip

@@ -25,6 +25,8 @@ from textual.widgets import TextArea
 from lcp_engine import Engine
 from lcp_engine.cli.top.app import Top
 from lcp_engine.cli.top.inbox_view import SETTLING_SECONDS
+from lcp_engine.cli.top.shown_job import ShownJob, read_shown
+from lcp_engine.cli.top.watch import Held
 
 WRITE: JsonValue = {"kind": "write_file", "params": {"rel_path": "notes.md", "content": "one\ntwo\n"}}
 OTHER: JsonValue = {"kind": "write_file", "params": {"rel_path": "more.md", "content": "more\n"}}
@@ -240,6 +242,30 @@ def test_a_diff_that_was_scrolled_through_is_approved_at_once(engine: Engine, ro
         await person.sees("job 2 approved")
 
     drive(engine, script)
+
+
+def test_a_job_that_takes_long_to_read_is_said_to_be_read(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(engine, root, WRITE)
+    may_read = threading.Event()
+
+    def slowly(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
+        may_read.wait(PATIENCE_SECONDS)
+        return read_shown(engine, held, expires_at)
+
+    monkeypatch.setattr("lcp_engine.cli.top.inbox_view.read_shown", slowly)
+
+    async def script(person: Person) -> None:
+        await person.press("2")
+        await person.sees("reading what job 2 would change: ")
+        await person.press("y")
+        await person.sees("what the job would change is not shown yet")
+        may_read.set()
+        await person.sees("+one")
+
+    drive(engine, script)
+    assert states(engine) == {"notes.md": "held"}
 
 
 @pytest.mark.alone

@@ -43,6 +43,18 @@ def test_it_says_what_runs_waits_and_is_denied(lcp: Lcp) -> None:
     assert max(len(line) for line in shown.splitlines() if "/" not in line) <= 80
 
 
+def test_of_a_staged_mission_only_the_merge_is_held(lcp: Lcp) -> None:
+    rule: JsonValue = {"kinds": ["merge"], "do": "hold", "approvals": 2}
+    staged = lcp(
+        "validate", lcp.mission(lcp.complete, stage=True, policy=[rule]), "--root", "root", "--json"
+    ).object
+    runs = [outlook(staged["kinds"], kind) for kind in ("write_file", "delete_file", "merge", "ask_user")]
+    assert runs == ["auto", "auto", "hold", "hold"]
+    assert staged["warnings"] == []
+    other = lcp("validate", lcp.mission(lcp.complete, policy=[rule]), "--root", "root", "--json").object
+    assert other["warnings"] == ["mission rule 1: only a mission with `stage: true` has a merge"]
+
+
 def test_the_actions_that_may_complete_it_are_named(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.complete, endings=["analysis_result"])
     assert (

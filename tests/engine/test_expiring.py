@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.clock import SECOND
+from lcp_engine.clock import SECOND, system_clock
 from lcp_engine.errors import LcpError
 
 pytestmark = pytest.mark.both
@@ -107,3 +107,19 @@ def test_more_holds_than_one_sweep_takes_expire_all(lab: Lab, now: list[int]) ->
 def test_a_timeout_is_a_number_of_seconds(lab: Lab, seconds: JsonValue) -> None:
     with pytest.raises(LcpError, match="hold_timeout"):
         lab.launch(DONE, hold_timeout=seconds)
+
+
+def test_a_clock_that_was_set_back_makes_no_drift_of_the_missions_own_changes(open_lab: OpenLab) -> None:
+    shift = [0]
+    lab = open_lab(clock=lambda: system_clock() + shift[0])
+    writes: list[JsonValue] = [
+        {"kind": "write_file", "params": {"rel_path": "b", "content": text}} for text in ("one", "two")
+    ]
+    lab.run({"ok": True, "action": "create_followup_jobs", "new_jobs": writes}, policy=[])
+    first, second = (job.id for job in lab.jobs())
+    assert lab.engine.approve(first)
+    assert lab.engine.approve(second)
+    shift[0] -= 60 * SECOND
+    lab.work()
+    assert lab.states() == ["succeeded", "succeeded"]
+    assert (lab.root / "b").read_text() == "two"

@@ -119,6 +119,22 @@ def test_jobs_queued_at_the_end_complete_and_lead_to_no_turn(lab: Lab) -> None:
     assert lab.events()[ended:].count("succeeded") == 2
 
 
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_per_decision_continues_when_a_person_has_decided_on_everything(lab: Lab, word: str) -> None:
+    changes: list[Object] = [{"kind": "change", "params": {"of": of}} for of in "bc"]
+    spec: dict[str, JsonValue] = {"continue": "per_decision"}
+    lab.launch(ask("a", *changes), ask("d"), DONE, planner=None, each_result=False, **spec)
+    lab.work()
+    waiting = lab.mission()
+    assert (waiting.status, lab.states(), len(lab.questions)) == ("waiting", ["succeeded", "held", "held"], 1)
+    for left, job in ((1, lab.jobs()[1]), (0, lab.jobs()[2])):
+        lab.engine.approve(job.id) if word == "approve" else lab.engine.reject(job.id, "no")
+        lab.work()
+        assert len(lab.questions) == (1 if left else 3)
+    assert lab.mission().status == "completed"
+    assert [result.params for result in lab.questions[1].results] == [{"of": of} for of in "abc"]
+
+
 def test_a_job_held_at_the_end_can_still_be_approved(lab: Lab) -> None:
     mission = lab.run(ask("a", {"kind": "change", "params": {}}), DONE)
     assert mission.status == "completed"

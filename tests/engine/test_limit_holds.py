@@ -48,6 +48,15 @@ def test_a_limit_asks_a_person_what_to_do(lab: Lab) -> None:
     assert not lab.engine.awaited_replies()
 
 
+def test_a_limit_in_a_stage_names_what_was_written_there(lab: Lab) -> None:
+    jobs: list[JsonValue] = [
+        {"kind": "write_file", "params": {"rel_path": path, "content": "x"}} for path in "bc"
+    ]
+    asked: Object = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+    lab.run(asked, DONE, limits={"max_turns": 1}, on_limit="hold", stage=True)
+    assert "files written in its stage: b, c" in str(waiting(lab).params["question"])
+
+
 def test_more_lets_it_go_on_and_it_asks_again_at_the_next_limit(lab: Lab) -> None:
     job = hold(lab, ask("a"), ask("b"), ask("c"), DONE)
     lab.engine.answer(job.id, form={"more": 2}, by="ann")

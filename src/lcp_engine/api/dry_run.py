@@ -12,9 +12,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.mission.idle_rules import idle_rules, rules_by_path
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase, expected_result
-from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.policy import STAGED, Policy, Rule, Verdict
 from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile, param_names
 from lcp_engine.core.reasons import ReasonCode, because
@@ -142,7 +143,13 @@ def dry_run(
     workers = admission.workers
     warnings = _root_warnings(outlook)
     has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
+    has_paths[MERGE] = True  # of a stage; it may do what every kind that writes may
     warnings += idle_rules(spec.policy, admission.user_rules, has_paths)
+    if not spec.stage:
+        named = [number for number, rule in enumerate(spec.policy, 1) if MERGE in rule.kinds]
+        warnings += [
+            f"mission rule {number}: only a mission with `stage: true` has a merge" for number in named
+        ]
     warnings += _not_lifted(spec.policy, policy, workers)
     warnings += check_script(planner, spec.planner, params_of(workers), expected_result(spec))
     warnings += _script_warnings(planner, spec, workers)
@@ -154,7 +161,8 @@ def dry_run(
             _kind(worker, spec, policy, admission.user_rules)
             for _, worker in sorted(workers.items())
             if worker.command is None or spec.commands.allow
-        ),
+        )
+        + ((KindOutlook(MERGE, Verdict.HOLD, "every merge waits for a person"),) if spec.stage else ()),
         tuple(_scripted(planner, spec, policy, workers)),
         worst_case(spec, planner_environment),
         tuple(warnings),
@@ -246,6 +254,8 @@ def _kind(worker: Worker[BaseModel], spec: MissionSpec, policy: Policy, users: S
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None and verdict is not Verdict.DENY:
         verdict, reason = by_kind
+    elif verdict is Verdict.HOLD and spec.stage and (worker.writes or worker.command is not None):
+        verdict, reason = STAGED.verdict, STAGED.reason
     by_path = [
         f"{name} ({', '.join(rule.paths or ())}): {rule.do}"
         for name, rule in rules_by_path(spec.policy, users, worker.named)

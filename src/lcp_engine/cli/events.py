@@ -10,7 +10,7 @@ from rich.text import Text
 from lcp_engine.cli.job_tables import words_of
 from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import COLOURS
-from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.progress import Measure, milestone_of
 from lcp_engine.core.reasons import ReasonCode, explain_reason
@@ -127,7 +127,11 @@ class EventFormatter:
         job = self._history.job(job_id)
         if job.kind == TURN and name in ("succeeded", "failed"):
             return Text("\n  ").join(
-                [self._turn_line(job, name), *warning_lines(_data(event).get("warnings"))]
+                [
+                    self._turn_line(job, name),
+                    *unmet_lines(_data(event).get("failed_checks")),
+                    *warning_lines(_data(event).get("warnings")),
+                ]
             )
         state = _JOB_EVENTS[name]
         text = Text("  ")
@@ -213,6 +217,14 @@ def warning_lines(warnings: JsonValue) -> list[Text]:
     return [
         Text.assemble(("ignored   ", "yellow"), one_line(shortened(warning, _WARNING_WIDTH)))
         for warning in shown
+    ]
+
+
+def unmet_lines(failed_checks: JsonValue) -> list[Text]:
+    """Acceptance checks that did not pass when the planner claimed completion, a line each."""
+    facts = [str(object_in(check)["fact"]) for check in list_in(failed_checks or [])]
+    return [
+        Text.assemble(("unmet     ", "yellow"), one_line(shortened(fact, _WARNING_WIDTH))) for fact in facts
     ]
 
 

@@ -440,7 +440,7 @@ def drift_of(tx: Tx, job: JobRow, file: str, path: str, found: str | None) -> Dr
     approved = approved_sight(tx, job.id, job.approved) if job.approved else None
     if approved is None or approved.path is None:
         return None
-    if approved.path == path and is_led_to(tx, job.mission_id, file, approved, found):
+    if approved.path == path and is_led_to(tx, job.mission_id, file, approved, found, approved=job.id):
         return None
     return Drifted(approved, found)
 

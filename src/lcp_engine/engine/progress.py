@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, Usage, end_by_person
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED, SKIP, Role, State, Transition
 from lcp_engine.core.kinds import MERGE
-from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.lessons import keep_failure
@@ -97,9 +97,15 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
     # The next step continues a plan with a held job, not another turn.
     waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, job)
     is_over = plan.open == 0 and not is_asking(ledger, plan)
+    is_over = is_over and not _awaits_decision(spec, plan)
     if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
         queue_turn(ledger, plan)
     refresh(ledger, mission)
+
+
+def _awaits_decision(spec: MissionSpec, plan: PlanRow) -> bool:
+    """True if the planner gets its next turn only when a person has decided on every held job of the plan."""
+    return spec.continue_ == "per_decision" and plan.held > 0
 
 
 def after_rejecting(ledger: Ledger, job: JobRow) -> None:
@@ -205,7 +211,8 @@ def after_holding(ledger: Ledger, plan: PlanRow) -> None:
         return
     if plan.outcome is not None or plan.open > 0 or is_asking(ledger, plan):
         return
-    if plan.held == 0 or _has_news(ledger, plan):
+    spec = spec_of(ledger.mission(plan.mission_id).spec)
+    if plan.held == 0 or (_has_news(ledger, plan) and not _awaits_decision(spec, plan)):
         queue_turn(ledger, plan)
 
 

@@ -318,7 +318,7 @@ def new_question(
     if corrected is None:
         mission.turns += 1
     # A verifying turn sees everything that was done.
-    after = plan.asked_seq if spec.continue_ == "per_batch" and VERIFIES not in params else 0
+    after = plan.asked_seq if spec.continue_ != "per_result" and VERIFIES not in params else 0
     turn = TurnRow(
         mission_id=mission.id,
         number=mission.questions,

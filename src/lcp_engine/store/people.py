@@ -99,11 +99,14 @@ _SET_PARAMS = Statement(
     .where(jobs.c.id == bindparam("job"))
     .values(params=bindparam("new_params"), effect=bindparam("new_effect"))
 )
-# The mission's own effects in order; undone ones were not approved.
+# The mission's own effects in order; undone ones were not approved. Those of jobs that were settled after the approval
+# count whatever their time is: the clock may have been set back.
 _SINCE = Statement(
     text(
-        "SELECT sha256_before, sha256_after FROM changes WHERE mission_id = :mission AND file = :file "
-        "AND state = 'applied' AND undoes IS NULL AND closed_at >= :since ORDER BY id"
+        "SELECT c.sha256_before, c.sha256_after FROM changes c JOIN jobs j ON j.id = c.job_id "
+        "WHERE c.mission_id = :mission AND c.file = :file AND c.state = 'applied' AND c.undoes IS NULL "
+        "AND (c.closed_at >= :since OR j.settled_seq > (SELECT max(e.seq) FROM events e WHERE e.mission_id = :mission "
+        f"AND e.job_id = :approved AND e.event IN ('{APPROVE.event}', '{APPROVE_BLOCKED.event}'))) ORDER BY c.id"
     )
 )
 
@@ -150,10 +153,15 @@ def still_leads_to(tx: Tx, mission_id: int, sight: Sight, found: str | None) -> 
     return row is not None and is_led_to(tx, mission_id, normpath(f"{row[0]}/{sight.path}"), sight, found)
 
 
-def is_led_to(tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None) -> bool:
-    """True if the file is as it was seen, apart from later changes by jobs of the same mission."""
+def is_led_to(
+    tx: Tx, mission_id: int, file: str, sight: Sight, found: str | None, *, approved: int | None = None
+) -> bool:
+    """True if the file is as it was seen, apart from later changes by jobs of the same mission.
+
+    `approved` is the job that was approved with this sight.
+    """
     state = sight.found
-    for before, after in tx.rows(_SINCE, mission=mission_id, file=file, since=sight.at):
+    for before, after in tx.rows(_SINCE, mission=mission_id, file=file, since=sight.at, approved=approved):
         if before == state:
             state = after
     return state == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from lcp_engine.cli.prompts import (
     invalid_lines,
     usual_of,
 )
-from lcp_engine.cli.tables import Table, fact_column, id_column, text_column
+from lcp_engine.cli.tables import Table, fact_column, id_column, text_column, wrap_words
 from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.cli.top.missions_view import table_content
@@ -46,7 +47,7 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.core.summaries import age, as_question
+from lcp_engine.core.summaries import age, as_question, duration
 from lcp_engine.engine.approvals import question_shown
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.people import Sight
@@ -56,6 +57,8 @@ from lcp_engine.workers.merge import params_taking
 
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""
+READING_SECONDS = 0.5
+"""After this, and again each time, a person is told that a job is still being read."""
 _GONE = "decided in the meantime"
 _ANOTHER = "it waits for the approval of another person"
 
@@ -177,10 +180,24 @@ class InboxView(Vertical):
         if held is None or held.id != job_id:
             return
         expires_at = self._snapshot.expiries.get(job_id)
-        shown = await asyncio.to_thread(read_shown, self._desk.engine, held, expires_at)
+        reading = asyncio.ensure_future(asyncio.to_thread(read_shown, self._desk.engine, held, expires_at))
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be superseded
+        began = time.monotonic()
+        while not (await asyncio.wait([reading], timeout=READING_SECONDS))[0]:
+            self._say_that_it_reads(held, time.monotonic() - began)
+        shown = await reading
         if self.jobs.selected == job_id:
             self._shown = shown
             self.detail.show(content_of(shown), is_new=True)
+
+    def _say_that_it_reads(self, held: Held, seconds: float) -> None:
+        """Say what is awaited, and for how long: a large file takes its time."""
+        if self.jobs.selected == held.id:
+            line = f"reading what job {held.id} would change: {duration(seconds)}"
+            self.detail.show(
+                lambda width: Content([Row(Text(part, style="dim")) for part in wrap_words(line, width)]),
+                is_new=True,
+            )
 
     @property
     def _shown_at(self) -> float:

@@ -293,10 +293,11 @@ class MissionSpec(Frozen):
         default=None,
         description="What the reply that completes the mission has to carry as its `result` (missions.md).",
     )
-    continue_: Literal["per_batch", "per_result"] = Field(
+    continue_: Literal["per_batch", "per_result", "per_decision"] = Field(
         default="per_batch",
         alias="continue",
-        description="When the planner gets its next turn: when all jobs of a reply are settled, or after each of them.",
+        description="When the planner gets its next turn: when no job of a reply runs or may run any more, "
+        "although others are held; after each job; or when a person has decided on the held ones, too.",
     )
     on_job_failure: Literal["report", "fail"] = Field(
         default="report", description="What a failed job does: the planner is told, or the mission ends."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -45,6 +47,28 @@ def account_name(uid: int | None = None) -> str:
 _OF_DISK = frozenset(
     (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 )
+
+
+_BESIDE = ("-wal", "-shm")
+
+
+class _Watched(sqlite3.Connection):
+    """A connection that knows the files beside its database, and is not closed once one of them was lost.
+
+    To close it would copy its old log over what others have written since.
+    """
+
+    beside: Sequence[tuple[int, int] | None] = ()
+    is_lost = False
+
+    def close(self) -> None:
+        if not self.is_lost:
+            super().close()
+
+    def lose(self) -> None:
+        """Keep it open until this process ends."""
+        self.is_lost = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 class Sqlite:
@@ -93,6 +117,9 @@ class Sqlite:
     def begin(self, connection: Connection) -> None:
         # IMMEDIATE: a transaction that reads first and writes later would fail at once, whatever the busy timeout
         connection.cursor().execute("BEGIN IMMEDIATE")
+        assert isinstance(connection, _Watched)
+        if connection.beside != (found := self._beside()):
+            self._refuse_lost(connection, found)
 
     def settle(self, connection: Connection) -> None:
         """Every statement is waited for."""
@@ -113,6 +140,33 @@ class Sqlite:
         """Keep jobs from the files of the database: with the first read, those beside it are there, too."""
         connection.cursor().execute("PRAGMA schema_version")
         OWN_FILES.add(self.path)
+        if isinstance(connection, _Watched):
+            connection.beside = self._beside()
+
+    def _beside(self) -> list[tuple[int, int] | None]:
+        """Device and inode of each file beside the database; None where there is none."""
+        found: list[tuple[int, int] | None] = []
+        for ending in _BESIDE:
+            try:
+                stat = os.stat(f"{self.path}{ending}")  # noqa: PTH116 -- with each commit: a Path costs more
+            except OSError:
+                found.append(None)
+            else:
+                found.append((stat.st_dev, stat.st_ino))
+        return found
+
+    def _refuse_lost(self, connection: _Watched, found: Sequence[tuple[int, int] | None]) -> NoReturn:
+        """Others open the database with new files, and do not see what this process writes."""
+        lost = [end for end, was, now in zip(_BESIDE, connection.beside, found, strict=True) if was != now]
+        connection.cursor().execute("ROLLBACK")
+        connection.lose()
+        raise LcpError(
+            ErrorCode.DATABASE_FAILED,
+            f"{' and '.join(f'{self.path.name}{end}' for end in lost)} beside database {self.path} was removed or "
+            "replaced while this process used it; it writes nothing more",
+            advice="Start it again, then look for what is missing: `lcp db check`. Remove files of a database only "
+            "while nothing uses it.",
+        )
 
     def clock(self, lend: Lend) -> Clock:
         """One machine has one clock: the system's, kept from going back. Processes that write follow a shared one."""
@@ -202,6 +256,7 @@ class Sqlite:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=_Watched,
         )
         if self.is_stopping is not None:
             connection.set_progress_handler(self.is_stopping, _STEPS)
