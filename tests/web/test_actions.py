@@ -58,10 +58,16 @@ def test_a_rejection_needs_a_reason(house: House) -> None:
 def test_deciding_twice_is_harmless_and_otherwise_a_conflict(house: House) -> None:
     job_id = house.hold()
     house.approve(job_id)
-    assert "already approved" in house.post(f"/jobs/{job_id}/approve").words
+    assert "Approved. A runner will execute it." in house.post(f"/jobs/{job_id}/approve").words
     conflict = house.post(f"/jobs/{job_id}/reject", {"reason": "too late"})
     assert conflict.status == 409
     assert f"job {job_id} is queued; only held jobs can be rejected" in conflict.words
+
+
+def test_what_another_person_decided_is_said_to_be_decided_before(house: House) -> None:
+    job_id = house.hold()
+    assert house.engine.approve(job_id, by="ben")
+    assert "It was already approved" in house.post(f"/jobs/{job_id}/approve").words
 
 
 def test_a_job_that_no_worker_executes_can_only_be_rejected(house: House) -> None:

@@ -78,7 +78,7 @@ def test_words_of_ones_own_count_before_an_option(house: House) -> None:
 def test_answering_twice_is_harmless_and_otherwise_a_conflict(house: House) -> None:
     job_id = _ask(house)
     house.post(f"/jobs/{job_id}/answer", {"answer": "yes"})
-    assert "already answered this way" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
+    assert "Answered. A runner will continue" in house.post(f"/jobs/{job_id}/answer", {"answer": "yes"}).words
     conflict = house.post(f"/jobs/{job_id}/answer", {"answer": "no"})
     assert conflict.status == 409
     assert "has given another answer" in conflict.words

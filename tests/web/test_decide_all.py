@@ -104,7 +104,7 @@ def test_a_file_that_changed_since_it_was_shown_keeps_its_job_held(house: House)
     (house.root / "a.md").write_text("somebody was faster")
     answer = house.post("/inbox/all", {"decision": "approve", **form})
     assert answer.status == 409
-    assert "1 job was not decided, all others were" in answer.words
+    assert "1 job was approved; 1 job was not decided here:" in answer.words
     assert "'a.md'" in answer.words
     assert [job.state for job in house.engine.jobs(kinds=["write_file"])] == ["held", "queued"]
 
@@ -130,3 +130,23 @@ def test_the_report_tells_how_far_a_mission_has_come(house: House) -> None:
     house.run(house.complete)
     answer = house.get("/missions/1/report")
     assert '<progress max="100" value="100' in answer.text
+
+
+def test_jobs_that_were_decided_meanwhile_are_named(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=f"{n}.md", content="x") for n in range(3)]
+    house.run(house.ask(*jobs), house.complete)
+    form = _listed(house, "/inbox/all")
+    first, second, third = (job.id for job in house.engine.jobs(states=["held"]))
+    house.engine.reject(second, "no", by="ben")
+    answer = house.post("/inbox/all", {"decision": "approve", **form})
+    assert answer.status == 409
+    assert "2 jobs were approved; 1 job was not decided here:" in answer.words
+    assert f"job {second} is rejected in the meantime" in answer.words
+    assert [house.engine.job(job_id).state for job_id in (first, third)] == ["queued", "queued"]
+
+
+def test_the_inbox_says_how_many_were_decided(house: House) -> None:
+    jobs = [house.job("write_file", rel_path=f"{n}.md", content="x") for n in range(3)]
+    house.run(house.ask(*jobs), house.complete)
+    answer = house.post("/inbox/all", {"decision": "approve", **_listed(house, "/inbox/all")})
+    assert "Approved 3 jobs. A runner will execute" in answer.words

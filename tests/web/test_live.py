@@ -125,6 +125,19 @@ def test_a_page_without_its_server_says_so_and_loses_nothing_that_was_typed(
     assert page.get_by_label("Reason to reject").input_value() == "because of this"
 
 
+def test_what_is_typed_is_there_after_going_back_until_it_is_sent(window: Window) -> None:
+    job_id = window.house.hold("a.md", "# b\n")
+    page = window.open(f"/jobs/{job_id}")
+    reason = page.get_by_label("Reason to reject")
+    reason.fill("Not like this.")
+    page.goto(window.home + "/jobs")
+    page.go_back()
+    assert reason.input_value() == "Not like this."
+    page.get_by_role("button", name="Reject", exact=True).click()
+    page.get_by_text("Rejected. The planner will read the reason.").wait_for()
+    assert page.evaluate("Object.keys(sessionStorage).filter((key) => key.startsWith('lcp-draft'))") == []
+
+
 @pytest.mark.proof
 def test_an_open_page_goes_on_when_its_server_is_back_and_its_form_still_arrives(
     house: House, window: Window

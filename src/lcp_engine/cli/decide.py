@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from lcp_engine.cli.always import approve_always
-from lcp_engine.cli.approvers import approver
+from lcp_engine.cli.approvers import approver, awaited
 from lcp_engine.cli.base import (
     Invocation,
     LcpCommand,
@@ -23,6 +23,7 @@ from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
+from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
@@ -167,7 +168,7 @@ def approve_command(
         if not ids:
             return _print_none(invocation, mission)
         code = _decide_each(invocation, engine, ids, "approved", decide, show_conflict=_show_again)
-        if code == Exit.DONE:
+        if code == Exit.DONE and any(engine.job(job_id).state != State.HELD for job_id in ids):
             advise(invocation, engine, "`lcp work --until-idle` executes approved jobs")
     return code
 
@@ -449,7 +450,7 @@ def _decide_each(
         decided.append(job_id)
         if not invocation.json:
             waits = engine.job(job_id).state == "held"
-            more = "; it waits for the approval of another person" if waits else ""
+            more = f"; {awaited(engine, job_id)}" if waits else ""
             print_out(f"job {job_id} {word if outcome else f'was already {word}'}{more}")
     if not invocation.json:
         return max((fail(failed, as_json=False) for failed in refused), default=Exit.DONE)

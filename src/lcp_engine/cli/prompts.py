@@ -20,6 +20,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.always import ask_for_rule
+from lcp_engine.cli.approvers import awaited
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words
@@ -155,7 +156,7 @@ class Decider:
             approved = self.engine.approve(job.id)
             if self.engine.job(job.id).state != State.HELD:
                 return approved
-            note(f"job {job.id} is approved; it waits for the approval of another person")
+            note(f"job {job.id} is approved; {awaited(self.engine, job.id)}")
         except LcpError as refused:
             note(one_line(str(refused)))
         self._refused.add(job.id)

@@ -107,6 +107,14 @@ class Approvals:
         """As `lcp held --json` prints it."""
         return {"needed": self.needed, "given": [*self.given], "barred": [*self.barred]}
 
+    def awaited(self, approvers: Iterable[str]) -> str:
+        """The approvals that are missing, as the end of a sentence; `approvers` are those of the configuration."""
+        people = sorted({*approvers} - {*self.given, *self.barred})
+        whom = " or ".join(filter(None, (", ".join(people[:-1]), *people[-1:]))) or "another person"
+        missing = self.needed - len(self.given)
+        what = "the approval" if missing < 2 else f"{missing} more approvals"
+        return one_line(f"it waits for {what} of {whom if missing < 2 or people else 'other people'}")
+
     def __str__(self) -> str:
         """In words, on one line."""
         counted = f"{len(self.given)} of {self.needed} approvals" if self.needed > 1 else "no approval yet"

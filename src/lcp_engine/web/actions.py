@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.api.always import add_rule_with_approval
+from lcp_engine.api.user import user_name
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.policy import Rule
@@ -50,7 +51,16 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
     if context.engine.job(job_id).state == State.HELD:
         return to_job(job_id, "consented", form)
-    return to_job(job_id, "approved" if decided else "approved_before", form)
+    return to_job(job_id, _said(context, job_id, "approved", decided=decided), form)
+
+
+def _said(context: PageContext, job_id: int, word: str, *, decided: bool) -> str:
+    """The message for a decision; one that this person had made before is theirs, sent twice on a slow connection."""
+    if not decided:
+        job = context.engine.job(job_id)
+        decisions = context.engine.events(job.mission_id, job_id=job_id, event="decided")
+        decided = bool(decisions) and object_in(decisions[-1]["data"]).get("by") == user_name()
+    return word if decided else f"{word}_before"
 
 
 def approve_always(context: PageContext, request: Request, form: Form) -> Response:
@@ -132,7 +142,7 @@ def reject(context: PageContext, request: Request, form: Form) -> Response:
         return show_job(
             context, request, status=status_of(refused), problem=str(refused), entered={"reason": reason}
         )
-    return to_job(job_id, "rejected" if decided else "rejected_before", form)
+    return to_job(job_id, _said(context, job_id, "rejected", decided=decided), form)
 
 
 def retry(context: PageContext, request: Request, form: Form) -> Response:
@@ -162,7 +172,7 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
     except LcpError as refused:
         entered = {"answer": text, **typed}
         return show_job(context, request, status=status_of(refused), problem=str(refused), entered=entered)
-    return to_job(job_id, "answered" if decided else "answered_before", form)
+    return to_job(job_id, _said(context, job_id, "answered", decided=decided), form)
 
 
 def _typed(context: PageContext, job_id: int, form: Form) -> dict[str, JsonValue]:
@@ -188,7 +198,7 @@ def _fill_in(context: PageContext, request: Request, form: Form, job_id: int) ->
         decided = context.engine.answer(job_id, text, words=True, form=read.values, shown=shown)
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=str(refused), entered=entered)
-    return to_job(job_id, "answered" if decided else "answered_before", form)
+    return to_job(job_id, _said(context, job_id, "answered", decided=decided), form)
 
 
 def _fault_of(context: PageContext, job_id: int, text: str) -> str:

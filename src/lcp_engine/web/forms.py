@@ -211,12 +211,16 @@ def to_mission(mission_id: int, note: str) -> Response:
     return RedirectResponse(f"/missions/{mission_id}?note={note}", 303)
 
 
-def to_inbox(query: str, note: str, place: str = "") -> Response:
-    """Redirect to the inbox with the same filter, to the job `place`; nothing else of the query is kept."""
+def to_inbox(query: str, note: str, place: str = "", *, count: int = 0) -> Response:
+    """Redirect to the inbox with the same filter, to the job `place`; nothing else of the query is kept.
+
+    `count` is how many jobs were decided, if the form was about several.
+    """
     asked = parse_qs(query, max_num_fields=50)
     kept = [(name, asked[name][0]) for name in ("mission", "kind", "text", "after") if name in asked]
     anchor = f"#job-{number(place)}" if place else ""
-    return RedirectResponse(f"/inbox?{urlencode([*kept, ('note', note)])}{anchor}", 303)
+    said = [("note", note), *([("count", count)] if count else [])]
+    return RedirectResponse(f"/inbox?{urlencode([*kept, *said])}{anchor}", 303)
 
 
 async def read_form(request: Request) -> Form:

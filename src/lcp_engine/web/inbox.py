@@ -82,7 +82,8 @@ def decide_ticked(context: PageContext, request: Request, form: Form) -> Respons
     if refused:
         done = f"{len(ids) - len(refused)} of {len(ids)} jobs were decided; these were not:"
         return _show_inbox(context, request, 409, [done, *refused])
-    return to_inbox(str(request.query_params), "approved" if decision == "approve" else "rejected")
+    word = "approved" if decision == "approve" else "rejected"
+    return to_inbox(str(request.query_params), word, count=len(ids))
 
 
 def _read_all_shown(form: Form, ids: Iterable[int]) -> dict[int, Sight | None]:
@@ -124,12 +125,31 @@ def decide_all(context: PageContext, request: Request, form: Form) -> Response:
         if looks := _looks_to_ask_about(context, form, shown):
             return ask_again(context, request, form, looks)
         refused = _refusals([*shown], lambda job_id: approve_shown(context, job_id, shown[job_id]))
+        decided = len(shown) - len(refused)
     else:
         refused = _refusals([job.id for job in matching.rejectable], reject)
-    if refused:
-        which = "1 job was" if len(refused) == 1 else f"{len(refused)} jobs were"
-        return _show_decide_all(context, request, 409, [f"{which} not decided, all others were:", *refused])
-    return to_inbox(str(request.query_params), "approved" if decision == "approve" else "rejected")
+        decided = len(matching.rejectable) - len(refused)
+    word = "approved" if decision == "approve" else "rejected"
+    skipped = _skipped(context, listed - {head.id for head in matching.all})
+    if refused or skipped:
+        done = f"{_jobs_were(decided)} {word}; {_jobs_were(len(refused) + len(skipped))} not decided here:"
+        return _show_decide_all(context, request, 409, [done, *refused, *skipped])
+    return to_inbox(str(request.query_params), word, count=decided)
+
+
+def _jobs_were(count: int) -> str:
+    return "1 job was" if count == 1 else f"{count:,} jobs were"
+
+
+MOST_SKIPPED = 20
+
+
+def _skipped(context: PageContext, ids: Collection[int]) -> list[str]:
+    """The states of jobs that the form listed and that no longer wait, a line each."""
+    jobs = [context.engine.job(job_id) for job_id in sorted(ids)[:MOST_SKIPPED]]
+    lines = [f"job {job.id} is {job.state} in the meantime" for job in jobs]
+    more = len(ids) - len(jobs)
+    return [*lines, f"and {more:,} more, which no longer wait"] if more else lines
 
 
 def _refusals(ids: Sequence[int], decide: Callable[[int], bool]) -> list[str]:
@@ -177,6 +197,7 @@ def _show_inbox(
         problems=problems,
         ticked=set(ticked),
         note=request.query_params.get("note"),
+        count=cursor(request, "count"),
         rows=rows,
         shown_or_named=shown_or_named,
         kinds=sorted({str(row.job["kind"]) for row in rows if row.need is Need.APPROVAL}),

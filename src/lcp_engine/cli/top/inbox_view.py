@@ -24,6 +24,7 @@ from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
+from lcp_engine.cli.approvers import awaited
 from lcp_engine.cli.decide import revised_params
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.prompts import (
@@ -60,7 +61,6 @@ SETTLING_SECONDS = 0.3
 READING_SECONDS = 0.5
 """After this, and again each time, a person is told that a job is still being read."""
 _GONE = "decided in the meantime"
-_ANOTHER = "it waits for the approval of another person"
 
 
 class Desk(Protocol):
@@ -503,7 +503,7 @@ class InboxView(Vertical):
             return
         said = f"job {job_id} {word if is_new else f'was already {word}'}"
         if (await asyncio.to_thread(self._desk.engine.job, job_id)).state == State.HELD:
-            self._desk.note(f"{said}; {_ANOTHER}")
+            self._desk.note(f"{said}; {await asyncio.to_thread(awaited, self._desk.engine, job_id)}")
             self.jobs.action_move(1)
             self._desk.look()
         else:

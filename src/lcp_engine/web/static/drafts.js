@@ -1,0 +1,63 @@
+// Keeps what is being typed until it is sent: pages are not stored, so that Back would show empty fields.
+"use strict";
+
+const DRAFT = "lcp-draft ";
+const SENT = "lcp-sent";
+const TYPED = "textarea:not([readonly]), select, input:not([type=hidden], [type=password], [type=search], [name=job])";
+
+const keyOf = (field) => [DRAFT, location.pathname, field.form.getAttribute("action"), field.name, field.value && isBox(field) ? field.value : ""].join("\n");
+const isBox = (field) => ["checkbox", "radio"].includes(field.type);
+const usual = (field) => field instanceof HTMLSelectElement
+  ? (field.querySelector("option[selected]") ?? field.options[0])?.value
+  : isBox(field) ? String(field.defaultChecked) : field.defaultValue;
+const entered = (field) => isBox(field) ? String(field.checked) : field.value;
+const typedIn = (form) => form.method === "post" ? [...form.querySelectorAll(TYPED)].filter((field) => field.name) : [];
+
+function enter(field, value) {
+  if (isBox(field)) field.checked = value === "true"; else field.value = value;
+}
+
+function keep(field) {
+  if (!field.form || !field.matches(TYPED) || !typedIn(field.form).includes(field)) return;
+  // A radio that is chosen is the end of another one's choice.
+  for (const one of field.type === "radio" ? field.form.elements[field.name] : [field]) {
+    if (entered(one) === usual(one)) sessionStorage.removeItem(keyOf(one));
+    else sessionStorage.setItem(keyOf(one), JSON.stringify([usual(one), entered(one)]));
+  }
+}
+
+// A field that has another default by now is about something else.
+function restore() {
+  for (const form of document.forms) for (const field of typedIn(form)) {
+    const [was, value] = JSON.parse(sessionStorage.getItem(keyOf(field)) ?? "[null, null]");
+    if (was !== null && was === usual(field) && entered(field) === was) {
+      enter(field, value);
+      field.closest("details")?.setAttribute("open", "");
+    }
+  }
+}
+
+// What was sent is no draft once another page has come; a page of the browser that says it did not arrive is none of ours.
+function forgetSent() {
+  const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
+  const wasRefused = document.getElementById("problem") !== null;
+  if (!isBack && !wasRefused)
+    for (const key of JSON.parse(sessionStorage.getItem(SENT) ?? "[]")) sessionStorage.removeItem(key);
+  sessionStorage.removeItem(SENT);
+}
+
+function start() {
+  forgetSent();
+  restore();
+  for (const news of ["input", "change"]) document.addEventListener(news, ({ target }) => keep(target));
+  document.addEventListener("submit", ({ target, defaultPrevented }) => {
+    if (!defaultPrevented) sessionStorage.setItem(SENT, JSON.stringify(typedIn(target).map(keyOf)));
+  });
+}
+
+try {
+  sessionStorage.getItem(SENT);
+  start();
+} catch {
+  // Without storage nothing is kept.
+}
