@@ -70,6 +70,24 @@ def test_it_tells_what_was_changed(project: Path) -> None:
     assert {path: (project / path).read_bytes() for path in files_in(project)} == before
 
 
+def test_it_tells_what_the_root_does_not_have(project: Path) -> None:
+    (project / "empty").mkdir()
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        assert copy.lost(root) == []
+        for path in ("made/inner", "full", "empty"):
+            (copy.files / path).mkdir(parents=True)
+        (copy.files / "full" / "f.txt").write_text("f")
+        (copy.files / "docs" / "c.md").write_text("c")  # as it is in the root
+        (copy.files / "docs" / "c.md").chmod((project / "docs" / "c.md").stat().st_mode & 0o777)
+        written = (copy.files / "src" / "b.py").stat()
+        (copy.files / "src" / "b.py").write_text("B")
+        os.utime(copy.files / "src" / "b.py", ns=(written.st_atime_ns, written.st_mtime_ns))
+        (copy.files / "run.sh").chmod(0o644)
+        (copy.files / "a.txt").unlink()
+        assert copy.lost(root) == ["a.txt", "full/f.txt", "made/inner/", "run.sh", "src/b.py"]
+        assert "docs/c.md" in copy.changed()
+
+
 def test_what_the_program_made_unreadable_is_removed_too(project: Path) -> None:
     with Root(project) as root, working_copy(root, may_read) as copy:
         (copy.files / "closed").mkdir()

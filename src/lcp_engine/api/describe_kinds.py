@@ -108,7 +108,8 @@ def needs_in_words(needs: JsonValue) -> str:
     given = needs if isinstance(needs, dict) else {}
     lists = {key: value for key, value in given.items() if isinstance(value, list) and value}
     said = [
-        *(["a copy of the root"] if given.get("root") else []),
+        *(["a copy of the root"] if given.get("root") is True else []),
+        *(["a copy of the root, whose changes are dropped"] if given.get("root") == "read" else []),
         *(["network"] if given.get("network") else []),
         *(f"{_WORDS[key]} {', '.join(map(str, value))}" for key, value in lists.items()),
     ]

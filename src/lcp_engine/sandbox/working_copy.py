@@ -1,14 +1,16 @@
-"""Copy a root for a command, so that the root itself stays as it is, and tell what the command has changed."""
+"""Copy a root for a program, so that the root itself stays as it is, and tell what the program has changed."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from lcp_engine.core.patterns import compile_patterns
@@ -21,7 +23,12 @@ from lcp_engine.sandbox.root import Root
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 1024 * 1024
 _PREFIX = "lcp-run-"
-_Stamp = tuple[int, int, int]
+_CHUNK = 1024 * 1024
+_Stamp = tuple[int, int, int, int]
+"""Mode, size, time of the last change (of the content or the mode; no program can set it), inode."""
+_DIRECTORY: _Stamp = (stat.S_IFDIR, 0, 0, 0)
+_CLOSED: _Stamp = (stat.S_IFDIR, 0, 0, 1)
+"""A directory that cannot be listed any more."""
 _EVERYTHING = compile_patterns([])
 
 
@@ -39,8 +46,43 @@ class WorkingCopy:
 
     def changed(self) -> list[str]:
         """The files that were created, changed or deleted in the copy since it was made, sorted."""
+        return [path for path in self._differences() if not path.endswith("/")]
+
+    def lost(self, root: Root) -> list[str]:
+        """Changes of the copy by a program that its root does not have, sorted.
+
+        New directories end in "/", and are left out where something in them is named.
+        """
+        found = self._differences()
+        return [
+            path
+            for path, after in pairwise((*found, ""))
+            if not (
+                after.startswith(path) or _has_directory(root, path)
+                if path.endswith("/")
+                else self._is_rewritten(root, path, found[path])
+            )
+        ]
+
+    def _differences(self) -> dict[str, _Stamp | None]:
+        """Present stamps of what was created, changed or deleted (None), by path, sorted; no deleted directories."""
         now = dict(_stamps_beneath(self.files))
-        return sorted(path for path in {*now, *self._stamps} if now.get(path) != self._stamps.get(path))
+        changed = sorted(path for path in {*now, *self._stamps} if now.get(path) != self._stamps.get(path))
+        return {path: now.get(path) for path in changed if path in now or not path.endswith("/")}
+
+    def _is_rewritten(self, root: Root, path: str, now: _Stamp | None) -> bool:
+        """True for a file that was written again as it is in the root."""
+        before = self._stamps.get(path)
+        if before is None or now is None or before[:2] != now[:2] or not stat.S_ISREG(now[0]):
+            return False
+        with suppress(LcpError, OSError):
+            opened = root.open_file(path)
+            with os.fdopen(opened.descriptor, "rb") as there, (self.files / path).open("rb") as here:
+                while piece := here.read(_CHUNK):
+                    if piece != there.read(_CHUNK):
+                        return False
+                return not there.read(1)
+        return False
 
     def told(self, text: str) -> str:
         """`text` with paths of the copy as they are called in the root."""
@@ -128,27 +170,41 @@ def _copy(root: Root, path: str, to: Path) -> None:
         mode = os.fstat(opened.descriptor).st_mode & 0o777 | 0o600
         with os.fdopen(os.dup(opened.descriptor), "rb") as source, to.open("xb") as target:
             os.fchmod(target.fileno(), mode)
-            shutil.copyfileobj(source, target, 1024 * 1024)
+            shutil.copyfileobj(source, target, _CHUNK)
     finally:
         os.close(opened.descriptor)
 
 
 def _stamps_beneath(directory: Path) -> Iterator[tuple[str, _Stamp]]:
-    """Stamps that tell whether a file was changed, of each file and link beneath a directory."""
+    """Stamps of each file, link and directory (`made/`) beneath a directory, which tell whether it was changed."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
-        with os.scandir(directory / prefix) as entries:
-            for entry in entries:
-                path = f"{prefix}{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(f"{path}/")
-                else:
-                    found = entry.stat(follow_symlinks=False)
-                    yield (
-                        os.fsencode(path).decode(errors="replace"),
-                        (found.st_size, found.st_mtime_ns, found.st_ino),
-                    )
+        try:
+            entries = [*os.scandir(directory / prefix)]
+        except OSError:  # a program has closed it, or made the path too long
+            yield _shown(prefix), _CLOSED
+            continue
+        for entry in entries:
+            path = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{path}/")
+                yield _shown(f"{path}/"), _DIRECTORY
+            else:
+                found = entry.stat(follow_symlinks=False)
+                yield _shown(path), (found.st_mode, found.st_size, found.st_ctime_ns, found.st_ino)
+
+
+def _shown(path: str) -> str:
+    return os.fsencode(path).decode(errors="replace")
+
+
+def _has_directory(root: Root, path: str) -> bool:
+    try:
+        os.close(root.open_directory(path))
+    except (LcpError, OSError, ValueError):
+        return False
+    return True
 
 
 def _sweep() -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
@@ -37,10 +37,21 @@ class _Stated(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _known_root(stated: JsonValue) -> JsonValue:
+    """Raises ValueError."""
+    if not isinstance(stated, bool) and stated not in ("true", "false", "read"):
+        raise ValueError(f"should be true, false or read, not {json.dumps(stated)}")
+    return stated
+
+
 class Needs(_Stated):
     """What a program needs beside the system's programs; nothing else is there for it."""
 
-    root: bool = Field(default=False, description="A copy of the mission's root, as its directory.")
+    root: Annotated[bool | Literal["read"], BeforeValidator(_known_root)] = Field(
+        default=False,
+        description="A copy of the mission's root, as its directory. `true` fails jobs that change it, whose changes "
+        "would be lost; `read` lets the changes be dropped.",
+    )
     network: bool = Field(default=False, description="Connections over IP, to any server.")
     environment: tuple[EnvironmentName, ...] = Field(
         default=(), description="Variables of the runner's environment."
@@ -133,7 +144,7 @@ class ExternalProgram:
 
     def must_be_alone(self, *, has_effects: bool) -> bool:
         """True if jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
-        return self.needs.root or has_effects
+        return bool(self.needs.root) or has_effects
 
 
 def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:

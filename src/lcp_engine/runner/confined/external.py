@@ -42,6 +42,8 @@ MOST_ERROR = 64 * 1024
 MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Jobs that are sent together, and bytes of them: they have to fit into a pipe."""
+_MOST_LOST = 20
+"""Paths of changes of a copy of the root that are named."""
 _CHUNK = 64 * 1024
 _END_SECONDS = 5.0
 _ADVICE = {
@@ -50,6 +52,8 @@ _ADVICE = {
     ErrorCode.TIMEOUT: "Make the program quicker, or raise timeout in the description of its kind.",
     ErrorCode.OUT_OF_MEMORY: "Let the program take less, or raise memory in the description of its kind.",
     ErrorCode.TOO_LARGE: "Let the program answer less.",
+    ErrorCode.NOT_ALLOWED: "Change files with write_file or edit_file, whose changes are kept; "
+    "if those of the program may be lost, state `root: read`.",
 }
 _MAY_STATE = frozenset(code.value for code in ErrorCode if code not in OF_DATABASE)
 _STATED = "The program states this error itself: ask for something else, or correct the program."
@@ -88,7 +92,10 @@ class ExternalPrograms:
                     copy = leaving.enter_context(working_copy(context.root, may_read))
                 running = _Running(worker.kind, program, secrets, self._under_way, root=root, copy=copy)
                 once = leaving.enter_context(running)
-                return Answered(once.answer_once(job), job.stderr)
+                outcome = once.answer_once(job)
+                if copy is not None and isinstance(outcome, BaseModel) and (lost := copy.lost(context.root)):
+                    outcome = job.without(lost, outcome)
+                return Answered(outcome, job.stderr)
         running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way, root=root)
         try:
             answer = running.answer(job)
@@ -228,6 +235,28 @@ class _Job:
         except ValidationError as refused:
             said = shortened(refused.errors(include_url=False)[0]["msg"])
             raise self.failed(f"its result is not what its schema describes: {said}", stderr) from refused
+
+    def without(self, lost: Sequence[str], result: BaseModel) -> BaseModel:
+        """The result of a job whose changes of its copy of the root are dropped, with what is lost.
+
+        Raises `NOT_ALLOWED` unless the kind states that they may be.
+        """
+        program = self.worker.program
+        assert program is not None
+        paths = [self._scrubbed(path) for path in lost[:_MOST_LOST]]
+        more = f" and {len(lost) - len(paths):,} more" if len(lost) > len(paths) else ""
+        fact = f"what it changed in its copy of the root is lost: {', '.join(paths)}{more}"
+        if program.needs.root != "read":
+            details: dict[str, Json] = {"stderr": self.stderr} if self.stderr else {}
+            code, message = ErrorCode.NOT_ALLOWED, f"{self.worker.kind}: {fact}"
+            raise LcpError(code, message, {**details, "lost": [*paths]}, advice=_ADVICE[code])
+        self.stderr = f"{self.stderr}\n{fact}".strip()
+        stated = result.model_dump(mode="json")
+        known = stated.get("left_out", [])
+        with suppress(ValidationError):  # its schema has no room for it
+            if isinstance(known, list):
+                return self.worker.result.model_validate({**stated, "left_out": [*known, fact]})
+        return result
 
     @property
     def most_stderr(self) -> int:
