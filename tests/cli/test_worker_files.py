@@ -8,13 +8,16 @@ import marshal
 import os
 import re
 import shlex
+import shutil
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
+from tests.runner.plain_server import write_plain_server
 
 from lcp_engine.sandbox.programs import cannot_confine
 
@@ -199,6 +202,72 @@ def test_the_commands_of_the_guide_to_servers_run(lcp: Lcp) -> None:
     assert "says something else of its tool 'look_up' than when it was accepted" in refused.out
     changed = lcp(*told[0], PATH=path)
     assert "changed: description" in changed.out
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_the_commands_of_the_guide_to_servers_from_npm_run(lcp: Lcp) -> None:
+    (_, described), (_, commands) = blocks_of_guide("An MCP server from npm")
+    (lcp.home / "servers.yaml").write_text(described)
+    install, *_ = commands.splitlines()
+    quick = ["--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0"]
+    installed = subprocess.run(
+        [*shlex.split(install), *quick],
+        cwd=lcp.home,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if installed.returncode != 0:
+        pytest.skip(f"npm installs nothing here: {installed.stderr.strip().splitlines()[:1]}")
+    path = os.environ["PATH"]
+    updated, tried = (lcp(*command, PATH=path) for command in commands_in(commands))
+    assert (updated.code, tried.code) == (0, 0), updated.err + tried.err
+    assert "memory.read_graph" in updated.out
+    assert '"entities"' in tried.out
+    (lcp.home / "servers.yaml").write_text(re.sub(r"\n +needs:.*", "", described))
+    refused = lcp(*commands_in(commands)[0], PATH=path)
+    assert (refused.code, "Node.js v" in refused.err) == (1, False), refused.err
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+def test_update_keeps_the_tools_of_the_servers_that_answer(lcp: Lcp) -> None:
+    write_plain_server(
+        lcp.home / "words.py",
+        "@tool\ndef look_up():\n    pass\nMORE += [{'name': 'any', 'inputSchema': {'anyOf': []}}]\n",
+    )
+    (lcp.home / "silent.py").write_text("raise SystemExit('no licence')")
+    (lcp.home / "servers.yaml").write_text(
+        json.dumps(
+            {
+                "mcp": {
+                    "silent": {"command": [sys.executable, "./silent.py"]},
+                    "missing": {"command": "lcp-nothing-of-that-name", "tools": ["one"]},
+                    "words": {"command": [sys.executable, "./words.py"]},
+                }
+            }
+        )
+    )
+    update = ["kinds", "--update", "--workers", "servers.yaml"]
+    first = lcp(*update)
+    assert first.code == 1
+    assert re.search(
+        r"^mcp\.silent: .*: no licence\nmcp\.missing: no program is named", first.err, re.MULTILINE
+    )
+    assert re.search(r"^words\.look_up +new", first.out, re.MULTILINE)
+    assert re.search(
+        r'^words\.any +left out +inputSchema.type: "object" is expected', first.out, re.MULTILINE
+    )
+    assert lcp("kinds", "words.look_up", "--workers", "servers.yaml").code == 0
+    again = lcp(*update, "--json")
+    file = json.loads(again.out)["files"][0]
+    assert (again.code, [*file["failed"]]) == (1, ["silent", "missing"])
+    assert [(tool["kind"], tool["change"]) for tool in file["tools"]] == [("words.any", "refused")]
+    (lcp.home / "servers.yaml").write_text("mcp: {missing: {command: lcp-nothing-of-that-name}}")
+    alone = lcp(*update)
+    assert (alone.code, alone.out) == (2, "")
 
 
 def test_update_needs_a_server(lcp: Lcp) -> None:

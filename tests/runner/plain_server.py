@@ -1,6 +1,7 @@
 """An MCP server in plain Python, which starts in a tenth of the time of one of the SDK.
 
-Its tools are functions with the decorator `tool`, in Python; their docstrings are their descriptions.
+Its tools are functions with the decorator `tool`, in Python; their docstrings are their descriptions. What is added to
+`MORE` is listed besides.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json, os, subprocess, sys, threading, time
 from inspect import getdoc
 
 TOOLS = {}
+MORE = []
 
 def tool(function):
     TOOLS[function.__name__] = function
@@ -31,7 +33,7 @@ def answer(method, params):
             "tools": [
                 {"name": name, "description": getdoc(one) or "", "inputSchema": schema}
                 for name, one in TOOLS.items()
-            ]
+            ] + MORE
         }
     value = TOOLS[params["name"]](**params.get("arguments", {}))
     text = value if isinstance(value, str) else json.dumps(value)

@@ -23,6 +23,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.loaded_python import Python
+from tests.tables import table
 
 from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.api.run_job import JobResult, run_job
@@ -345,6 +346,44 @@ def test_a_program_that_needs_the_root_gets_a_copy_without_secrets(
     assert (root / "a.txt").read_text() == "before"
 
 
+NODE = """node:internal/modules/esm/resolve:283
+    throw new ERR_MODULE_NOT_FOUND(
+          ^
+
+Error [ERR_MODULE_NOT_FOUND]: Cannot find module '/x.js' imported from /y.js
+    at finalizeResolution (node:internal/modules/esm/resolve:283:11) {
+  code: 'ERR_MODULE_NOT_FOUND'
+}
+
+Node.js v20.20.2
+"""
+NPM = """npm error code E404
+npm error 404 Not Found - GET /nothing
+npm error
+npm notice
+npm notice New minor version of npm available! 11.19.1 -> 11.21.2
+npm error A complete log of this run can be found in: /home/x/.npm/_logs/x.log
+"""
+PANIC = "panic: no licence\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:4 +0x1d\nexit status 2\n"
+TRACE = "Traceback (most recent call last):\n  File 'x', line 1, in <module>\nImportError: no module 'x'\n"
+
+
+@table(
+    ("wrote", "said"),
+    [
+        (NODE, "Error [ERR_MODULE_NOT_FOUND]: Cannot find module '/x.js' imported from /y.js"),
+        (NPM, "npm error code E404 | npm error 404 Not Found - GET /nothing"),
+        (PANIC, "panic: no licence | main.main() | exit status 2"),
+        (TRACE, "ImportError: no module 'x'"),
+        ("one\ntwo\nthree\nfour\n", "two | three | four"),
+        ("  only\n  indented\n", "only"),
+        ("", ""),
+    ],
+)
+def test_a_message_has_the_last_lines_that_say_something(wrote: str, said: str) -> None:
+    assert external.telling_lines(wrote) == said
+
+
 def test_a_program_whose_changes_of_the_root_would_be_lost_fails(
     kind: Callable[..., Worker[BaseModel]], root: Path
 ) -> None:
@@ -620,6 +659,7 @@ def test_of_jobs_that_are_sent_together_only_the_one_at_fault_fails(
     ]
 
 
+TEXTS: JsonValue = {"anyOf": [{"type": "string"}, {"type": ["array", "null"]}]}
 STATED: dict[str, tuple[JsonValue, str]] = {
     "not a mapping": ([], "a mapping is expected, from the name of each kind to what it is"),
     "no command": ({"k": {}}, "k.command: is required and missing"),
@@ -638,6 +678,14 @@ STATED: dict[str, tuple[JsonValue, str]] = {
     "no object": (
         {"k": {"command": "cat", "result": {"type": "string"}}},
         "result: the JSON Schema of an object",
+    ),
+    "alternatives": (
+        {"k": {"command": "cat", "params": TEXTS}},
+        "params: the JSON Schema of an object is expected: none of",
+    ),
+    "nested": (
+        {"k": {"command": "cat", "result": {"allOf": [{"oneOf": [TEXTS]}]}}},
+        "none of its alternatives",
     ),
     "another document": (
         {"k": {"command": "cat", "params": {"$ref": "http://127.0.0.1:9/x.json"}}},

@@ -24,7 +24,7 @@ from tests.patience import wait_until
 from tests.runner.plain_server import plain_tools, write_plain_server
 
 from lcp_engine import Engine, LcpError
-from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
+from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools, known_tools
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined.external import ExternalPrograms
@@ -32,7 +32,15 @@ from lcp_engine.runner.confined.process import spawner
 from lcp_engine.sandbox.programs import cannot_confine, descendants
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.base import Caps, Context, Worker
-from lcp_engine.workers.mcp import McpTool, ServerTools, read_tools, servers_in, tool_kinds, tools_file
+from lcp_engine.workers.mcp import (
+    McpTool,
+    ServerTools,
+    left_out,
+    read_tools,
+    servers_in,
+    tool_kinds,
+    tools_file,
+)
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -148,7 +156,7 @@ def tools_of(source: str) -> ServerTools:
 
     async def asked() -> ServerTools:
         async with Client(loaded(source)) as client:
-            return await mcp_bridge._tools(client)
+            return await mcp_bridge._tools(client, mcp_bridge._Sieve())
 
     return anyio.run(asked)
 
@@ -282,13 +290,21 @@ def test_the_client_of_a_server_is_a_fork_that_permits_no_process_itself(kinds: 
 
 def test_a_tool_that_was_changed_or_removed_is_not_called(kinds: Kinds, tmp_path: Path) -> None:
     tool = "@tool\ndef {}(word):\n    '''{}'''\n    return word\n"
-    before = tool.format("changed", "Say it.") + tool.format("removed", "Say it.")
-    found = kinds(before, then=tool.format("changed", "Say it to all."))
+    names = ("changed", "removed", "doubled", "broken")
+    before = "".join(tool.format(name, "Say it.") for name in names)
+    doubled = (
+        tool.format("doubled", "Say it.")
+        + 'MORE += [{"name": "doubled", "inputSchema": {"type": "object"}}]\n'
+    )
+    broken = 'MORE += [{"name": "broken", "inputSchema": {"anyOf": [{"type": "object"}]}}]\n'
+    found = kinds(before, then=tool.format("changed", "Say it to all.") + doubled + broken)
     with Engine(sqlite_url(tmp_path), workers=list(found.values())) as engine:
-        ids = [engine.enqueue(f"words.{name}", {"word": "x"}) for name in ("changed", "removed")]
+        ids = [engine.enqueue(f"words.{name}", {"word": "x"}) for name in names]
         engine.work(until_idle=True)
         errors = [engine.job(job).error or {} for job in ids]
-    assert [error["error_code"] for error in errors] == ["CONFLICT", "NOT_FOUND"]
+    assert [error["error_code"] for error in errors] == ["CONFLICT", "NOT_FOUND", "CONFLICT", "CONFLICT"]
+    assert "several tools of this name" in str(errors[2]["user_message"])
+    assert 'inputSchema.type: "object" is expected' in str(errors[3]["user_message"])
     assert all("lcp kinds --update" in str(error["user_message"]) for error in errors)
 
 
@@ -351,6 +367,45 @@ def test_tools_that_cannot_be_kinds_are_left_out(tmp_path: Path) -> None:
     assert [worker.kind for worker in tool_kinds("words", server, known, tmp_path)] == ["words.good"]
 
 
+def test_tools_that_cannot_be_told_apart_are_left_out(tmp_path: Path) -> None:
+    names = ("good", "a.b", "a/b", "", "a..b", "twice", "twice")
+    tools = tuple(McpTool(name=name, input_schema={"type": "object"}) for name in names)
+    (server,) = servers_in({"words": {"command": "true"}}).values()
+    known = {"words": ServerTools(tools=tools)}  # as files have them that were written before
+    assert [worker.kind for worker in tool_kinds("words", server, known, tmp_path)] == ["words.good"]
+    reasons = left_out("words", server, tools)
+    assert set(reasons) == {"a.b", "a/b", "", "a..b", "twice"}
+    assert reasons["a.b"] == reasons["a/b"]
+    assert "'a.b' and 'a/b' would all be the kind 'words.a.b'" in reasons["a.b"]
+    assert "several tools of this name" in reasons["twice"]
+    (chosen,) = servers_in({"words": {"command": "true", "tools": ["a/b"]}}).values()
+    assert [worker.kind for worker in tool_kinds("words", chosen, known, tmp_path)] == ["words.a.b"]
+
+
+REFUSED_TOOLS: list[tuple[JsonValue, str, str]] = [
+    ({"name": "any", "inputSchema": {"anyOf": [{"type": "object"}]}}, "any", 'inputSchema.type: "object" is expected'),
+    ({"name": "none"}, "none", "inputSchema is missing"),
+    ({"inputSchema": {"type": "object"}}, "number 5", "name is missing"),
+    (7, "number 6", "the tool: Input should be"),
+    ({"name": "out", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}}, "out", "outputSchema.type"),
+    ({"name": "hint", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": 7}}, "hint", "readOnlyHint"),
+    ({"name": "good", "inputSchema": {}}, "good", "several tools of this name"),
+]  # fmt: skip
+
+
+def test_a_tool_that_is_not_valid_is_refused_and_the_others_are_kept(tmp_path: Path) -> None:
+    more = f"MORE += json.loads({json.dumps([tool for tool, _, _ in REFUSED_TOOLS])!r})\n"
+    write_plain_server(
+        tmp_path / "server.py", "@tool\ndef good():\n    pass\n@tool\ndef fine():\n    pass\n" + more
+    )
+    server = servers_in({"words": {"command": [sys.executable, "./server.py"]}})["words"]
+    found = ask_for_tools("words", server, tmp_path)
+    assert [tool.name for tool in found.tools] == ["fine"]
+    assert [*found.refused] == [name for _, name, _ in REFUSED_TOOLS if name != "good"] + ["good"]
+    for _, name, reason in REFUSED_TOOLS:
+        assert reason in found.refused[name], name
+
+
 def test_a_change_of_a_tool_is_told_by_its_keys() -> None:
     before = McpTool(name="tool", description="Say it.", input_schema={"type": "object"})
     after = before.model_copy(update={"description": "Say it to all."})
@@ -365,11 +420,13 @@ def test_what_servers_said_is_kept_beside_the_file(tmp_path: Path) -> None:
     assert keep_tools(file, {"words": server, "gone": server}, {"words": found, "gone": found}) == tools_file(
         file
     )
-    keep_tools(file, {"words": server}, {})
-    assert read_tools(tools_file(file)) == {"words": found}
+    keep_tools(file, {"words": server, "silent": server}, {})
+    assert read_tools(tools_file(file)) == {"words": found, "silent": ServerTools(unanswered=True)}
+    assert list(tool_kinds("silent", server, read_tools(tools_file(file)), tmp_path)) == []
     tools_file(file).write_text("[]")
     with pytest.raises(LcpError, match="the tools of MCP servers are expected"):
         read_tools(tools_file(file))
+    assert known_tools(file) == {}
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

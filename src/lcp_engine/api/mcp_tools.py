@@ -35,6 +35,18 @@ class ToolChange:
     """None if it is gone."""
 
     @property
+    def tool(self) -> McpTool:
+        """The tool, as it is said to be last."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def how(self) -> str:
+        """The change in a word."""
+        return "gone" if self.after is None else "changed" if self.before else "new"
+
+    @property
     def changed(self) -> tuple[str, ...]:
         """What the server says otherwise of a tool that was there before."""
         if self.before is None or self.after is None:
@@ -86,10 +98,11 @@ def changes_of(known: ServerTools | None, found: ServerTools) -> Iterator[ToolCh
 def keep_tools(file: Path, servers: Mapping[str, McpServer], found: Mapping[str, ServerTools]) -> Path:
     """Write what servers of a file of kinds said, beside it; returns where. Servers that it has no more are forgotten.
 
-    Raises `FILE_SYSTEM`.
+    Servers that have never answered are noted, so that the file can be used without them. Raises `FILE_SYSTEM`.
     """
     place = tools_file(file)
-    kept = {name: tools for name, tools in {**_known(place), **found}.items() if name in servers}
+    never = dict.fromkeys(servers, ServerTools(unanswered=True))
+    kept = {name: tools for name, tools in {**never, **known_tools(file), **found}.items() if name in servers}
     new = place.with_name(temporary_name())
     try:
         new.write_text(text_of_tools(kept), encoding="utf-8")
@@ -102,10 +115,10 @@ def keep_tools(file: Path, servers: Mapping[str, McpServer], found: Mapping[str,
     return place
 
 
-def _known(place: Path) -> Mapping[str, ServerTools]:
-    """What was kept before; nothing if it cannot be read, since it is written anew."""
+def known_tools(file: Path) -> Mapping[str, ServerTools]:
+    """What was kept of the servers of a file of kinds; nothing if it cannot be read, since it is written anew."""
     try:
-        return read_tools(place)
+        return read_tools(tools_file(file))
     except LcpError:
         return {}
 
@@ -114,5 +127,8 @@ def _about(name: str, failed: Failed) -> LcpError:
     message = (
         f"mcp.{name}: its tools could not be asked for: {failed.message.removeprefix(f'{LIST_TOOLS}: ')}"
     )
-    advice = "Try the server's command by hand; it has only what its needs state (docs/kinds.md)."
+    advice = (
+        "Try the server's command by hand; it has only what its needs state. Install a server from npm first, and name "
+        "its directory in needs.read (docs/kinds.md)."
+    )
     return LcpError(failed.code, message, failed.details, advice=advice)

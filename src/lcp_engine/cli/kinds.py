@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import kind_names
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.output import agent_error, fail, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, name_column, print_table, text_column
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import json_line, one_line
@@ -53,7 +53,7 @@ def kinds_command(
 ) -> int:
     """List the kinds of jobs that are installed, or describe KIND: its params, its result, and what it may do.
 
-    Exit code 1: an example failed.
+    Exit code 1: an example failed, or one of several MCP servers did not answer; the tools of the others are accepted.
     """
     if checks + updates + tools > 1:
         raise click.UsageError("--check, --update and --tools are three commands; name one of them")
@@ -111,37 +111,80 @@ def _update(invocation: Invocation) -> int:
         fact = "no file of kinds states an MCP server"
         advice = "Name one with --workers FILE; docs/kinds.md has an example."
         raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=advice)
-    updated = [_updated(invocation, file, servers) for file, servers in stated.items() if servers]
+    answers = {file: _asked(file, servers) for file, servers in stated.items() if servers}
+    if sum(map(len, stated.values())) == 1:
+        for found in answers.values():
+            for answer in found.values():
+                if isinstance(answer, LcpError):
+                    raise answer
+    updated = [_updated(invocation, file, stated[file], found) for file, found in answers.items()]
     if invocation.json:
-        print_json({"files": [*updated]})
-    return Exit.DONE
+        print_json({"files": updated})
+    return Exit.FAILED if any("failed" in one for one in updated) else Exit.DONE
 
 
-def _updated(invocation: Invocation, file: Path, servers: Mapping[str, McpServer]) -> dict[str, JsonValue]:
-    from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools
-    from lcp_engine.workers.mcp import kind_of, read_tools, tools_file, why_left_out
+def _asked(file: Path, servers: Mapping[str, McpServer]) -> dict[str, ServerTools | LcpError]:
+    """Answers of the servers of a file, or why there is none."""
+    from lcp_engine.api.mcp_tools import ask_for_tools
 
-    known = read_tools(tools_file(file))
-    found, told = {}, list[dict[str, JsonValue]]()
+    found: dict[str, ServerTools | LcpError] = {}
     for name, server in servers.items():
-        found[name] = ask_for_tools(name, server, file.parent)
-        for change in changes_of(known.get(name), found[name]):
-            tool = change.after or change.before
-            assert tool is not None
-            left_out = why_left_out(name, server, tool)
-            told.append(
-                {
-                    "kind": kind_of(name, tool),
-                    "change": "gone" if change.after is None else "changed" if change.before else "new",
-                    "changed": [*change.changed],
-                    "left_out": left_out,
-                    "description": tool.summary,
-                }
-            )
-    place = keep_tools(file, servers, found)
+        try:
+            found[name] = ask_for_tools(name, server, file.parent)
+        except LcpError as error:
+            found[name] = error
+    return found
+
+
+def _updated(
+    invocation: Invocation,
+    file: Path,
+    servers: Mapping[str, McpServer],
+    answers: Mapping[str, ServerTools | LcpError],
+) -> dict[str, object]:
+    """Keep the tools of the servers that answered; what has become of them, and which servers failed."""
+    from lcp_engine.api.mcp_tools import keep_tools, known_tools
+    from lcp_engine.workers.mcp import tools_file
+
+    known = known_tools(file)
+    failed = {name: answer for name, answer in answers.items() if isinstance(answer, LcpError)}
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, LcpError)}
+    told = [
+        one for name, tools in found.items() for one in _told(name, servers[name], known.get(name), tools)
+    ]
+    place = keep_tools(file, servers, found) if found else tools_file(file)
     if not invocation.json:
         _print_update(told, found, place)
-    return {"file": str(place), "tools": [*told]}
+        for error in failed.values():
+            fail(error.failed, as_json=False)
+    errors = {name: agent_error(error.failed).as_json() for name, error in failed.items()}
+    return {"file": str(place), "tools": told, **({"failed": errors} if errors else {})}
+
+
+def _told(
+    name: str, server: McpServer, known: ServerTools | None, found: ServerTools
+) -> Iterator[dict[str, JsonValue]]:
+    """Changes of the tools of a server since it was asked before, and those that are left out."""
+    from lcp_engine.api.mcp_tools import changes_of
+    from lcp_engine.workers.mcp import is_stated, kind_of, left_out
+
+    reasons = left_out(name, server, found.tools)
+    changes = {change.tool.name: change for change in changes_of(known, found)}
+    gone = [change.tool for change in changes.values() if change.after is None]
+    for tool in (*found.tools, *(one for one in gone if one.name not in found.refused)):
+        change, reason = changes.get(tool.name), reasons.get(tool.name)
+        if change is None and (reason is None or not is_stated(server, tool)):
+            continue
+        yield {
+            "kind": kind_of(name, tool),
+            "change": "same" if change is None else change.how,
+            "changed": [] if change is None else [*change.changed],
+            "left_out": reason,
+            "description": tool.summary,
+        }
+    for refused, reason in found.refused.items():
+        kind = f"{name}.{refused}"
+        yield {"kind": kind, "change": "refused", "changed": [], "left_out": reason, "description": ""}
 
 
 def _print_update(
@@ -155,10 +198,13 @@ def _print_update(
         table.add(str(one["kind"]), change, str(left_out or one["description"]))
     if told:
         print_table(table, sys.stdout)
+    if not found:
+        return
+    is_new = any(one["change"] not in ("same", "refused") for one in told)
     for name, tools in found.items():
         said = f" ({one_line(tools.server)})" if tools.server else ""
         print_out(f"{name}{said}: {len(tools.tools):,} tools")
-    print_out(f"{one_line(str(place))} has {'them' if told else 'the same as before'}.")
+    print_out(f"{one_line(str(place))} has {'them' if is_new else 'the same as before'}.")
 
 
 def _print_table(described: Sequence[Mapping[str, JsonValue]]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -122,6 +123,10 @@ class ServerTools(BaseModel):
     server: str = ""
     """Its name and version, as it says."""
     tools: tuple[McpTool, ...] = ()
+    refused: dict[str, str] = {}
+    """Reasons why what it lists besides is no tool that can be called, by name. They are not kept."""
+    unanswered: bool = False
+    """True if it has never answered, while other servers of the file did."""
 
 
 class AcceptedTool(BaseModel):
@@ -185,7 +190,9 @@ def read_tools(file: Path) -> dict[str, ServerTools]:
 def text_of_tools(tools: Mapping[str, ServerTools]) -> str:
     """The content of a file of tools."""
     stated = {
-        name: {"server": one.server, "tools": [tool.stated for tool in one.tools]}
+        name: {"unanswered": True}
+        if one.unanswered
+        else {"server": one.server, "tools": [tool.stated for tool in one.tools]}
         for name, one in sorted(tools.items())
     }
     return json.dumps(stated, indent=2, ensure_ascii=False) + "\n"
@@ -202,25 +209,53 @@ def tool_kinds(
     if name not in known:
         fact = f"mcp.{name}: the tools of this server are not known yet; `lcp kinds --update` asks for them"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, fact, advice=_UPDATE)
+    if known[name].unanswered:
+        return
     tools = {tool.name: tool for tool in known[name].tools}
     for key, stated in (("tools", server.tools or ()), ("without_effects", server.without_effects)):
         for one in stated:
             if one not in tools:
                 fact = f"mcp.{name}.{key}: the server has no tool {one!r}; {nearest(one, list(tools))}"
                 raise LcpError(ErrorCode.INVALID_ARGUMENT, fact)
-    chosen = [tool for tool in tools.values() if why_left_out(name, server, tool) is None]
+    reasons = left_out(name, server, known[name].tools)
+    chosen = [tool for tool in tools.values() if tool.name not in reasons]
     accepted = {kind_of(name, tool): AcceptedTool(name=tool.name, digest=tool.digest) for tool in chosen}
     program = bridge_to(name, server, base, accepted)
     for tool in chosen:
         yield _worker(name, server, tool, program)
 
 
-def why_left_out(name: str, server: McpServer, tool: McpTool) -> str | None:
-    """Reason why a tool is not a kind, or None if it is one."""
-    if server.tools is not None and tool.name not in server.tools:
-        return "not among the tools that the file states"
+def left_out(name: str, server: McpServer, tools: Sequence[McpTool]) -> dict[str, str]:
+    """Reasons why tools of a server are not kinds, by their names; the others are kinds."""
+    stated = [tool for tool in tools if is_stated(server, tool)]
+    kinds = Counter(kind_of(name, tool) for tool in stated)
+    reasons = {tool.name: _NOT_STATED for tool in tools if not is_stated(server, tool)}
+    for tool in stated:
+        kind = kind_of(name, tool)
+        same = [one.name for one in stated if kinds[kind] > 1 and kind_of(name, one) == kind]
+        if (reason := _why_no_kind(kind, tool, same)) is not None:
+            reasons[tool.name] = reason
+    return reasons
+
+
+_NOT_STATED = "not among the tools that the file states"
+
+
+def is_stated(server: McpServer, tool: McpTool) -> bool:
+    """True if the file of kinds lets a tool become a kind."""
+    return server.tools is None or tool.name in server.tools
+
+
+def _why_no_kind(kind: str, tool: McpTool, same: Sequence[str]) -> str | None:
+    if len(set(same)) > 1:
+        names = " and ".join(map(repr, same))
+        return f"the tools {names} would all be the kind {kind!r}; state one of them under `tools`"
+    if same:
+        return "the server has several tools of this name"
+    if not all(re.split(r"[./]", tool.name)):
+        return f"its name is expected to have no empty part between dots; found {tool.name!r}"
     try:
-        check_kind(kind_of(name, tool), {}, "its name")
+        check_kind(kind, {}, "its name")
         schema_model("Params", tool.input_schema)
         schema_model("Structured", tool.output_schema or {})
     except LcpError as error:

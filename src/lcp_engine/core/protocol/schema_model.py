@@ -71,12 +71,15 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
             and isinstance(part, dict | bool)
             and validator_of(part).is_valid(None)
         )
-    except (jsonschema_rs.ReferencingError, ValueError) as error:
+    except (jsonschema_rs.ReferencingError, ValueError, RecursionError) as error:
         said = fault_of_schema(error)
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a JSON Schema is expected: {said}") from error
     if plain.get("type", "object") != "object":
         fact = f"its type is {json.dumps(plain['type'])}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"the JSON Schema of an object is expected: {fact}")
+    if not _admits_objects(plain):
+        fact = "the JSON Schema of an object is expected: none of its alternatives is one of an object"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, fact)
 
     class Described(SchemaModel):
         described = {"type": "object", **({} if parts else {"additionalProperties": True}), **plain}
@@ -136,6 +139,19 @@ def _without_references(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]
     if len(json.dumps(whole)) > MOST_SCHEMA:
         raise ValueError(f"it has more than {MOST_SCHEMA:,} characters")
     return {key: _without_circles(value) for key, value in whole.items() if key not in _OF_DOCUMENT}
+
+
+def _admits_objects(schema: JsonValue) -> bool:
+    """False if no object fits, as far as the types in it and in its parts say."""
+    if not isinstance(schema, dict):
+        return schema is not False
+    types, every = schema.get("type", "object"), schema.get("allOf")
+    choices = [found for key in ("anyOf", "oneOf") if isinstance(found := schema.get(key), list)]
+    return (
+        "object" in (types if isinstance(types, list) else [types])
+        and all(any(map(_admits_objects, one)) for one in choices)
+        and (not isinstance(every, list) or all(map(_admits_objects, every)))
+    )
 
 
 def _without_circles(value: JsonValue) -> JsonValue:

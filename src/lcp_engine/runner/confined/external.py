@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import threading
 import time
@@ -55,6 +56,12 @@ _ADVICE = {
     ErrorCode.NOT_ALLOWED: "Change files with write_file or edit_file, whose changes are kept; "
     "if those of the program may be lost, state `root: read`.",
 }
+_MOST_LINES = 3
+"""Lines of stderr in a message."""
+_SAYS_NOTHING = re.compile(
+    r"\s.*|\W*|Node\.js v.*|node:internal/.*|Traceback \(most recent call last\):|note: run with `RUST_.*"
+    r"|goroutine \d+ .*|npm notice.*|npm (error|ERR!)\s*(A complete log of this run.*)?"
+)
 _MAY_STATE = frozenset(code.value for code in ErrorCode if code not in OF_DATABASE)
 _STATED = "The program states this error itself: ask for something else, or correct the program."
 
@@ -292,10 +299,9 @@ class _Job:
         details: dict[str, Json] = {"stderr": text} if (text := self._text(stderr)) else {}
         return LcpError(code, f"{self.worker.kind}: {self._scrubbed(fact)}", details, advice=_ADVICE[code])
 
-    def last_line(self, stderr: Buffer) -> str:
-        """The last line of stderr, for a message."""
-        lines = self._text(stderr).split("\n")
-        return shortened(lines[-1].strip())
+    def last_lines(self, stderr: Buffer) -> str:
+        """The last telling lines of stderr, for a message."""
+        return telling_lines(self._text(stderr))
 
     def _object(self, line: Buffer, stderr: Buffer) -> dict[str, JsonValue]:
         try:
@@ -529,7 +535,8 @@ class _Exchange:
         while not self._has_ended and (self._once or b"\n" not in self.stdout):
             left = self._job.until - time.monotonic()
             if left <= 0:
-                fact = f"it did not answer within {self._job.worker.timeout:g} s, and was ended"
+                said = _after(self._job.last_lines(self.stderr))
+                fact = f"it did not answer within {self._job.worker.timeout:g} s, and was ended{said}"
                 raise self._job.failed(fact, self.stderr, ErrorCode.TIMEOUT)
             for one, _ in self._waiting.poll(left * 1000):
                 self._attend(one)
@@ -632,8 +639,7 @@ def _program(
 
 
 def _died(job: _Job, ended: Ended, stderr: Buffer) -> LcpError:
-    said = job.last_line(stderr)
-    after = f": {said}" if said else ""
+    after = _after(job.last_lines(stderr))
     if ended.stopped is not None:
         code = ErrorCode.OUT_OF_MEMORY if ended.is_out_of_memory else ErrorCode.WORKER_DIED
         return job.failed(f"{ended.stopped}, and was stopped{after}", stderr, code)
@@ -641,6 +647,17 @@ def _died(job: _Job, ended: Ended, stderr: Buffer) -> LcpError:
         return job.failed(f"its program ended by signal {ended.signal}{after}", stderr, ErrorCode.WORKER_DIED)
     fact = f"its program ended with exit code {ended.exit_code}"
     return job.failed(f"{fact}{' without an answer' if ended.exit_code == 0 else ''}{after}", stderr)
+
+
+def telling_lines(text: str) -> str:
+    """The last lines of what a program wrote, as one: no frames of a stack, no version of Node, no notices of npm."""
+    lines = text.strip().splitlines() or [""]
+    telling = [line for line in lines if not _SAYS_NOTHING.fullmatch(line)]
+    return " | ".join(shortened(line.strip()) for line in telling[-_MOST_LINES:] or lines[-1:])
+
+
+def _after(said: str) -> str:
+    return f": {said}" if said else ""
 
 
 def _read(descriptor: int, kept: bytearray) -> int | None:

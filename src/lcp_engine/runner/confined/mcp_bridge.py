@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 import anyio.to_thread
@@ -29,18 +30,26 @@ from mcp_types import (
     EmbeddedResource,
     ImageContent,
     Implementation,
+    JSONRPCResponse,
     RequestParamsMeta,
     ResourceLink,
     TextContent,
     TextResourceContents,
     jsonrpc_message_adapter,
 )
+from mcp_types.methods import validate_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
+from lcp_engine.core.protocol.schema_model import shortened
 from lcp_engine.core.summaries import size
 from lcp_engine.errors import ErrorCode
 from lcp_engine.runner.confined.external import MOST_ANSWER
 from lcp_engine.workers.mcp import LIST_TOOLS, MOST_TOOLS, Bridge, McpTool, ServerTools
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
 
 _MOST_PAGES = 100
 _MOST_MESSAGE = 2 * MOST_ANSWER
@@ -60,19 +69,23 @@ def main(stated: str) -> None:
 async def _serve(bridge: Bridge, answers: int) -> None:
     client_info = Implementation(name="lcp-engine", version=version("lcp-engine"))
     with os.fdopen(answers, "w", encoding="utf-8") as out:
-        async with Client(_transport(bridge), client_info=client_info, cache=None) as client:
+        sieve = _Sieve()
+        transport = _sifted(_transport(bridge), sieve)
+        async with Client(transport, client_info=client_info, cache=None) as client:
+            sieve.version = client.protocol_version
             while line := await anyio.to_thread.run_sync(sys.stdin.readline):
                 job: dict[str, JsonValue] = json.loads(line)
-                out.write(await _answer(client, bridge, job))
+                out.write(await _answer(client, sieve, bridge, job))
                 out.flush()
             # The block's end would wait for the server, which is ended with this process.
             os._exit(0)
 
 
-async def _answer(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> str:
+async def _answer(client: Client, sieve: _Sieve, bridge: Bridge, job: dict[str, JsonValue]) -> str:
     """A line for the runner."""
     try:
-        said = await (_all_tools(client) if job["kind"] == LIST_TOOLS else _call(client, bridge, job))
+        tools = await _tools(client, sieve)
+        said = _listed(tools) if job["kind"] == LIST_TOOLS else await _call(client, tools, bridge, job)
     except MCPError as error:
         if bridge.url is not None and error.code != INVALID_PARAMS:
             raise  # the session may be over
@@ -89,10 +102,15 @@ async def _answer(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> 
     return line
 
 
-async def _call(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> dict[str, JsonValue]:
+async def _call(
+    client: Client, tools: ServerTools, bridge: Bridge, job: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
     """Answer of the tool of the job's kind, if it is still what it was when a person accepted it."""
     accepted = bridge.accepted[str(job["kind"])]
-    tool = next((one for one in (await _tools(client)).tools if one.name == accepted.name), None)
+    tool = next((one for one in tools.tools if one.name == accepted.name), None)
+    if tool is None and accepted.name in tools.refused:
+        fact = f"the server's tool {accepted.name!r} cannot be used any more: {tools.refused[accepted.name]}"
+        return _error(f"{fact}; {_UPDATE}", ErrorCode.CONFLICT)
     if tool is None:
         return _error(f"the server has no tool {accepted.name!r} any more; {_UPDATE}", ErrorCode.NOT_FOUND)
     if tool.digest != accepted.digest:
@@ -115,12 +133,13 @@ async def _call(client: Client, bridge: Bridge, job: dict[str, JsonValue]) -> di
 _UPDATE = "`lcp kinds --update` shows the difference, and accepts it"
 
 
-async def _all_tools(client: Client) -> dict[str, JsonValue]:
-    return {"result": (await _tools(client)).model_dump(mode="json", by_alias=True, exclude_none=True)}
+def _listed(tools: ServerTools) -> dict[str, JsonValue]:
+    return {"result": tools.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
 
-async def _tools(client: Client) -> ServerTools:
-    """All tools of the server, as far as their number is bounded."""
+async def _tools(client: Client, sieve: _Sieve) -> ServerTools:
+    """All tools of the server, as far as their number is bounded; those that cannot be called by their name apart."""
+    sieve.refused.clear()
     found: list[McpTool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -132,7 +151,67 @@ async def _tools(client: Client) -> ServerTools:
     if cursor is not None or len(found) > MOST_TOOLS:
         raise RuntimeError(f"at most {MOST_TOOLS:,} tools on {_MOST_PAGES} pages are expected")
     info = client.server_info
-    return ServerTools(server="" if info is None else f"{info.name} {info.version}", tools=tuple(found))
+    names = Counter([*(tool.name for tool in found), *sieve.refused])
+    twice = {name: "the server has several tools of this name" for name, count in names.items() if count > 1}
+    return ServerTools(
+        server="" if info is None else f"{info.name} {info.version}",
+        tools=tuple(tool for tool in found if names[tool.name] == 1),
+        refused={**sieve.refused, **twice},
+    )
+
+
+class _Sieve:
+    """Takes out of a server's lists of tools those that the SDK refuses, which refuses the whole list for one."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        """Reasons, by the names of the tools that were taken out since this was emptied."""
+        self.version = LATEST_HANDSHAKE_VERSION
+
+    def sift(self, message: SessionMessage | Exception) -> SessionMessage | Exception:
+        """`message`, without tools that are not valid if it lists tools."""
+        if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
+            result = message.message.result
+            if isinstance(tools := result.get("tools"), list):
+                result["tools"] = [
+                    tool for number, tool in enumerate(tools, 1) if self._accepts(tool, number, result)
+                ]
+        return message
+
+    def _accepts(self, tool: JsonValue, number: int, result: Mapping[str, JsonValue]) -> bool:
+        try:
+            validate_server_result(LIST_TOOLS, self.version, {**result, "tools": [tool]})
+        except ValidationError as error:
+            # A fault of the list itself is no tool's.
+            faults = [one for one in error.errors(include_url=False) if one["loc"][:2] == ("tools", 0)]
+            if faults:
+                name = tool.get("name") if isinstance(tool, dict) else None
+                known = shortened(name) if isinstance(name, str) else f"number {number}"
+                self.refused[known] = _fault_of_tool(faults[0])
+            return not faults
+        return True
+
+
+def _fault_of_tool(fault: ErrorDetails) -> str:
+    place = ".".join(map(str, fault["loc"][2:]))
+    if place.endswith("Schema.type"):
+        return f'{place}: "object" is expected'
+    return f"{place} is missing" if fault["type"] == "missing" else f"{place or 'the tool'}: {fault['msg']}"
+
+
+@asynccontextmanager
+async def _sifted(transport: Transport, sieve: _Sieve) -> AsyncIterator[TransportStreams]:
+    """A transport whose messages go through a sieve."""
+    async with transport as (read, write), anyio.create_task_group() as tasks:
+        sent, received = anyio.create_memory_object_stream[SessionMessage | Exception]()
+
+        async def pump() -> None:
+            async with sent:
+                async for message in read:
+                    await sent.send(sieve.sift(message))
+
+        tasks.start_soon(pump)
+        yield received, write
 
 
 def _result(done: CallToolResult) -> dict[str, JsonValue]:
