@@ -244,7 +244,7 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
     ),
     ErrorCode.NOT_ALLOWED: Meaning(
         _T.PERMISSION,
-        "The job is not allowed: by the permission level of its kind, by a person, or by its deadline.",
+        "The job is not allowed: by the permission level or the needs of its kind, by a person, or by its deadline.",
         "Propose something else, or nothing.",
     ),
     ErrorCode.LINK_REFUSED: Meaning(

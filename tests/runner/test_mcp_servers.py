@@ -432,7 +432,12 @@ def test_what_servers_said_is_kept_beside_the_file(tmp_path: Path) -> None:
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text("raise SystemExit('no licence')")
     (server,) = servers_in({"words": {"command": [sys.executable, "./server.py"]}}).values()
-    with pytest.raises(LcpError, match=r"its tools could not be asked for: .*: no licence"):
+    with pytest.raises(LcpError, match=r"its tools could not be asked for: .*: no licence$"):
+        ask_for_tools("words", server, tmp_path)
+    (tmp_path / "server.py").write_text("raise SystemExit(1)")
+    with pytest.raises(
+        LcpError, match=r"exit code 1; it wrote nothing to stderr, and has only what its needs"
+    ):
         ask_for_tools("words", server, tmp_path)
 
 

@@ -77,7 +77,7 @@ def ask_for_tools(name: str, server: McpServer, base: Path) -> ServerTools:
     try:
         found = programs.execute(worker, _Nothing(), Context(None, (), judge, Caps()), None).outcome
     except LcpError as error:
-        raise _about(name, error.failed) from error
+        raise _about(name, error.failed, has_ended=True) from error
     finally:
         programs.close()
     if isinstance(found, Failed):
@@ -123,12 +123,19 @@ def known_tools(file: Path) -> Mapping[str, ServerTools]:
         return {}
 
 
-def _about(name: str, failed: Failed) -> LcpError:
+def _about(name: str, failed: Failed, *, has_ended: bool = False) -> LcpError:
     message = (
         f"mcp.{name}: its tools could not be asked for: {failed.message.removeprefix(f'{LIST_TOOLS}: ')}"
     )
+    if has_ended and failed.code in _SAYS_WHY and "stderr" not in failed.details:
+        # Such as npx, if it has no network.
+        message += "; it wrote nothing to stderr, and has only what its needs state"
     advice = (
         "Try the server's command by hand; it has only what its needs state. Install a server from npm first, and name "
         "its directory in needs.read (docs/kinds.md)."
     )
     return LcpError(failed.code, message, failed.details, advice=advice)
+
+
+_SAYS_WHY = (ErrorCode.WORKER_FAILED, ErrorCode.TIMEOUT)
+"""Codes of programs that state the reason in stderr, if at all."""
