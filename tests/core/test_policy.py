@@ -92,6 +92,11 @@ def test_the_first_rule_that_matches_decides(  # noqa: PLR0917 - a table has as 
         ".msmtprc", "credentials.txt", ".config/filezilla/sitemanager.xml",
         "secrets.toml", "config/secrets.yml", ".streamlit/secrets.toml", ".bash_history", ".azure/token.json",
         ".config/gcloud/access_tokens.db", ".env::$DATA", ".ssh./x", ".e\u200cnv", ".m2/settings.xml", "etc/shadow",
+        ".authinfo", ".authinfo.gpg", "_authinfo", ".netrc.gpg", ".netrc-work", ".pip/pip.conf", ".config/pip/pip.conf",
+        "pip.ini", ".venv/pip.conf", ".yarnrc.yml", ".yarnrc", ".npmrc.local", ".npmrc_ci", "auth.json",
+        ".config/composer/auth.json", ".local/share/opencode/auth.json", "src/auth.json", ".config/pypoetry/auth.toml",
+        "lang/.config/x/auth.json", "auth.json.bak",
+        ".condarc", ".curlrc", ".sbt/.credentials", ".nuget/NuGet/NuGet.Config", ".config/github-copilot/apps.json",
     ],
 )  # fmt: skip
 def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
@@ -105,7 +110,8 @@ def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
         ".env.example", ".env.sample", "env/readme.md", "monkey.py", "key.md", "id_rsa.pub", "id_generator.py",
         "wp-config-sample.php", ".idea/workspace.xml", ".vscode/settings.json", "readme.txt", "notes/keys.txt",
         ".kubernetes/a", ".awsome/a", "local.settings.md", "docs/huggingface/token.md", "id_map.txt",
-        ".ideas/dataSources.xml",
+        ".ideas/dataSources.xml", "src/locales/en/auth.json", "i18n/auth.json", "auth.json.example", "auth.jsonc",
+        "oauth.json", ".npmrc.example", "pip.conf.md", "yarn.lock", "authinfo.py", "nuget.config", "schemas/auth.json",
         "secret_santa.py", ".environment", ".gitignore", ".github/workflows/ci.yml", "pem.txt", ".lcpx/a", "ssh/a",
         "digit~1", "gitk", ".gitattributes", "credentials/store.py", "docs/credentials.md", "src/credentials.rs",
         "credentials.py", "test_credentials.py", "example.env", "sample.env", "template.env", "app.env.example",
@@ -113,7 +119,7 @@ def test_secrets_and_the_engines_own_files_are_denied(path: str) -> None:
         "prod.tfvars.example", "keystore.py", "docs/kubeconfig-guide/a.md", "secrets.py", "secrets.md", "secret.rs",
         "config.json", "docker/config.json", "src/env.ts", "env.py", ".envoy.yaml", "id_map.old", "id_list.gz",
         "poetry.lock", "Cargo.lock", "tsconfig.json", "hosts.yml", "settings.xml", "gradle.properties",
-        "package.json", "auth.json", "service.json", "accounts.json", "password.py", "key.json", "config",
+        "package.json", "service.json", "accounts.json", "password.py", "key.json", "config",
         "config/app.yml", "tokens.css", "history.md", "CODE_OF_CONDUCT.md", "ovpn.md", "wg.conf", "keys/readme.md",
     ],
 )  # fmt: skip

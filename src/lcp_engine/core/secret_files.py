@@ -76,7 +76,7 @@ _ALWAYS = re.compile(
       | \.env(?:rc)? | \.env\.(?!(?:example|sample)$)[^/]*
       | [^/]*\.(?:pem|key|p12)
       | id_[^/.]+ | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?\.(?!pub$)[^/]*
-      | [._]netrc | \.npmrc | \.pypirc | \.git-credentials
+      | [._](?:netrc|authinfo)(?:\.gpg)? | \.npmrc | \.pypirc | \.git-credentials
     )$""",
     re.VERBOSE | re.DOTALL,
 )
@@ -84,7 +84,7 @@ _PUBLIC = re.compile(r"(?:^|/)site-packages/(?:[a-z0-9_-]+/)+(?:cacert|roots)\.p
 """Certificates of public authorities, with which packages such as certifi come: without them, others do not load."""
 _BACKED_UP = re.compile(
     r"""\.env(?:rc)? | .*\.(?:pem|key|p12) | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?
-      | [._]netrc | \.npmrc | \.pypirc | \.git-credentials""",
+      | [._](?:netrc|authinfo)(?:\.gpg)? | \.npmrc | \.pypirc | \.git-credentials""",
     re.VERBOSE | re.DOTALL,
 )
 """Of these, backups and copies are secrets, too; "id_map.old" is none."""
@@ -109,6 +109,8 @@ _NAME = re.compile(
       | \.ftpsync | \.dev\.vars(?:\..*)? | local\.settings\.json | wp-config(?:-local)?\.php | localsettings\.php
       | oauth_creds\.json | kaggle\.json | \.cvspass | \.msmtprc | \.fetchmailrc | \.esmtprc
       | \.tugboat | \.p4tickets | \.?dbeaver-data-sources\.xml | filezilla\.xml | sitemanager\.xml | recentservers\.xml
+      | \.(?:netrc|authinfo)[-_.].* | authinfo(?:\.gpg)? | pip\.(?:conf|ini) | \.npmrc[-_.].* | \.yarnrc(?:\.ya?ml)?
+      | \.condarc | \.wgetrc | [._]curlrc | \.credentials
       | \.(?:bash|zsh|sh|fish|psql|mysql|sqlite|python|irb|rediscli|node_repl)_history
     """,
     re.VERBOSE | re.DOTALL,
@@ -116,14 +118,19 @@ _NAME = re.compile(
 _PLACE = re.compile(
     r"""(?:^|/)(?:
         \.docker/config\.json | \.?config/gh/hosts\.ya?ml | \.?config/(?:hub|doctl/config\.ya?ml|git/credentials)
-      | \.cargo/credentials[^/]* | \.gem/credentials[^/]* | \.?composer/auth\.json | \.m2/settings(?:-security)?\.xml
-      | \.gradle/gradle\.properties | etc/(?:g?shadow-?|sudoers) | \.fly/config\.ya?ml | \.config/containers/auth\.json
+      | \.cargo/credentials[^/]* | \.gem/credentials[^/]* | \.m2/settings(?:-security)?\.xml
+      | \.gradle/gradle\.properties | etc/(?:g?shadow-?|sudoers) | \.fly/config\.ya?ml
       | \.cache/huggingface/(?:stored_)?tokens? | \.idea/(?:datasources(?:\.local)?|webservers|deployment)\.xml
-      | \.vscode/(?:sftp|ftp-sync)\.json | \.mc/config\.json | \.vnc/passwd | \.codex/auth\.json | \.bundle/config
-      | \.netlify/config\.json | \.jupyter/jupyter_[^/]*_config\.json
-    )$""",
-    re.VERBOSE,
+      | \.vscode/(?:sftp|ftp-sync)\.json | \.mc/config\.json | \.vnc/passwd | \.bundle/config
+      | \.netlify/config\.json | \.jupyter/jupyter_[^/]*_config\.json | pypoetry/auth\.toml
+      | github-copilot/(?:apps|hosts)\.json | glab-cli/config\.ya?ml | \.config/stripe/config\.toml
+      | \.?nuget/nuget\.config | \.wrangler/config/default\.toml | \.railway/config\.json
+    )$
+    | ^(?!(?:.*/)?(?:locales?|lang|languages?|i18n|l10n|intl|messages|translations?|schemas?|fixtures|__mocks__)/
+          (?:[\w-]+/){0,2}auth\.json$).*/auth\.json$""",
+    re.VERBOSE | re.DOTALL,
 )
+"""With the tokens of composer, codex, opencode, podman: an `auth.json` that is no translation, schema or fixture."""
 _EXAMPLE = re.compile(r"(?:^|[-_.])(?:example|sample|template|tmpl|dist)(?:[-_.]|$)")
 """Part of a name that says that the file is there to be copied and filled in."""
 
