@@ -7,6 +7,7 @@ from tests.tables import table
 
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.workers.edit_file import WORKER as EDIT
 
 AUTO, HOLD, DENY = Verdict.AUTO, Verdict.HOLD, Verdict.DENY
 
@@ -158,6 +159,27 @@ def test_what_looks_like_a_secret_is_none(path: str) -> None:
 def test_git_is_read_in_part_and_never_written(path: str, reading: Verdict, writing: Verdict) -> None:
     assert Policy().for_kind("read_file", has_effects=False, writes=False)(path).verdict is reading
     assert Policy().for_kind("write_file", has_effects=True, writes=True)(path).verdict is writing
+
+
+@table(
+    ("mission", "verdict"),
+    [
+        ([rule(DENY, "a.txt", kinds=("read_file",))], DENY),
+        ([rule(AUTO, kinds=("write_file",)), rule(DENY, kinds=("read_file",))], DENY),
+        ([rule(AUTO, kinds=("edit_file",)), rule(DENY, "a.txt", kinds=("read_file",))], DENY),
+        ([rule(AUTO, kinds=("edit_file",)), rule(DENY)], AUTO),
+        ([rule(AUTO, "a.txt", kinds=("read_file",)), rule(DENY, kinds=("read_file",))], HOLD),
+        ([rule(HOLD, kinds=("read_file",)), rule(AUTO, kinds=("edit_file",))], AUTO),
+        ([rule(AUTO), rule(DENY, kinds=("read_file",))], AUTO),
+        ([rule(DENY, "b.txt", kinds=("read_file",))], HOLD),
+    ],
+)
+def test_what_may_not_be_read_is_not_edited(mission: list[Rule], verdict: Verdict) -> None:
+    policy = Policy(mission)
+    assert policy.for_kind(EDIT.named, has_effects=True, writes=True)("a.txt").verdict is verdict
+    (explained,) = policy.explain(EDIT.named, has_effects=True, writes=True, paths=("a.txt",))
+    assert explained.ruling.verdict is verdict
+    assert Policy().for_kind(EDIT.named, has_effects=True, writes=True)("x.git/config").verdict is DENY
 
 
 def test_of_several_paths_the_strictest_counts() -> None:

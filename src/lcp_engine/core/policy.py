@@ -159,11 +159,13 @@ class Explained:
 class KindNames:
     """A kind and others whose rules are about it, too: all rules for `names`, those for `restricted_as` that hold or
     deny, and those for `denied_as` that deny. No rule for another kind lets it run unless that is one of its `names`.
+    Where a rule that names a kind of `denied_with`, or the default, denies its jobs, this kind's are denied, too.
     """
 
     names: tuple[str, ...]
     denied_as: tuple[str, ...] = ()
     restricted_as: tuple[str, ...] = ()
+    denied_with: tuple[str, ...] = ()
 
     def for_rules(self, verdict: Verdict) -> tuple[str, ...]:
         """The kinds whose rules with this verdict are about it."""
@@ -195,6 +197,10 @@ def _without_holds(kind: Named) -> Named:
     if isinstance(kind, str):
         return kind
     return KindNames(kind.names, (*kind.restricted_as, *kind.denied_as))
+
+
+def _denied_with(kind: Named) -> tuple[str, ...]:
+    return () if isinstance(kind, str) else kind.denied_with
 
 
 PathPolicy: TypeAlias = Callable[[str], Ruling]
@@ -333,6 +339,7 @@ class Policy:
             _Rules(*([rule for rule in group if rule.has_kind(names)] for group in self._rules))
             for names in (kind, _without_holds(kind))
         )
+        others = [self._naming(name) for name in _denied_with(kind)]
         default = _DEFAULT_HOLD if has_effects else _DEFAULT_AUTO
 
         def judge(path: str) -> Ruling:
@@ -340,15 +347,36 @@ class Policy:
             found = _walk(rules, path, default, denial, _first) if has_rules else denial or default
             if has_others:
                 found = strictest([found, _walk(own, path, default, denial, _first)])
+            for other in others:
+                ruling = _walk(other, path, _DEFAULT_AUTO, self._denial(path, writes=False), _first)
+                found = strictest([found, ruling]) if ruling.verdict is Verdict.DENY else found
             return STAGED if in_stage and found.verdict is Verdict.HOLD else found
 
         def judge_with_origins(path: str) -> Ruling:
             return strictest([judge(one) for one in self._with_origins(path, writes=writes)])
 
         has_rules, in_stage, has_others = any(rules), self._stage and writes, rules != own
-        denies = any(rule.ruling.verdict is Verdict.DENY for group in rules for rule in group)
+        denies = any(
+            rule.ruling.verdict is Verdict.DENY
+            for some in (rules, *others)
+            for group in some
+            for rule in group
+        )
         follows = self.origins and not writes
         return Judge(judge_with_origins if follows else judge, has_denying_rules=denies)
+
+    def _naming(self, kind: str) -> _Rules:
+        """Rules for a kind without denials of every kind: past these, a rule of its own lets another kind run."""
+        return _Rules(
+            *(
+                [
+                    rule
+                    for rule in group
+                    if rule.has_kind(kind) and (kind in rule.kinds or rule.ruling.verdict is not Verdict.DENY)
+                ]
+                for group in self._rules
+            )
+        )
 
     def only_files(self, kind: Named, *, has_effects: bool, writes: bool) -> tuple[str, ...] | None:
         """The files that jobs of that kind may use, if rules list them one by one and deny all others.
@@ -381,6 +409,12 @@ class Policy:
             alone = _walk(self._rules, path, default, denial, own.first)
             if strictest([found, alone]) is not found:
                 notes, found = own, alone
+            for other in _denied_with(kind):
+                told = _Notes(other)
+                barred = self._denial(path, writes=False)
+                ruling = _walk(self._naming(other), path, _DEFAULT_AUTO, barred, told.first)
+                if ruling.verdict is Verdict.DENY and found.verdict is not Verdict.DENY:
+                    notes, found, denial = told, ruling, barred
             looked = notes.whole(denial, default, found)
             ruling = STAGED if self._stage and writes and found.verdict is Verdict.HOLD else found
             explained.append(Explained(path, ruling, looked))

@@ -369,6 +369,8 @@ class Worker(Generic[P]):
     """Kinds whose denying rules are about this one, too."""
     restricted_as: tuple[str, ...] = ()
     """Kinds whose rules that hold or deny are about this one, too. Of a kind that `writes`, `write_file` is one."""
+    denied_with: tuple[str, ...] = ()
+    """Kinds that tell what this one tells: a file that may not be used by them may not be used by this one."""
     confined: str | None = None
     """Where a process confined to the root finds this worker, as "module:attribute"; None runs it in the runner's."""
 
@@ -395,7 +397,7 @@ class Worker(Generic[P]):
         """By which names of kinds rules of a policy are about its jobs."""
         puts_bytes = self.writes and self.executed_by is ExecutedBy.RUNNER
         restricted = (*self.restricted_as, *((WRITE,) if puts_bytes else ()))
-        return KindNames((self.kind, *self.judged_as), self.denied_as, restricted)
+        return KindNames((self.kind, *self.judged_as), self.denied_as, restricted, self.denied_with)
 
     def under(self, settings: KindSettings | None) -> Worker[P]:
         """The worker as a mission sets it."""
@@ -493,6 +495,7 @@ class Worker(Generic[P]):
             judged_as=self.judged_as,
             denied_as=self.denied_as,
             restricted_as=self.restricted_as,
+            denied_with=self.denied_with,
             confined=self.confined,
         )
 

@@ -96,5 +96,6 @@ WORKER = Worker(
         ),
     ),
     judged_as=("write_file",),
+    denied_with=("read_file",),
     confined="lcp_engine.workers.edit_file:WORKER",
 )
