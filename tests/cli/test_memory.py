@@ -62,12 +62,14 @@ def test_what_is_exported_is_a_memory_entry_and_can_be_imported_elsewhere(lcp: L
     taken = lcp("memory", "import", "-", "--root", "root", "--json", "--db", other, stdin=exported.out)
     assert taken.object == {"added": 1, "replaced": 0, "unchanged": 0}
     again = lcp("memory", "show", entry.id, "--json", "--db", other).object
-    assert {key: again[key] for key in ("id", "title", "content", "created_at", "tags")} == {
-        key: json.loads(exported.out)[key] for key in ("id", "title", "content", "created_at", "tags")
-    }
-    corrected = exported.out.replace("From stdin.", "Corrected.")
+    kept = ("id", "title", "content", "created_at", "updated_at", "tags")
+    assert {key: again[key] for key in kept} == {key: json.loads(exported.out)[key] for key in kept}
+    changed = "2026-02-03T04:05:06+00:00"
+    corrected = json.dumps(json.loads(exported.out) | {"content": "Corrected.", "updated_at": changed})
     replaced = lcp("memory", "import", "-", "--root", "root", "--db", other, stdin=corrected)
     assert replaced.out == "0 added, 1 replaced, 0 unchanged\n"
+    again = lcp("memory", "show", entry.id, "--json", "--db", other).object
+    assert str(again["updated_at"]).startswith(changed[:19])
 
 
 @pytest.mark.parametrize(

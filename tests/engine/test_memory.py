@@ -49,6 +49,25 @@ def test_a_turn_is_asked_with_what_concerns_it(lab: Lab) -> None:
     assert [row[0] for row in chosen] == [1, 2]
 
 
+def test_what_a_chosen_entry_names_as_related_is_chosen_too(lab: Lab) -> None:
+    far = lab.engine.memory.add("Far", "Nothing else.", root=lab.root)
+    closed = lab.engine.memory.add("Closed", "Nothing else.", root=lab.root, files=("hr/pay.md",))
+    for number in range(3):
+        add(lab, f"More {number}")
+    entry: Object = {
+        "id": "mem-6b1d7a7e-3a55-4a3c-9a3f-0d5a0a3c1e11", "title": "About Zebra", "content": "Text.",
+        "created_at": "2026-01-01T00:00:00Z", "tags": ["a"], "related_memories": [far.id, closed.id],
+    }  # fmt: skip
+    lab.engine.memory.take_in([entry], root=lab.root)
+    rules: list[Object] = [{"kinds": ["*"], "paths": ["hr/**"], "do": "deny"}]
+    lab.run(DONE, goal="Count the zebras.", policy=[*rules], memory=NO_WRITE)
+    lab.run(DONE, goal="Count nothing.", memory={**NO_WRITE, "characters": 250})
+    first, second = (question.memories for question in lab.questions)
+    assert "Far" in first
+    assert "Closed" not in first
+    assert "Far" not in second
+
+
 def test_a_question_is_asked_again_after_a_crash_with_the_same(lab: Lab) -> None:
     number = add(lab, "As it was")
     lab.launch(DONE)

@@ -292,7 +292,8 @@ def _given(place: str, stated: Mapping[str, JsonValue]) -> Given:
         if metadata.expires_at is None
         else _micros(datetime.fromisoformat(metadata.expires_at)),
     )
-    return Given(read.id, _micros(datetime.fromisoformat(read.created_at)), checked(entry, place))
+    changed = None if read.updated_at is None else _micros(datetime.fromisoformat(read.updated_at))
+    return Given(read.id, _micros(datetime.fromisoformat(read.created_at)), changed, checked(entry, place))
 
 
 def _key(key: int | str) -> int | str:

@@ -23,6 +23,8 @@ LONGEST_SHOWN = 1_500
 IMPORTANT = 7
 """From this importance on an entry is shown for its own sake; so are the newest `MOST_RECENT`."""
 MOST_RECENT = 3
+RELATED = "related to"
+"""Stands among the cues for the relation to a chosen entry; a term of an entry has no space."""
 _LEAST_WORD = 4
 _SAY_NOTHING = frozenset({
     "about", "after", "also", "because", "been", "before", "does", "each", "every", "from", "have", "into", "make",
@@ -40,6 +42,8 @@ class Cue(Enum):
 
     FILE = 40
     TAG = 20
+    RELATED = 10
+    """A chosen entry names it in its `related_memories`."""
     WORD = 6
     COMMON_WORD = 2
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.memory import MOST_ENTRIES, Entry, checked
-from lcp_engine.core.memory_choice import choose, cues_of, shown_part
+from lcp_engine.core.memory_choice import RELATED, Cue, Found, choose, cues_of, shown_part
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.secret_files import is_secret
 from lcp_engine.errors import ErrorCode, LcpError
@@ -30,6 +30,7 @@ from lcp_engine.store.queries.memories import (
     find_by_uid,
     find_entry,
     find_matches,
+    find_related,
     find_shown,
     root_of_mission,
 )
@@ -54,10 +55,11 @@ class About:
 
 @dataclass(frozen=True)
 class Given:
-    """An entry from outside, with its id and the time when it was made."""
+    """An entry from outside, with its id and the times when it was made and last changed; None is now."""
 
     uid: str
     created_at: Micros
+    updated_at: Micros | None
     entry: Entry
 
 
@@ -127,7 +129,7 @@ def take_in(ledger: Ledger, root: RootPlace, given: Iterable[Given], origin: Ori
         kept, row = clean(one.entry), find_by_uid(ledger.tx, one.uid)
         if row is None:
             there = memories.find_same(ledger.tx, known.id, kept) is not None
-            from_there = replace(origin, uid=one.uid, created_at=one.created_at)
+            from_there = replace(origin, uid=one.uid, created_at=one.created_at, updated_at=one.updated_at)
             if memories.add_entry(ledger.tx, known.id, kept, from_there) is None:
                 raise _full(root.path)
             counts[2 if there else 0] += 1
@@ -139,7 +141,7 @@ def take_in(ledger: Ledger, root: RootPlace, given: Iterable[Given], origin: Ori
         else:
             counts[2 if row.entry == kept else 1] += 1
             if row.entry != kept:
-                memories.change_entry(ledger.tx, row.id, known.id, kept)
+                memories.change_entry(ledger.tx, row.id, known.id, kept, one.updated_at)
     return Imported(*counts)
 
 
@@ -160,10 +162,18 @@ def choose_memories(
     names = names_of((mission.root,), spec.root_aliases)
     cues = cues_of(about.texts, _paths_in(about.jobs, names), spec.memory.tags)
     found = find_matches(tx, root_id, cues, mission_id=mission.id)
-    if may_show is not None:
-        found = found.without(lambda match: not all(map(may_show, match.files)))
-    chosen = choose(found, cues, now=tx.now, characters=spec.memory.characters)
-    return to_json([_shown(row) for row in find_shown(tx, chosen)]) if chosen else None
+
+    def chosen(among: Found) -> list[MemoryRow]:
+        if may_show is not None:
+            among = among.without(lambda match: not all(map(may_show, match.files)))
+        return find_shown(tx, choose(among, cues, now=tx.now, characters=spec.memory.characters))
+
+    rows = chosen(found)
+    related = find_related(tx, root_id, rows, mission_id=mission.id)
+    if related:
+        cues[RELATED] = Cue.RELATED
+        rows = chosen(replace(found, by_cue={**found.by_cue, RELATED: related}))
+    return to_json([_shown(row) for row in rows]) if rows else None
 
 
 def seen_memories(stored: str | None) -> tuple[SeenMemory, ...]:

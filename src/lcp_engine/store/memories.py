@@ -33,13 +33,14 @@ class RootRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where an entry is from: a person, or a job of a mission; or another database, with its id and time there."""
+    """Where an entry is from: a person, or a job of a mission; or another database, with its id and times there."""
 
     author: str | None = None
     mission_id: int | None = None
     job_id: int | None = None
     uid: str | None = None
     created_at: Micros | None = None
+    updated_at: Micros | None = None
 
 
 _ROOT = select(
@@ -158,14 +159,14 @@ def add_entry(tx: Tx, root_id: int, entry: Entry, origin: Origin) -> int | None:
         "mission_id": origin.mission_id,
         "job_id": origin.job_id,
         "created_at": at,
-        "updated_at": tx.now,
+        "updated_at": tx.now if origin.updated_at is None else origin.updated_at,
     }
     return tx.insert(_INSERT, {**_columns(entry, root_id), **row})
 
 
-def change_entry(tx: Tx, number: int, root_id: int, entry: Entry) -> None:
-    """Replace what an entry says."""
-    values = {**_columns(entry, root_id), "updated_at": tx.now}
+def change_entry(tx: Tx, number: int, root_id: int, entry: Entry, updated_at: Micros | None = None) -> None:
+    """Replace what an entry says; the change is of now, or of another time."""
+    values = {**_columns(entry, root_id), "updated_at": tx.now if updated_at is None else updated_at}
     tx.run(_UPDATE, entry=number, **{f"new_{name}": values[name] for name in _CHANGED})
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.json_values import JsonObject, list_in
 from lcp_engine.core.memory import Entry, file_term, tag_term, within_root, words_of
-from lcp_engine.core.memory_choice import IMPORTANT, MOST_MATCHES, MOST_RECENT, Found, Match
+from lcp_engine.core.memory_choice import IMPORTANT, MOST_CUES, MOST_MATCHES, MOST_RECENT, Found, Match
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import is_same_place
 from lcp_engine.store.db.json_text import from_json
@@ -136,6 +136,7 @@ _IMPORTANT = Sql(
     least=int,
     most=int,
 )
+_RELATED = Sql(f"{_OF_ROOT} AND m.uid = :uid", root=int, now=int, mission=int, uid=str)
 _RECENT = Sql(f"{_OF_ROOT} ORDER BY m.id DESC LIMIT :most", root=int, now=int, mission=int, most=int)
 
 
@@ -192,6 +193,14 @@ def find_matches(tx: Tx, root_id: int, cues: Iterable[str], *, mission_id: int) 
     return Found(
         {cue: _matches(rows()) for cue, rows in asked.items()}, _matches(important()), _matches(newest)
     )
+
+
+def find_related(tx: Tx, root_id: int, rows: Sequence[MemoryRow], *, mission_id: int) -> list[Match]:
+    """Entries of the same root that these name as related, at most `MOST_CUES`."""
+    uids = [*dict.fromkeys(uid for row in rows for uid in row.entry.related)][:MOST_CUES]
+    own = {"root": root_id, "now": tx.now, "mission": mission_id}
+    asked = [tx.ask(_RELATED, uid=uid, **own) for uid in uids]
+    return [match for found in asked for match in _matches(found())]
 
 
 def find_shown(tx: Tx, numbers: Sequence[int]) -> list[MemoryRow]:
