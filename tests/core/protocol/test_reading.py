@@ -425,6 +425,19 @@ def test_other_unknown_keys_of_an_action_stay_a_warning(more: Body) -> None:
     assert not isinstance(read({**COMPLETE, "auto_dispatch": False}), Malformed)
 
 
+@table("key", ["execution_plan", "error_handling", "dependencies", "depends_on", "conditions", "run_if"])
+def test_a_key_that_would_change_the_course_is_never_ignored(key: str) -> None:
+    job: Body = {"kind": "x", "params": {}}
+    beside: Body = {**ask(job), key: ["a"]}
+    for body, path in ((ask({**job, key: ["a"]}), f"new_jobs[0].{key}"), (beside, key)):
+        malformed = read(body)
+        assert isinstance(malformed, Malformed)
+        assert [problem.path for problem in malformed.errors] == [path]
+    empty = read({**ask({**job, key: []}), key: None})
+    assert isinstance(empty, CreateFollowupJobs)
+    assert len(empty.warnings) == 2
+
+
 def test_every_error_of_every_job_is_listed() -> None:
     found = errors(
         ask(

@@ -274,6 +274,7 @@ def _pick_own(name: str, body: _Fields, findings: Findings) -> _Fields:
             unknown.remove(key)
     if name in _REQUESTING:
         unknown = [key for key in unknown if not _refuse_gate(name, key, body[key], findings)]
+    unknown = [key for key in unknown if not _refuse_course("", key, body[key], findings)]
     findings.ignore_unknown("", unknown, (*_COMMON, *_OWN[name]))
     return own
 
@@ -370,11 +371,32 @@ _NOT_READ: Mapping[JobKey, str] = {
 }
 
 
+_NO_ORDER = (
+    "the jobs of a reply wait for nothing; request those that wait in a later reply; {key} is not read"
+)
+_NO_PLAN = "{key} is not read beside an action; request the steps that can run now as new_jobs"
+_COURSE: Mapping[str, str] = {
+    **dict.fromkeys(("execution_plan", "error_handling"), _NO_PLAN),
+    **dict.fromkeys(("dependencies", "depends_on", "conditions", "run_if"), _NO_ORDER),
+}
+"""Keys of an action or a job that would change the course, and why they are refused: ignored, jobs would run anyhow."""
+
+
+def _refuse_course(path: str, key: str, value: JsonValue, findings: Findings) -> bool:
+    """Refuse a key that would change the course of the mission; one that states nothing does not."""
+    if key not in _COURSE or not value or findings.is_full:
+        return False
+    findings.refuse(join(path, key), _COURSE[key].format(key=key))
+    return True
+
+
 def _check_unknown_keys(entry: _Fields, path: str, known: _Known, findings: Findings) -> None:
     """Refuse what was meant as a key of the job or as one of its params; ignore the others with a warning."""
     ignored: list[str] = []
     for key, value in entry.items():
         if key in _JOB_KEYS:
+            continue
+        if _refuse_course(path, key, value, findings):
             continue
         refusal = None if value is None or findings.is_full else _misplaced(key, value, entry, known)
         if refusal is None:
