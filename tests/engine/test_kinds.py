@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 import lcp_engine
-from lcp_engine.api.describe_kinds import describe, failed_examples, tool_definition
+from lcp_engine.api.describe_kinds import describe, failed_examples, tool_definition, tool_definitions
 from lcp_engine.core.kinds import CHANGES, KindRole
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.engine.admission import kind_of
@@ -380,6 +380,15 @@ def test_a_limit_that_is_none_is_refused(limit: dict[str, object], said: str) ->
     with pytest.raises(LcpError) as refused:
         register(replace(SEARCH, **limit))  # type: ignore[arg-type]  # fields of Worker
     assert said in str(refused.value)
+
+
+def test_ids_of_tools_are_unique_and_do_not_depend_on_the_order() -> None:
+    kinds = [replace(SEARCH, kind=kind) for kind in ("k.x", "k_x", "K-X", "other")]
+    ids = {kind: one.id for kind, one in tool_definitions(kinds).items()}
+    assert ids == {kind: one.id for kind, one in tool_definitions(reversed(kinds)).items()}
+    assert len(set(ids.values())) == len(kinds)
+    assert (ids["K-X"], ids["other"]) == ("tool-k-x", "tool-other")
+    assert all(re.fullmatch("tool-[a-z0-9-]+", one) for one in ids.values())
 
 
 def test_a_tool_definition_and_a_description_have_the_rate() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,8 +120,22 @@ def needs_in_words(needs: JsonValue) -> str:
 _WORDS = {"environment": "the environment variables", "read": "to read"}
 
 
+def tool_definitions(workers: Iterable[Worker[BaseModel]]) -> dict[str, ToolDefinition]:
+    """By kind, its definition. Of kinds with the same id all but the first by name have a part of a hash in theirs."""
+    taken: set[str] = set()
+    definitions: dict[str, ToolDefinition] = {}
+    for worker in sorted(workers, key=lambda one: one.kind):
+        stated = tool_definition(worker)
+        if stated.id in taken:
+            digest = hashlib.sha256(worker.kind.encode()).hexdigest()[:8]
+            stated = stated.model_copy(update={"id": f"{stated.id}-{digest}"})
+        taken.add(stated.id)
+        definitions[worker.kind] = stated
+    return definitions
+
+
 def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:
-    """What a kind states, as the ToolDefinition of other agents' tools."""
+    """What a kind states, as the ToolDefinition of other agents' tools; other kinds may have the same id."""
     params, result = _schema(worker.params), _schema(worker.result)
     stated = params if isinstance(params, dict) else {}
     properties, required = stated.get("properties"), stated.get("required")

@@ -61,7 +61,7 @@ def kinds_command(
         if kind is not None:
             raise click.UsageError("--update asks all servers; it takes no KIND")
         return _update(invocation)
-    from lcp_engine.api.describe_kinds import describe, tool_definition
+    from lcp_engine.api.describe_kinds import describe, tool_definitions
     from lcp_engine.workers.registry import find_workers
 
     invocation.load_workers()
@@ -72,7 +72,8 @@ def kinds_command(
     if checks:
         return _check(invocation, [worker.kind for worker in chosen], workers)
     if tools:
-        defined = [tool_definition(worker).as_json() for worker in chosen]
+        definitions = tool_definitions(workers.values())
+        defined = [definitions[worker.kind].as_json() for worker in chosen]
         print_json(defined[0] if kind is not None else {"tools": [*defined]})
         return Exit.DONE
     described = [describe(worker) for worker in chosen]
