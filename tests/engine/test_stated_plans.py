@@ -76,6 +76,13 @@ def test_a_plan_runs_without_a_planner_and_ends_its_mission(lab: Lab) -> None:
     same_again(lab)
 
 
+def test_a_step_names_a_kind_by_the_id_of_its_tool(lab: Lab) -> None:
+    (lab.root / "a.txt").write_text("a\n")
+    mission = run(lab, step(1, "tool-list-files", parameters={}), step(2, "tool-do", dependencies=after(1)))
+    assert mission.summary == "2 of 2 steps succeeded"
+    assert [row[0] for row in lab.rows("SELECT kind FROM jobs ORDER BY id")] == ["list_files", "do"]
+
+
 def test_a_step_begins_when_all_that_it_waits_for_has_succeeded(lab: Lab) -> None:
     launch(lab, step(1), step(2), step(3, dependencies=after(1, 2)))
     assert states(lab) == ["queued", "queued", "blocked"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from lcp_engine.api.run_job import run_job
+from lcp_engine.core.kinds import tool_ids
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.protocol import envelopes
 from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
@@ -122,16 +121,11 @@ _WORDS = {"environment": "the environment variables", "read": "to read"}
 
 def tool_definitions(workers: Iterable[Worker[BaseModel]]) -> dict[str, ToolDefinition]:
     """By kind, its definition. Of kinds with the same id all but the first by name have a part of a hash in theirs."""
-    taken: set[str] = set()
-    definitions: dict[str, ToolDefinition] = {}
-    for worker in sorted(workers, key=lambda one: one.kind):
-        stated = tool_definition(worker)
-        if stated.id in taken:
-            digest = hashlib.sha256(worker.kind.encode()).hexdigest()[:8]
-            stated = stated.model_copy(update={"id": f"{stated.id}-{digest}"})
-        taken.add(stated.id)
-        definitions[worker.kind] = stated
-    return definitions
+    known = {worker.kind: worker for worker in workers}
+    ids = tool_ids(known)
+    return {
+        kind: tool_definition(worker).model_copy(update={"id": ids[kind]}) for kind, worker in known.items()
+    }
 
 
 def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:
@@ -141,7 +135,7 @@ def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:
     properties, required = stated.get("properties"), stated.get("required")
     needed = required if isinstance(required, list) else []
     return ToolDefinition(
-        id=f"tool-{re.sub('[^a-z0-9-]', '-', worker.kind.lower())}",
+        id=tool_ids([worker.kind])[worker.kind],
         name=worker.kind,
         description=worker.description,
         parameters={

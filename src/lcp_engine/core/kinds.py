@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 from lcp_engine.core.json_values import JsonValue
@@ -75,3 +77,20 @@ def _with_lines(key: str, value: JsonValue) -> str:
     if not isinstance(value, str) or "\n" not in value:
         return f"{key}: {json.dumps(value, ensure_ascii=False)}\n"
     return "".join((f"{key}:\n", *(f"  {line}\n" for line in value.removesuffix("\n").split("\n"))))
+
+
+def tool_ids(kinds: Iterable[str]) -> dict[str, str]:
+    """By kind, its id as a ToolDefinition. Of kinds alike all but the first by name have a part of a hash in theirs."""
+    ids: dict[str, str] = {}
+    for kind in sorted(kinds):
+        plain = f"tool-{re.sub('[^a-z0-9-]', '-', kind.lower())}"
+        is_taken = plain in ids.values()
+        ids[kind] = f"{plain}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}" if is_taken else plain
+    return ids
+
+
+def kind_named(name: str, kinds: Collection[str]) -> str:
+    """The kind with this name or, if none has it, with this id of a tool; else the name itself."""
+    if name in kinds or not name.startswith("tool-"):
+        return name
+    return next((kind for kind, id_ in tool_ids(kinds).items() if id_ == name), name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lcp_engine.core.job_states import Need
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.plan import StatedPlan, StatedStep, awaited_by
 from lcp_engine.core.mission.spec import MissionSpec
@@ -57,6 +58,6 @@ def _steps(plan: StatedPlan, spec: MissionSpec, admission: Admission) -> list[St
 def _verdict(step: StatedStep, spec: MissionSpec, admission: Admission) -> str:
     if any(references_in(step.parameters)):
         return "when its references are known"
-    worker = admission.workers[step.tool]
+    worker = admission.workers[kind_named(step.tool, admission.workers)]
     verdict, reason, _ = ruling_on(admission.policy(spec, None), worker, worker.read(step.parameters), spec)
     return _WORDS[verdict] if verdict is Verdict.AUTO else f"{_WORDS[verdict]}: {reason}"

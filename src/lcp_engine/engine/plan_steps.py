@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lcp_engine.core.job_states import Need, Role, State
-from lcp_engine.core.kinds import TURN
+from lcp_engine.core.kinds import TURN, kind_named
 from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.plan import OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
@@ -80,7 +80,7 @@ def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission")
 
 def asks_planner(spec: MissionSpec, workers: Workers) -> bool:
     """True if a step of the mission's plans is answered by its planner."""
-    kinds = {step.tool for _, plan in plans_of(spec) for step in plan.steps}
+    kinds = {kind_named(step.tool, workers) for _, plan in plans_of(spec) for step in plan.steps}
     return any(kind in workers and workers[kind].executed_by is ExecutedBy.PLANNER for kind in kinds)
 
 
@@ -292,7 +292,7 @@ def plans_of(spec: MissionSpec) -> Iterator[tuple[tuple[str | int, ...], StatedP
 
 def _faults_of(step: StatedStep, spec: MissionSpec, workers: Workers) -> Iterator[tuple[str, str]]:
     """The keys of a step that are not valid, each with what is wrong, which begins with the key."""
-    worker = workers.get(step.tool)
+    worker = workers.get(kind_named(step.tool, workers))
     if worker is None or worker.executed_by is ExecutedBy.ENGINE:
         known = [name for name, one in workers.items() if one.executed_by is not ExecutedBy.ENGINE]
         yield "tool", f"tool: no worker executes the kind {step.tool!r}; {nearest(step.tool, known)}"
@@ -319,13 +319,14 @@ def _prepare(
     ordered = plan.in_order
     place = {step.id: index for index, step in enumerate(ordered)}
     for step in ordered:
-        if step.tool not in workers:
+        kind = kind_named(step.tool, workers)
+        if kind not in workers:
             raise LcpError(
                 ErrorCode.NO_WORKER,
                 f"{step.id}: no worker executes the kind {step.tool!r}",
                 advice="Correct the name, or name the file with this kind: --workers FILE.",
             )
-        worker = workers[step.tool].under(spec.kinds.get(step.tool))
+        worker = workers[kind].under(spec.kinds.get(kind))
         params, retry = _params(step, worker), step.retry
         terms = Terms(
             step=step.id,
@@ -342,7 +343,7 @@ def _prepare(
         stated = None if retry is None else retry.max_attempts
         yield PlannedStep(
             name=step.name,
-            kind=step.tool,
+            kind=kind,
             params=params,
             role=Role.STEP if worker.executed_by is ExecutedBy.PLANNER else Role.WORK,
             max_attempts=worker.max_attempts if stated is None else stated,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.plan import StatedPlan, StatedStep
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, Findings, JobSpec, Malformed
 from lcp_engine.core.protocol.read_reply import read_object
@@ -48,7 +49,8 @@ def read_plan(
         return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
     read = tuple(job for job in jobs if job is not None)
     steps = [
-        step.model_copy(update={"parameters": job.params}) for step, job in zip(plan.steps, read, strict=True)
+        step.model_copy(update={"parameters": job.params, "tool": job.kind})
+        for step, job in zip(plan.steps, read, strict=True)
     ]
     action = ExecutePlan(
         commentary=message.strip() or None, new_jobs=read, plan=plan.model_copy(update={"steps": steps})
@@ -60,15 +62,16 @@ def _read_step(
     step: StatedStep, place: str, kinds: Mapping[str, type[BaseModel]], findings: Findings
 ) -> JobSpec | None:
     """The job of a step; its params are checked if they hold no reference."""
-    if step.tool not in kinds:
+    kind = kind_named(step.tool, kinds)
+    if kind not in kinds:
         findings.refuse(
             f"{place}.tool", f"no worker executes the kind {step.tool!r}; {nearest(step.tool, [*kinds])}"
         )
         return None
     name = None if step.name is None else step.name[:_LONGEST_NAME]
     if any(references_in(step.parameters)):
-        return JobSpec(name=name, kind=step.tool, params=step.parameters)
-    job: JsonValue = {"name": name, "kind": step.tool, "params": step.parameters}
+        return JobSpec(name=name, kind=kind, params=step.parameters)
+    job: JsonValue = {"name": name, "kind": kind, "params": step.parameters}
     read = read_object({"ok": True, "action": "create_followup_jobs", "new_jobs": [job]}, kinds)
     for warning in read.warnings:
         where, _, said = warning.partition(": ")
