@@ -47,7 +47,7 @@ def lived(lab: Lab) -> Lab:
 
 
 def test_the_engines_objects_have_exactly_the_promised_keys(lived: Lab) -> None:
-    assert list(lived.mission().json) == MISSION
+    assert list(lived.mission().json) == [*MISSION, "open"]
     for job in lived.engine.jobs():
         assert list(job.json) == JOB
     for event in lived.engine.events(1):

@@ -415,11 +415,11 @@ class Simulation(EngineAndRules):
         """Jobs are taken from the dead, and from runners that were away for as long as leases last."""
         if other.is_dead and other.machine is observer.machine:
             return
-        silent = self.time - other.renewed
+        silent = round(self.time - other.renewed, 6)  # the engine counts microseconds
         assert silent >= queue.LEASE_SECONDS, f"taken back {silent:.1f} s after the runner renewed"
         assert other.naps_since(other.renewed, self.time), "taken from a runner that was never away"
         naps = observer.naps_since(other.renewed, self.time)
-        watched = silent - sum(naps) + LONGEST_GAP * len(naps)
+        watched = round(silent - sum(naps) + LONGEST_GAP * len(naps), 6)
         assert watched >= queue.LEASE_SECONDS, f"taken by a runner that watched for {watched:.1f} s"
 
     def _the_dead_of_this_machine_are_gone(self, process: Process, since: float) -> None:

@@ -96,7 +96,7 @@ def with_open(tx: Tx, missions: list[JsonObject]) -> list[JsonObject]:
         left = [int_in(number) for number in list_in(mission["unfulfilled"])]
         held = int_in(object_in(mission["jobs"])["held"]) if mission["ended_at"] is not None else 0
         if left and held:
-            of_mission = (equal("mission_id", int_in(mission["id"])), equal("state", State.HELD))
+            of_mission = (equal("mission_id", int_in(mission["id"])), equal("state", State.HELD.value))
             held = len({int(row[0]) for row in find(tx, "SELECT id FROM jobs", *of_mission)} - {*left})
         mission["open"] = held + len(left) if mission["ended_at"] is not None else 0
     return missions
