@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -629,8 +630,8 @@ last attempt met. One is `outdated` if its mission did not wait any more, or wai
 @dataclass(frozen=True)
 class View:
     """A view. In its body `{time:C}` is column C as ISO 8601 text, `{object:K=V,…}` a JSON object, `{limits}` the
-    limits of a mission, `{unfulfilled}` its effects that did not happen, `{waits_for}` what its question waits for,
-    `{attempts}` the attempts of a job.
+    limits of a mission, `{unfulfilled}` its effects that did not happen, `{open}` how many jobs it left when it ended,
+    `{waits_for}` what its question waits for, `{attempts}` the attempts of a job.
     """
 
     name: str
@@ -641,6 +642,7 @@ class View:
         body = self.body.replace("{attempts}", _attempts(is_sqlite))
         body = body.replace("{limits}", _limits(is_sqlite))
         body = body.replace("{unfulfilled}", _unfulfilled(is_sqlite))
+        body = body.replace("{open}", _open(is_sqlite))
         body = body.replace("{waits_for}", _waits_for(is_sqlite))
         body = re.sub(r"\{object:([^}]*)\}", lambda match: _object(match[1], is_sqlite), body)
         body = re.sub(r"\{time:([^}]*)\}", lambda match: _time(match[1], is_sqlite), body)
@@ -668,23 +670,38 @@ def _limits(is_sqlite: bool) -> str:
 
 def _unfulfilled(is_sqlite: bool) -> str:
     """The ids of jobs with an effect that did not happen, and that no later job made good (R26)."""
-    accepts = "json_extract(m.spec, '$.unfulfilled')" if is_sqlite else "(m.spec::json ->> 'unfulfilled')"
     ids = "json_group_array(u.id)" if is_sqlite else "coalesce(json_agg(u.id ORDER BY u.id), '[]')::text"
+    return _of_unfulfilled(is_sqlite, ids, "'[]'")
+
+
+def _open(is_sqlite: bool) -> str:
+    """The number of jobs that a mission left unfulfilled or held when it ended; 0 before."""
+    settled = _of_unfulfilled(
+        is_sqlite, "count(*)", "0", states=[one for one in UNFULFILLED if one != State.HELD]
+    )
+    return f"CASE WHEN m.ended_at IS NULL THEN 0 ELSE m.held + {settled} END"
+
+
+def _of_unfulfilled(
+    is_sqlite: bool, chosen: str, nothing: str, *, states: Sequence[State] = UNFULFILLED
+) -> str:
+    """Read what is `chosen` of the unfulfilled jobs in these states; `nothing` where there are none."""
+    accepts = "json_extract(m.spec, '$.unfulfilled')" if is_sqlite else "(m.spec::json ->> 'unfulfilled')"
     # By the index of fingerprints, the only one that finds the jobs that the planner of a mission requested.
     requested = "j.mission_id = m.id AND j.fingerprint IS NOT NULL AND j.effect IS NOT NULL"
     # A plan skips steps by its own rules: what they would have done is not missing.
     requested += " AND NOT (j.terms IS NOT NULL AND j.state = 'skipped')"
     last = "max(CASE WHEN j.state = 'succeeded' THEN j.{0} ELSE 0 END) OVER (PARTITION BY j.effect)"
-    states = ", ".join(f"'{state}'" for state in UNFULFILLED)
+    wanted = ", ".join(f"'{state}'" for state in states)
     # One pass with windows: SQLite would evaluate a join with the succeeded jobs anew for each of the others.
-    return f"""CASE WHEN {" + ".join(f"m.{state}" for state in UNFULFILLED)} = 0 OR {accepts} = 'accept' THEN '[]'
-    ELSE (SELECT {ids} FROM (
+    return f"""CASE WHEN {" + ".join(f"m.{state}" for state in states)} = 0 OR {accepts} = 'accept' THEN {nothing}
+    ELSE (SELECT {chosen} FROM (
         SELECT w.id FROM (
             SELECT j.id, j.state, j.settled_seq, {last.format("id")} AS good_id,
                 {last.format("settled_seq")} AS good_seq
             FROM jobs j WHERE {requested}
         ) w
-        WHERE w.state IN ({states}) AND w.good_id < w.id AND (w.settled_seq IS NULL OR w.good_seq < w.settled_seq)
+        WHERE w.state IN ({wanted}) AND w.good_id < w.id AND (w.settled_seq IS NULL OR w.good_seq < w.settled_seq)
         ORDER BY w.id
     ) u) END"""
 
@@ -728,7 +745,8 @@ SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.su
     {{unfulfilled}} AS unfulfilled, {{object:input=m.input_tokens, output=m.output_tokens}} AS tokens,
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at,
     m.session_id, m.user_id, m.result, m.target_file, m.issues, m.recommendations,
-    {{object:amount=m.cost, currency=m.currency, unpriced=m.unpriced}} AS cost, {{waits_for}} AS waits_for
+    {{object:amount=m.cost, currency=m.currency, unpriced=m.unpriced}} AS cost, {{waits_for}} AS waits_for,
+    {{open}} AS open
 FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),

@@ -112,7 +112,7 @@ BAD_KEYS = [
     (f"{GOOD}policy: {{do: auto}}", "policy: should be a list"),
     (f"{GOOD}policy: [{{kind: [a], do: auto}}]", "policy.0.kind: is not a known key; did you mean 'kinds'?"),
     (f"{GOOD}policy: [{{do: maybe}}]", "policy.0.do: should be 'auto', 'hold' or 'deny', not \"maybe\""),
-    (f"{GOOD}continue: on", "continue: should be 'per_batch' or 'per_result', not \"on\""),
+    (f"{GOOD}continue: on", "continue: should be 'per_batch', 'per_result' or 'per_decision', not \"on\""),
     (f"{GOOD}accept: [{{}}]", "accept.0: should state exactly one of file_exists, file_matches, file_parses"),
     (f"{GOOD}accept: [{{file_exists: a, file_parses: b}}]", "accept.0: should state exactly one of"),
     (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from lcp_engine.core.job_states import CREATIONS, SETTLED, Role, State
-from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, object_in
+from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Param, Sql
@@ -25,7 +25,7 @@ _MISSIONS = Columns(
     "mission_overview",
     ("id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
      "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at",
-     "session_id", "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for"),
+     "session_id", "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for", "open"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",
@@ -71,7 +71,7 @@ def in_column(number: int) -> int:
 
 def find_mission(tx: Tx, mission_id: int) -> JsonObject:
     """The mission. Raises `NOT_FOUND`."""
-    found = with_open(tx, _MISSIONS.read(tx, equal("id", known_id("mission", mission_id))))
+    found = _MISSIONS.read(tx, equal("id", known_id("mission", mission_id)))
     if not found:
         spec_and_root(tx, mission_id)
         raise missing_mission(mission_id)
@@ -87,19 +87,7 @@ def find_missions(
         for column, wanted in (("schedule", schedule), ("session_id", session))
         if wanted is not None
     ]
-    return with_open(tx, _MISSIONS.read(tx, *where, newest_first=True, limit=_most(limit)))
-
-
-def with_open(tx: Tx, missions: list[JsonObject]) -> list[JsonObject]:
-    """Missions with `open`, the number of jobs that an ended one left unfulfilled or held."""
-    for mission in missions:
-        left = [int_in(number) for number in list_in(mission["unfulfilled"])]
-        held = int_in(object_in(mission["jobs"])["held"]) if mission["ended_at"] is not None else 0
-        if left and held:
-            of_mission = (equal("mission_id", int_in(mission["id"])), equal("state", State.HELD.value))
-            held = len({int(row[0]) for row in find(tx, "SELECT id FROM jobs", *of_mission)} - {*left})
-        mission["open"] = held + len(left) if mission["ended_at"] is not None else 0
-    return missions
+    return _MISSIONS.read(tx, *where, newest_first=True, limit=_most(limit))
 
 
 def find_job(tx: Tx, job_id: int) -> JsonObject:

@@ -14,7 +14,7 @@ from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import read_about
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
-from lcp_engine.store.queries.history import find_where, in_column, with_open, with_records
+from lcp_engine.store.queries.history import find_where, in_column, with_records
 from lcp_engine.store.queries.selection import Columns, Condition, equal, find
 
 LARGEST = 64 * 1024
@@ -28,8 +28,8 @@ JOBS_SEARCHED = 10_000
 
 _MISSIONS = Columns(
     "mission_overview",
-    ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "unfulfilled", "created_at", "started_at",
-     "ended_at", "waits_for"),
+    ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "created_at", "started_at", "ended_at",
+     "waits_for", "open"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",
@@ -100,10 +100,10 @@ def page_missions(tx: Tx, *, before: int | None, status: str, text: str = "", li
     if status:
         where.append(equal("status", status))
     if not (text or status):
-        return _page(with_open(tx, _MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1)), limit)
+        return _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
     first = _first_searched(tx, last)
     where.append(Condition("id >= :first", {"first": first}))
-    page = _page(with_open(tx, _MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1)), limit)
+    page = _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
     return Page(page.rows, first) if page.behind is None and first else page
 
 
@@ -115,7 +115,7 @@ def oldest_missions(tx: Tx, *, status: str, text: str = "", limit: int) -> Page:
         where += [Condition("id <= :last", {"last": int(row[0])})] if row else []
     if status:
         where.append(equal("status", status) if "\0" not in status else Condition("1 = 0"))
-    return Page(with_open(tx, _MISSIONS.read(tx, *where, limit=limit))[::-1], None)
+    return Page(_MISSIONS.read(tx, *where, limit=limit)[::-1], None)
 
 
 @dataclass(frozen=True)
