@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.loaded_python import Python
 from tests.web.conftest import House, serving
-from tests.web.test_browser import chromium, runner, window
+from tests.web.test_browser import chromium, runner, until, window
 
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.missions import MISSIONS
@@ -132,10 +132,10 @@ def test_what_is_typed_is_there_after_going_back_until_it_is_sent(window: Window
     reason.fill("Not like this.")
     page.goto(window.home + "/jobs")
     page.go_back()
-    assert reason.input_value() == "Not like this."
+    until(page, "document.getElementById('reason').value === 'Not like this.'")
     page.get_by_role("button", name="Reject", exact=True).click()
     page.get_by_text("Rejected. The planner will read the reason.").wait_for()
-    assert page.evaluate("Object.keys(sessionStorage).filter((key) => key.startsWith('lcp-draft'))") == []
+    until(page, "!Object.keys(sessionStorage).some((key) => key.startsWith('lcp-draft'))")
 
 
 @pytest.mark.proof

@@ -184,6 +184,8 @@ class Listening(ThreadingHTTPServer):
 def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
     # What a busy machine counts late is not estimated instead.
     monkeypatch.setattr(token_count, "SECONDS", PATIENCE_SECONDS)
+    # An earlier server may have had the same port.
+    token_count.METERS._meters.clear()
     server = FaultServer()
 
     class Handler(BaseHTTPRequestHandler):
