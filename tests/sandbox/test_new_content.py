@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.new_content import compose, edit
@@ -40,9 +41,7 @@ BE = codecs.BOM_UTF16_BE
         (LE + "a".encode("utf-16-le"), "é", "overwrite", LE + "é".encode("utf-16-le")),
         (LE + "a".encode("utf-16-le"), "\ufeffé", "append", LE + "aé".encode("utf-16-le")),
         (BE + "a\r\n".encode("utf-16-be"), "b\n", "append", BE + "a\r\nb\r\n".encode("utf-16-be")),
-        (b"caf\xe9", "é", "append", b"caf\xe9\xe9"),
         (b"caf\xe9", "é", "overwrite", b"\xe9"),
-        (b"caf\xe9", "日", "overwrite", "日".encode()),
         (b"\x7fELF\0", "text", "overwrite", b"text"),
     ],
 )
@@ -58,6 +57,8 @@ def test_the_new_file(
         (None, "x\ud800y", "overwrite", ErrorCode.INVALID_PARAMS),
         (b"a", "x\ud800y", "append", ErrorCode.INVALID_PARAMS),
         (b"caf\xe9", "日", "append", ErrorCode.INVALID_PARAMS),
+        (b"caf\xe9", "日", "overwrite", ErrorCode.INVALID_PARAMS),
+        (b"caf\xe9", "é", "append", ErrorCode.INVALID_PARAMS),
         (b"\x7fELF\0", "text", "append", ErrorCode.BINARY),
     ],
 )
@@ -89,7 +90,7 @@ def test_an_append_only_adds(current: bytes, content: str) -> None:
         (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
         (LE + "a é".encode("utf-16-le"), "é", "日", LE + "a 日".encode("utf-16-le")),
         (BE + "ab".encode("utf-16-be"), "b", "c", BE + "ac".encode("utf-16-be")),
-        (b"caf\xe9 au lait", "é", "è", b"caf\xe8 au lait"),
+        (b"caf\xe9 au lait", "é au", "é du", b"caf\xe9 du lait"),
         (b"aXa", "a", "b", None),
         (b"", "a", "b", None),
     ],
@@ -101,6 +102,32 @@ def test_an_edit_changes_one_place(current: bytes, old: str, new: str, after: by
         assert refused.value.code is ErrorCode.NO_SINGLE_MATCH
     else:
         assert edit(current, old, new) == after
+
+
+@table(
+    ("current", "old", "new", "after"),
+    [
+        (b"a\nb\nc\n", "a\r\nb\r\n", "x\r\ny\r\n", b"x\ny\nc\n"),
+        (b"a\nb\n", "b", "x\r\ny", b"a\nx\ny\n"),
+        (b"a\r\nb\r\nc\n", "a\nb\n", "x\ny\n", b"x\r\ny\r\nc\n"),
+        (b"a\r\nb\nc\n", "b\r\nc\r\n", "x\r\n", b"a\r\nx\n"),
+        (b"a\r\nb\nc\n", "b\nc", "x\ny", b"a\r\nx\ny\n"),
+        (b"a\rb\rc", "a\nb", "x\ny\nz", b"x\ry\rz\rc"),
+        (b"a\r\nb\nc\n", "a\r\nb\n", "x\n", b"x\nc\n"),
+    ],
+)
+def test_old_text_is_matched_by_the_line_ends_of_the_file(
+    current: bytes, old: str, new: str, after: bytes
+) -> None:
+    assert edit(current, old, new) == after
+
+
+def test_where_lines_end_in_different_ways_the_refusal_says_so() -> None:
+    with pytest.raises(
+        LcpError, match="begins in line 2 of the file, where lines end in CRLF and LF"
+    ) as refused:
+        edit(b"0\na\r\nb\nc\n", "a\nb\n", "x\n")
+    assert refused.value.code is ErrorCode.NO_SINGLE_MATCH
 
 
 def test_an_edit_of_every_place_needs_one() -> None:

@@ -160,7 +160,7 @@ def apply_effect(effect: FileEffect, root: Root, caps: Caps, files: FileAccess =
         before = file.read(caps.write_bytes)
         content = None if before is None else before.data
         data = effect.compose(content, caps.write_bytes, is_there=before is not None)
-        result = effect.result(applied_of(before, data))
+        result = effect.result(applied_of(before, data, effect.encodings(content, data)))
         if effect.is_done(is_there=before is not None):
             return result
         for moved in new:

@@ -424,7 +424,8 @@ class Journal:
 
     def _intent(self, write: _Write) -> ChangeRow:
         effect = write.effect
-        applied = applied_of(write.before, write.data)
+        content = None if write.before is None else write.before.data
+        applied = applied_of(write.before, write.data, effect.encodings(content, write.data))
         return ChangeRow(
             id=0,
             mission_id=write.job.mission_id,

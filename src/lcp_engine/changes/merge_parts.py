@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lcp_engine.changes.unified_diff import diff_bytes, take_hunks
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.encoding import BAD_BYTE, encoding_of
 from lcp_engine.sandbox.new_content import compose
-from lcp_engine.sandbox.read_text import encoding_of
 from lcp_engine.workers.base import WRITE_LESS
 from lcp_engine.workers.merge import MergeParams
 
@@ -31,7 +31,7 @@ def part_of(
     """
     if path in params.edits:
         text = text_of(path, staged)
-        data = staged if params.edits[path] == text else compose(staged, params.edits[path], "overwrite")
+        data = staged if params.edits[path] == text else _edited(path, staged, params.edits[path])
         if len(data or b"") > cap:
             message = f"{path!r} would get {len(data or b''):,} bytes, at most {cap:,} are written at once"
             raise LcpError(ErrorCode.TOO_LARGE, message, advice=WRITE_LESS)
@@ -50,6 +50,14 @@ def part_of(
     return Part(take_hunks(before, staged, taken), left_out) if left_out else None
 
 
+def _edited(path: str, staged: bytes | None, text: str) -> bytes:
+    try:
+        return compose(staged, text, "overwrite")
+    except LcpError as error:
+        advice = "Keep to ASCII in what you change, or take the file as it is and edit it yourself."
+        raise LcpError(error.code, f"{path!r}: {error}", advice=advice) from error
+
+
 def text_of(path: str, staged: bytes | None) -> str:
     """The text of a file in the stage, for a person to edit. Raises `INVALID_PARAMS` if it is not text."""
     encoding = None if staged is None or path.endswith("/") else encoding_of(staged)
@@ -57,7 +65,7 @@ def text_of(path: str, staged: bytes | None) -> str:
         fact = "is removed" if staged is None else "is a directory" if path.endswith("/") else "is binary"
         message = f"{path!r} {fact}; there is no text to edit"
         raise LcpError(ErrorCode.INVALID_PARAMS, message, advice="Take it as it is, or leave it out.")
-    return staged.decode(encoding)
+    return BAD_BYTE.sub("\ufffd", encoding.decode(staged))
 
 
 def _without_hunks(path: str, before: bytes | None, staged: bytes | None) -> LcpError:

@@ -320,9 +320,14 @@ def _composed(instance: Instance, change: ChangeRow) -> bytes | None:
     params = from_json(instance.database.read(lambda tx: changes.params_of(tx, change.job_id)))
     text = next((params[key] for key in ("content", "new_content") if params.get(key) is not None), None)
     before = None if change.sha256_before is None else _kept(instance, change.sha256_before)
-    if not isinstance(text, str) or change.mode not in ("overwrite", "append"):
+    encoding = params.get("encoding") or ""
+    if (
+        not isinstance(text, str)
+        or not isinstance(encoding, str)
+        or change.mode not in ("overwrite", "append")
+    ):
         return None
     try:
-        return compose(before, text, "append" if change.mode == "append" else "overwrite")
+        return compose(before, text, "append" if change.mode == "append" else "overwrite", encoding)
     except LcpError:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -13,7 +14,7 @@ from math import isqrt
 from pydantic import JsonValue
 
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.sandbox.read_text import encoding_of
+from lcp_engine.sandbox.encoding import BAD_BYTE, UTF_8, Encoding, encoding_of
 
 CONTEXT = 3
 MAX_BYTES = 16 * 1024 * 1024
@@ -97,20 +98,30 @@ def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:
     )
     if max(len(before or b""), len(after or b"")) > MAX_BYTES:
         return Diff(path, note=f"too large to be shown: {sizes}{_hash(after)}", is_whole=False)
-    codecs = (encoding_of(before or b""), encoding_of(after or b""))
-    if codecs[1] is None:
+    old, new = _encodings(before or b"", after or b"")
+    if new is None:
         return Diff(path, note=f"binary: {sizes}{_hash(after)}", is_whole=False)
-    if codecs[0] is None:
-        shown = _diff_texts(path, b"", after or b"", ("utf-8", codecs[1]))
+    if old is None:
+        shown = _diff_texts(path, b"", after or b"", (UTF_8, new))
         note = f"replaces binary content: {sizes}"
         return replace(shown, note="; ".join(filter(None, [note, shown.note])), hunks=())
-    return _diff_texts(path, before, after, (codecs[0], codecs[1]))
+    return _diff_texts(path, before, after, (old, new))
+
+
+def _encodings(before: bytes, after: bytes) -> tuple[Encoding | None, Encoding | None]:
+    """The encodings of both sides: what could be the one that the other side looks like is not guessed anew."""
+    old, new = encoding_of(before), encoding_of(after)
+    if old == new or old is None or new is None:
+        return old, new
+    if old.is_guess and old.reads(after) and (new.is_guess or after.isascii()):
+        return old, old
+    return old, new
 
 
 def take_hunks(before: bytes, after: bytes, names: Collection[str]) -> bytes:
     """`before` with the hunks of these names, which are among those of `diff_bytes`."""
-    codec = encoding_of(before) or "utf-8"
-    raw = [side.decode(codec) for side in (before, after)]
+    encoding = _encodings(before, after)[0] or UTF_8
+    raw = [encoding.decode(side) for side in (before, after)]
     old, new = (_lines(text) for text in raw)
     shown_old, shown_new = (_lines(text) for text in _comparable(raw))
     made: list[str] = []
@@ -122,7 +133,7 @@ def take_hunks(before: bytes, after: bytes, names: Collection[str]) -> bytes:
             made += old[at:old_from]
             made += old[old_from:old_to] if tag == "=" else new[new_from:new_to]
             at = old_to
-    return "".join([*made, *old[at:]]).encode(codec)
+    return encoding.encode("".join([*made, *old[at:]]))
 
 
 def _of_directory(before: bytes | None, after: bytes | None) -> str:
@@ -154,16 +165,12 @@ def _size(content: bytes | None) -> str:
     return f"{len(content or b''):,} bytes"
 
 
-def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tuple[str, str]) -> Diff:
-    raw = [(side or b"").decode(codec) for side, codec in zip((before, after), codecs, strict=True)]
+def _diff_texts(
+    path: str, before: bytes | None, after: bytes | None, encodings: tuple[Encoding, Encoding]
+) -> Diff:
+    raw = [encoding.decode(side or b"") for side, encoding in zip((before, after), encodings, strict=True)]
     texts = _comparable(raw)
-    notes = []
-    if before and after and codecs[0] != codecs[1]:
-        notes.append(f"encoded as {codecs[0]}, will be {codecs[1]}")
-    elif after and codecs[1] != "utf-8":
-        notes.append(f"encoded as {codecs[1]}")
-    if texts is not raw:
-        notes.append("all lines end in CRLF")
+    notes = _notes(raw, encodings, has_both=bool(before and after), has_after=bool(after))
     old, new = (_lines(text) for text in texts)
     head = [f"--- {_name('a', path, before)}", f"+++ {_name('b', path, after)}"]
     body: list[str] = []
@@ -185,24 +192,51 @@ def _diff_texts(path: str, before: bytes | None, after: bytes | None, codecs: tu
         notes.append("only the file's being there changes" if before is None or after is None else
                      "only bytes that are not shown change")  # fmt: skip
     lines = (*head, *body) if body else ()
-    can_choose = is_whole and codecs[0] == codecs[1] and _is_kept((before, after), raw, codecs[0])
+    can_choose = is_whole and encodings[0] == encodings[1] and _is_kept((before, after), raw, encodings[0])
     chosen = tuple(hunks) if can_choose else ()
     return Diff(path, lines, "; ".join(notes) or None, added, removed, is_whole, chosen)
 
 
-def _is_kept(sides: Sequence[bytes | None], texts: Sequence[str], codec: str) -> bool:
+def _notes(
+    raw: Sequence[str], encodings: tuple[Encoding, Encoding], *, has_both: bool, has_after: bool
+) -> list[str]:
+    """Facts about the texts that the lines do not show."""
+    old, new = encodings
+    notes = []
+    guessed = ", which is a guess" if new.is_guess else ""
+    if has_both and old.name != new.name:
+        notes.append(
+            f"encoded as {old.name}{', a guess' if old.is_guess else ''}, will be {new.name}{guessed}"
+        )
+    elif has_after and (new.name != "utf-8" or new.errors != "strict"):
+        notes.append(f"encoded as {new.name}{guessed}")
+    if any(map(BAD_BYTE.search, raw)):
+        notes.append("bytes that are not of it are shown as <0xFF>")
+    if _all_end_in_crlf(raw):
+        notes.append("all lines end in CRLF")
+    return notes
+
+
+def _is_kept(sides: Sequence[bytes | None], texts: Sequence[str], encoding: Encoding) -> bool:
     """True if there is a file on both sides, whose bytes are what its text is encoded as."""
     return all(
-        side is not None and (codec != "utf-16" or text.encode(codec) == side)
+        side is not None and (encoding == UTF_8 or encoding.encode(text) == side)
         for side, text in zip(sides, texts, strict=True)
     )
 
 
 def _comparable(texts: list[str]) -> list[str]:
     """The texts as they are compared: if all lines of both end in CRLF, showing that on each would hide the changes."""
-    if not any("\r\n" in text for text in texts) or any(_has_bare_line_feed(text) for text in texts):
-        return texts
-    return [text.replace("\r\n", "\n") for text in texts]
+    shown = [BAD_BYTE.sub(_bad_byte, text) for text in texts] if any(map(BAD_BYTE.search, texts)) else texts
+    return [text.replace("\r\n", "\n") for text in shown] if _all_end_in_crlf(texts) else shown
+
+
+def _bad_byte(found: re.Match[str]) -> str:
+    return f"<0x{ord(found[0]) - 0xDC00:02X}>"
+
+
+def _all_end_in_crlf(texts: Sequence[str]) -> bool:
+    return any("\r\n" in text for text in texts) and not any(map(_has_bare_line_feed, texts))
 
 
 def _has_bare_line_feed(text: str) -> bool:

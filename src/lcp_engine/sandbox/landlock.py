@@ -16,6 +16,7 @@ from importlib import import_module
 from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.encoding import NAMED
 from lcp_engine.sandbox.seccomp import can_filter
 from lcp_engine.sandbox.syscalls import landlock_version, system_call
 
@@ -35,8 +36,15 @@ _PATH_BENEATH = 1
 _NO_NEW_PRIVS = 38  # linux/prctl.h
 
 
-_CODECS = ("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252", "latin-1")
-_LOADED_LATE = ("traceback", "linecache", "tokenize", "logging", "unicodedata", "pydantic.v1.utils")
+_LOADED_LATE = (
+    "chardetng_py",
+    "traceback",
+    "linecache",
+    "tokenize",
+    "logging",
+    "unicodedata",
+    "pydantic.v1.utils",
+)
 
 
 class Isolation(StrEnum):
@@ -161,7 +169,7 @@ def adopt_orphans() -> None:
 @cache
 def load_late() -> None:
     """Load what file kinds would only import on first use: once confined, they can open no module. Once a process."""
-    for name in _CODECS:
+    for name in NAMED:
         codecs.lookup(name)
     for name in _LOADED_LATE:
         with suppress(ImportError):

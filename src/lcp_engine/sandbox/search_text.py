@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeAlias
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.read_text import encoding_of
+from lcp_engine.sandbox.encoding import BAD_BYTE, encoding_of
 
 MOST_SHOWN = 400
 """Characters of a line that are shown."""
 _BEFORE = 100
 """Characters before what was found in a longer line."""
 _MEMORY = 8 << 20
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class _Match(Protocol):
@@ -83,18 +82,11 @@ def _literal(needle: bytes) -> Find:
 
 def searchable(data: bytes) -> bytes | None:
     """The text of a file as UTF-8 with bare line feeds; None for a binary file."""
-    if data.isascii():
-        if b"\0" in data:
-            return None
-    elif data.startswith(_UTF_16) or not _is_utf8(data):
+    if b"\0" in data or not (data.isascii() or _is_utf8(data)) or data.startswith(codecs.BOM_UTF8):
         encoding = encoding_of(data)
         if encoding is None:
             return None
-        data = data.decode(encoding).encode()
-    elif b"\0" in data:
-        return None
-    else:
-        data = data.removeprefix(codecs.BOM_UTF8)
+        data = BAD_BYTE.sub("\ufffd", encoding.decode(data)).encode()
     return data.replace(b"\r\n", b"\n") if b"\r" in data else data
 
 

@@ -29,6 +29,7 @@ from lcp_engine.core.policy import (
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.encoding import encoding_named, encoding_of
 from lcp_engine.sandbox.new_content import compose, edit
 from lcp_engine.sandbox.paths import Names, Place, names_of
 from lcp_engine.sandbox.root import Root
@@ -187,15 +188,20 @@ class Applied:
     """The size of the file after the change."""
     mode_before: int | None = None
     """The mode bits that the file had."""
+    encodings: tuple[str | None, str] | None = None
+    """The encoding of the file before, None without text, and after, if the job named one that it did not have."""
 
 
-def applied_of(before: FoundFile | None, after: bytes | None) -> Applied:
+def applied_of(
+    before: FoundFile | None, after: bytes | None, encodings: tuple[str | None, str] | None = None
+) -> Applied:
     """What is said of a change from `before` to `after`; None where there is no file."""
     return Applied(
         sha256_before=None if before is None else before.sha256,
         sha256_after=None if after is None else hashlib.sha256(after).hexdigest(),
         size_bytes=len(after or b""),
         mode_before=None if before is None else before.mode,
+        encodings=encodings,
     )
 
 
@@ -219,11 +225,21 @@ class FileEffect:
     """In mode edit, whether `replaced` may be in the file more than once; each is replaced then."""
     source: str = ""
     """In mode move, the file that goes to `path`, with its content and its mode bits."""
+    encoding: str = ""
+    """The codec to write with, or that the file has; without one it keeps its own."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The files that change: the one whose content matters, then where a move takes it."""
         return (self.source, self.path) if self.mode == "move" else (self.path,)
+
+    def encodings(self, before: bytes | None, after: bytes | None) -> tuple[str | None, str] | None:
+        """The encodings for `Applied`, if the file is written in another one than it had, or than new files have."""
+        if not self.encoding or self.mode != "overwrite" or not after or after.isascii():
+            return None
+        old = encoding_of(before or b"")
+        new, known = encoding_named(self.encoding, after).name, None if old is None else old.name
+        return None if new == known else (known if before else None, new)
 
     @property
     def needs_content(self) -> bool:
@@ -255,9 +271,15 @@ class FileEffect:
                 case "move" | "make":
                     data = before or b""
                 case "edit":
-                    data = edit(before, self.replaced, self.content, everywhere=self.everywhere)
+                    data = edit(
+                        before,
+                        self.replaced,
+                        self.content,
+                        everywhere=self.everywhere,
+                        encoding=self.encoding,
+                    )
                 case "overwrite" | "append" as mode:
-                    data = compose(before, self.content, mode)
+                    data = compose(before, self.content, mode, self.encoding)
                 case _:
                     assert_never(self.mode)
         except LcpError as error:

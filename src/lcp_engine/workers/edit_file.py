@@ -12,7 +12,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import ContentText, FileParams, Result, requested_paths
+from lcp_engine.workers.params import ContentText, EncodingText, FileParams, Result, requested_paths
 
 
 class EditFileParams(FileParams):
@@ -23,6 +23,9 @@ class EditFileParams(FileParams):
     )
     new_text: ContentText = Field(description="What to put there.")
     replace_all: bool = Field(default=False, description="Replace it each time it is there.")
+    encoding: EncodingText | None = Field(
+        default=None, description="How the file is encoded; by default it is told by its bytes."
+    )
 
     @model_validator(mode="after")
     def _changes_something(self) -> EditFileParams:
@@ -57,6 +60,7 @@ def execute(params: EditFileParams, context: Context) -> FileEffect | Hold | Fai
         partial(_result, place.shown),
         replaced=params.old_text,
         everywhere=params.replace_all,
+        encoding=params.encoding or "",
     )
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.encoding import canonical
 from lcp_engine.sandbox.paths import Names, Place
 
 _NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -32,9 +34,18 @@ def _no_surrogates(text: str) -> str:
     return text
 
 
+def _known_encoding(name: str) -> str:
+    try:
+        canonical(name)
+    except LcpError as error:
+        raise PydanticCustomError("encoding", "{fact}", {"fact": error.failed.message}) from error
+    return name
+
+
 PathText = Annotated[str, Field(min_length=1), AfterValidator(_no_control_characters)]
 PatternText = Annotated[str, Field(min_length=1), AfterValidator(_no_control_characters)]
 ContentText = Annotated[str, AfterValidator(_no_surrogates)]
+EncodingText = Annotated[str, AfterValidator(_known_encoding)]
 
 
 class Params(BaseModel):
@@ -74,6 +85,9 @@ class ContentParams(FileParams):
         default=None, description='The text to write; "" makes an empty file.'
     )
     new_content: ContentText | None = Field(default=None, description="The same as content.")
+    encoding: EncodingText | None = Field(
+        default=None, description="How to encode it; by default the file's encoding, UTF-8 for a new file."
+    )
 
     @model_validator(mode="after")
     def _has_one_text(self) -> ContentParams:

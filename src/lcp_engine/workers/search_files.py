@@ -178,12 +178,10 @@ class _Search:
         joined = b"\n".join([data for _, data in batch]) if self.finder.joins else None
         if joined is not None and self._has_nothing(joined):
             self.files += len(batch)
-            self.binary += sum(b"\0" in data for _, data in batch) if b"\0" in joined else 0
             return
         for path, data in batch:
             self.files += 1
             if self._has_nothing(data):
-                self.binary += b"\0" in data
                 continue
             self._search(path, data)
             if self.is_full:
@@ -191,7 +189,8 @@ class _Search:
 
     def _has_nothing(self, data: bytes) -> bool:
         """True if the bytes alone tell so, because UTF-8 and bare line feeds are all that there is."""
-        return self.finder.find(data, 0) is None and data.isascii() and b"\r" not in data
+        is_plain = data.isascii() and b"\r" not in data and b"\0" not in data
+        return self.finder.find(data, 0) is None and is_plain
 
     def _is_left_out(self, path: str, ruling: Ruling) -> bool:
         """True if policy keeps a file from being searched, which is said unless a rule denies the file."""

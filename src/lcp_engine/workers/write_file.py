@@ -28,7 +28,7 @@ class RewriteFileParams(ContentParams):
 
 
 class WriteFileResult(Result):
-    """Hashes are SHA-256 in hex; `sha256_before` is null for a new file."""
+    """Hashes are SHA-256 in hex; `sha256_before` is null for a new file. Encodings are stated where they change."""
 
     action: Literal["write_file_result"] = "write_file_result"
     path: str
@@ -37,6 +37,8 @@ class WriteFileResult(Result):
     sha256_before: str | None
     sha256_after: str
     created: bool
+    encoding_before: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    encoding_after: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> FileEffect | Hold | Failed:
@@ -51,7 +53,8 @@ def execute(params: WriteFileParams | RewriteFileParams, context: Context) -> Fi
             f"{place.shown!r} would get {size} bytes, at most {cap} are written at once",
             advice=WRITE_LESS,
         )
-    return FileEffect(place.path, params.text, params.mode, partial(_result, place.shown, params.mode))
+    result = partial(_result, place.shown, params.mode)
+    return FileEffect(place.path, params.text, params.mode, result, encoding=params.encoding or "")
 
 
 def written_bytes(params: ContentParams) -> int:
@@ -61,6 +64,7 @@ def written_bytes(params: ContentParams) -> int:
 
 def _result(shown: str, mode: Literal["overwrite", "append"], applied: Applied) -> WriteFileResult:
     assert applied.sha256_after is not None
+    encoding_before, encoding_after = applied.encodings or (None, None)
     return WriteFileResult(
         path=shown,
         mode=mode,
@@ -68,6 +72,8 @@ def _result(shown: str, mode: Literal["overwrite", "append"], applied: Applied) 
         sha256_before=applied.sha256_before,
         sha256_after=applied.sha256_after,
         created=applied.sha256_before is None,
+        encoding_before=encoding_before,
+        encoding_after=encoding_after,
     )
 
 

@@ -268,6 +268,7 @@ def _effect(process: ConfinedProcess, job: Assignment, head: Head, body: Buffer)
         replaced=text_of(head, "replaced") if replaced is None else _param(job, replaced),
         everywhere=head.get("everywhere") is True,
         source=text_of(head, "source"),
+        encoding=text_of(head, "encoding"),
     )
 
 
@@ -290,12 +291,15 @@ def _param(job: Assignment, name: JsonValue) -> str:
 
 def _result(process: ConfinedProcess, job: Assignment, applied: Applied) -> BaseModel:
     """The result of an effect. The process keeps the effect until this thread's next job, and makes its result."""
+    encoding_before, encoding_after = applied.encodings or (None, None)
     head: Head = {
         "do": Request.RESULT,
         "before": applied.sha256_before,
         "after": applied.sha256_after,
         "size": applied.size_bytes,
         "mode": applied.mode_before,
+        "encoding_before": encoding_before,
+        "encoding_after": encoding_after,
     }
     try:
         _, body = process.exchange(head, b"", job.seconds)

@@ -394,8 +394,14 @@ def _result(effect: FileEffect, head: Head) -> Message:
         None if after is None else str(after),
         number_of(head, "size"),
         _number(head, "mode"),
+        _encodings(head),
     )
     return {"is": Answer.DONE}, effect.result(applied).model_dump_json().encode()
+
+
+def _encodings(head: Head) -> tuple[str | None, str] | None:
+    before, after = head.get("encoding_before"), head.get("encoding_after")
+    return None if after is None else (None if before is None else str(before), str(after))
 
 
 def _outcome_message(outcome: Succeeded | Hold | Failed) -> Message:
@@ -416,6 +422,7 @@ def _effect_message(effect: FileEffect, params: BaseModel | None) -> Message:
         "mode": effect.mode,
         "everywhere": effect.everywhere,
         "source": effect.source,
+        "encoding": effect.encoding,
     }
     if (replaced := _param_of(params, effect.replaced)) is not None:
         head["replaced_param"] = replaced
