@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
     from tests.cli.conftest import Lcp
 
-SLOW = {"sqlalchemy", "alembic", "pydantic", "pydantic_core", "psycopg", "lcp_engine.api.engine"}
+SLOW = {
+    "sqlalchemy",
+    "alembic",
+    "pydantic",
+    "pydantic_core",
+    "psycopg",
+    "lcp_engine.api.engine",
+    "chardetng_py",
+}
 TIMING = {"apscheduler", "tzlocal"}
 """Only a runner that has worked for a second loads them."""
 LOADED = """
@@ -162,3 +170,13 @@ def _like(stored: JsonValue, printed: JsonValue) -> JsonValue:
         value: JsonValue = json.loads(str(stored))
         return value
     return bool(stored) if isinstance(printed, bool) else stored
+
+
+def test_file_names_are_utf_8_in_the_c_locale(lcp: Lcp) -> None:
+    held = lcp.ask("write_file", rel_path="\u00f1.md", content="b\n")
+    assert lcp("run", lcp.mission(held, lcp.complete, lcp.complete), "--root", "root", "-q").code == 3
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "lcp_engine", "diff", "2"]
+    environment = {**lcp.environment, **plain}
+    done = subprocess.run(command, capture_output=True, env=environment, cwd=lcp.home, check=True)
+    assert "+++ b/\u00f1.md\n" in done.stdout.decode()

@@ -386,3 +386,40 @@ def _next_lines(processes: Sequence[Popen[str]]) -> list[str]:
         assert process.stdout is not None
         lines.append(process.stdout.readline().strip())
     return lines
+
+
+def test_a_guessed_encoding_is_shown_and_a_named_one_reaches_the_file(shop: Lab) -> None:
+    gbk = "// \u4e2d\u6587\nint x;\n".encode("gbk")
+    (shop.root / "a.c").write_bytes(gbk)
+    text = {"old_text": "x", "new_text": "\u5b57"}
+    edit: Object = {"kind": "edit_file", "params": {"rel_path": "a.c", **text}}
+    named: Object = {"kind": "edit_file", "params": {"rel_path": "a.c", "encoding": "gbk", **text}}
+    refused, done, changed = held(shop, edit, named, write("a.c", "// \u4e2d\u6587\n", encoding="utf-8"))
+    assert "looks like gbk, which is a guess" in str(shop.engine.diff(refused))
+    assert "encoded as gbk" in str(shop.engine.diff(done))
+    shop.engine.approve(done)
+    shop.work()
+    assert (shop.root / "a.c").read_bytes() == gbk.replace(b"x", "\u5b57".encode("gbk"))
+    assert "encoded as gbk, a guess, will be utf-8" in str(shop.engine.diff(changed))
+    shop.engine.approve(changed)
+    shop.work()
+    result = shop.engine.job(changed).result or {}
+    assert (result["encoding_before"], result["encoding_after"]) == ("gbk", "utf-8")
+    assert "will be utf-8" in str(shop.engine.diff(changed))
+
+
+def test_two_forms_of_one_name_in_one_reply_make_one_file(shop: Lab) -> None:
+    first, second = held(shop, write("caf\u00e9.md"), write("cafe\u0301.md"))
+    shop.engine.diff(second)
+    assert shop.engine.approve(first)
+    shop.work()
+    (shown,) = shop.engine.diff(second)
+    assert r'"caf\u00e9.md" looks the same in another Unicode form' in (shown.note or "")
+    assert shop.engine.approve(second)
+    shop.work()
+    assert [path.name for path in shop.root.glob("caf*")] == ["caf\u00e9.md"]
+    error = shop.engine.job(second).error or {}
+    assert (error["error_code"], r'"caf\u00e9.md" looks the same' in str(error["user_message"])) == (
+        "PATH_EXISTS",
+        True,
+    )

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
+from tests.tables import table
 
+from lcp_engine import run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import RESOLVE_BENEATH, has_openat2, opener
@@ -187,3 +190,49 @@ def test_the_system_call_reports_errors_as_os_open_does(place: Path) -> None:
     with Root(place) as root, pytest.raises(FileNotFoundError) as missing:
         opener(root.descriptor, os.O_RDONLY, RESOLVE_BENEATH)("nope")
     assert missing.value.filename == "nope"
+
+
+NFC, NFD = "caf\u00e9", "cafe\u0301"
+
+
+@table(
+    ("kind", "params", "code"),
+    [
+        ("read_file", {"rel_path": f"{NFC}.txt"}, "PATH_NOT_FOUND"),
+        ("read_file", {"rel_path": f"{NFC}/a.txt"}, "PATH_NOT_FOUND"),
+        ("write_file", {"rel_path": f"{NFC}.txt", "content": "x"}, "PATH_EXISTS"),
+        ("write_file", {"rel_path": f"{NFC}/new/b.txt", "content": "x"}, "PATH_EXISTS"),
+        ("rewrite_file", {"rel_path": f"{NFC}.txt", "content": "x"}, "PATH_EXISTS"),
+        ("edit_file", {"rel_path": f"{NFC}.txt", "old_text": "a", "new_text": "b"}, "PATH_EXISTS"),
+        ("delete_file", {"rel_path": f"{NFC}.txt"}, "PATH_EXISTS"),
+        ("move_file", {"rel_path": "plain.txt", "new_path": f"{NFC}.txt"}, "PATH_EXISTS"),
+        ("move_file", {"rel_path": f"{NFC}.txt", "new_path": "moved.txt"}, "PATH_EXISTS"),
+        ("make_directory", {"rel_path": NFC}, "PATH_EXISTS"),
+        ("make_directory", {"rel_path": f"{NFC}/sub"}, "PATH_EXISTS"),
+    ],
+)
+def test_a_name_in_another_unicode_form_is_refused_and_the_one_that_is_there_named(
+    tmp_path: Path, kind: str, params: dict[str, JsonValue], code: str
+) -> None:
+    (tmp_path / f"{NFD}.txt").write_text("a\n")
+    (tmp_path / NFD).mkdir(exist_ok=True)
+    (tmp_path / NFD / "a.txt").write_text("a\n")
+    (tmp_path / "plain.txt").write_text("a\n")
+    before = sorted(tmp_path.rglob("*"))
+    done = run_job(kind, params, root=tmp_path)
+    assert done.error is not None
+    assert done.error.error_code == code
+    assert r'"cafe\u0301' in done.error.user_message
+    assert "looks the same in another Unicode form" in done.error.user_message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_both_forms_of_a_name_are_used_where_both_are_there(tmp_path: Path) -> None:
+    for name in (NFC, NFD):
+        (tmp_path / f"{name}.txt").write_text(name)
+    for name in (NFC, NFD):
+        assert (run_job("read_file", {"rel_path": f"{name}.txt"}, root=tmp_path).result or {})[
+            "content"
+        ] == name
+        assert run_job("write_file", {"rel_path": f"{name}.txt", "content": "x"}, root=tmp_path).ok
+    assert run_job("write_file", {"rel_path": "na\u00efve/\u00fc.txt", "content": "x"}, root=tmp_path).ok

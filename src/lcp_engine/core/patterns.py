@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeAlias, assert_never
+from unicodedata import normalize
 
 from lcp_engine.core.gitignore import EVERYTHING, NeverMatches, translate, without_blanks
 from lcp_engine.errors import ErrorCode, LcpError
@@ -106,6 +107,16 @@ def compile_patterns(patterns: Sequence[str]) -> Patterns:
     return _compile(tuple(patterns))
 
 
+def in_one_form(text: str) -> str:
+    """The text in Unicode's form NFC: a letter with its accent may be one character, or two that look the same."""
+    return text if text.isascii() else normalize("NFC", text)
+
+
+def folded(path: str) -> str:
+    """The path as file systems take it that disregard case and Unicode forms."""
+    return path.casefold() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
+
+
 def literal(path: str) -> str:
     """The pattern that names exactly this path, relative to the root (and what is beneath it, if it is a directory)."""
     escaped = _TO_ESCAPE.sub(r"\\\g<0>", path.strip("/"))
@@ -119,8 +130,8 @@ _TO_ESCAPE = re.compile(r"[\\*?\[]")
 def compile_rule(patterns: tuple[str, ...], *, grants: bool) -> RulePatterns:
     """The list of a rule that grants or refuses. Raises `LcpError` INVALID_PATTERN.
 
-    A file system may disregard case, and git takes each byte for a character: a rule grants nothing, and refuses
-    everything, that one of these readings refuses.
+    A file system may disregard case and Unicode forms, and git takes each byte for a character: a rule grants nothing,
+    and refuses everything, that one of these readings refuses.
     """
     positive, negative = _signed(patterns)
     return RulePatterns(_readings(positive, wide=not grants), _readings(negative, wide=grants))
@@ -131,6 +142,7 @@ class _View(StrEnum):
 
     EXACT = "exact"
     FOLDED = "folded"
+    ONE_FORM = "one form"
     BYTES = "bytes"
 
     def of(self, text: str) -> str:
@@ -139,6 +151,8 @@ class _View(StrEnum):
                 return text
             case _View.FOLDED:
                 return text.casefold()
+            case _View.ONE_FORM:
+                return folded(text)
             case _View.BYTES:
                 return text.encode(errors="surrogatepass").decode("latin-1")
             case _:
@@ -151,18 +165,23 @@ class _Reading:
     side: Side
 
     def matches(self, path: str) -> bool:
+        if self.view is _View.ONE_FORM and path.isascii():
+            return False  # it reads as folded
         return self.side.matches(self.view.of(path))
 
 
 def _readings(patterns: Sequence[str], *, wide: bool) -> tuple[_Reading, ...]:
     if not wide:
         return (_Reading(_View.EXACT, _side(patterns)),)
-    folded = _Reading(_View.FOLDED, _side(patterns, fold=True))
+    readings = (
+        _Reading(_View.FOLDED, _side(patterns, fold=True)),
+        _Reading(_View.ONE_FORM, _side(map(in_one_form, patterns), fold=True)),
+    )
     if not any("?" in pattern or "[" in pattern for pattern in patterns):
-        return (folded,)
+        return readings
     # "[^a]" matches less in a folded path, and "?" and "[^a]" one byte of several.
     as_bytes = [_View.BYTES.of(pattern) for pattern in patterns]
-    return folded, _Reading(_View.EXACT, _side(patterns)), _Reading(_View.BYTES, _side(as_bytes))
+    return *readings, _Reading(_View.EXACT, _side(patterns)), _Reading(_View.BYTES, _side(as_bytes))
 
 
 def _signed(patterns: Sequence[str]) -> tuple[list[str], list[str]]:

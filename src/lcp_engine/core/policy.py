@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, Self, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from lcp_engine.core.patterns import RulePatterns, compile_rule, literal
+from lcp_engine.core.patterns import RulePatterns, compile_rule, folded, literal
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
@@ -207,7 +207,7 @@ PathPolicy: TypeAlias = Callable[[str], Ruling]
 Move: TypeAlias = tuple[str, str]
 """Where the content of a file was, and where a job of the mission brought it."""
 Origins: TypeAlias = Mapping[str, tuple[str, ...]]
-"""By path, its case folded: where the content of that file was before."""
+"""By path, `folded`: where the content of that file was before."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class Policy:
         self.relative = relative
         self._stage = stage
         self.origins = origins
-        self._engine_paths = frozenset(path.casefold() for path in engine_paths)
+        self._engine_paths = frozenset(map(folded, engine_paths))
         self._in_engine_paths = tuple(f"{path}/" for path in self._engine_paths if path)
 
     @property
@@ -267,9 +267,9 @@ class Policy:
         origins = dict(self.origins)
         for before, after in moves:
             old, new = self.relative(before), self.relative(after)
-            come = (*((old,) if self._restricts(old) else ()), *origins.get(old.casefold(), ()))
+            come = (*((old,) if self._restricts(old) else ()), *origins.get(folded(old), ()))
             if come and old != new:
-                key = new.casefold()
+                key = folded(new)
                 origins[key] = tuple(dict.fromkeys((*origins.get(key, ()), *come)))
         followed = copy(self)
         followed.origins = origins
@@ -293,7 +293,7 @@ class Policy:
 
     def _with_origins(self, path: str, *, writes: bool) -> tuple[str, ...]:
         """The paths whose rules count for a file."""
-        return (path,) if writes or not self.origins else (path, *self.origins.get(path.casefold(), ()))
+        return (path,) if writes or not self.origins else (path, *self.origins.get(folded(path), ()))
 
     def judge(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
         """The ruling on a job when it is requested; of several paths the strictest counts."""
@@ -422,20 +422,20 @@ class Policy:
 
     def _denial(self, path: str, *, writes: bool) -> Ruling | None:
         """The denial of the default policy, if any, whatever the case of the path."""
-        folded = path.casefold().replace("\\", "/")
-        if is_secret(folded):
+        alike = folded(path).replace("\\", "/")
+        if is_secret(alike):
             return _SECRETS
-        if is_engine_file(folded) or self._is_engine_path(folded):
+        if is_engine_file(alike) or self._is_engine_path(alike):
             return _ENGINE_FILES
-        if writes and is_git_file(folded):
+        if writes and is_git_file(alike):
             return _GIT_FILES
-        if not writes and is_git_secret(folded):
+        if not writes and is_git_secret(alike):
             return _GIT_SECRETS
         return None
 
-    def _is_engine_path(self, folded: str) -> bool:
+    def _is_engine_path(self, alike: str) -> bool:
         own = self._engine_paths
-        return bool(own) and (folded in own or "" in own or folded.startswith(self._in_engine_paths))
+        return bool(own) and (alike in own or "" in own or alike.startswith(self._in_engine_paths))
 
 
 _STRICTNESS = {Verdict.AUTO: 0, Verdict.HOLD: 1, Verdict.DENY: 2}

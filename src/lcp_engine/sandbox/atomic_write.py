@@ -562,7 +562,13 @@ def check_name(name: str, path: str) -> None:
     """Raises `LcpError` for the last part of a path that cannot name a file."""
     if name in ("", ".", ".."):
         raise LcpError(ErrorCode.NOT_A_FILE, f"{path!r} is a directory, not a regular file")
-    if "\0" in path or len(os.fsencode(name)) > MAX_NAME:
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError as error:
+        message = f"path {path!a} cannot be named: Python has started with {error.encoding} for file names"
+        advice = "Start it in a UTF-8 locale, or with PYTHONUTF8=1."
+        raise LcpError(ErrorCode.INVALID_PARAMS, message, advice=advice) from error
+    if "\0" in path or length > MAX_NAME:
         raise LcpError(
             ErrorCode.INVALID_PARAMS, f"path {path[:60]!r} holds a NUL or a name above {MAX_NAME} bytes"
         )

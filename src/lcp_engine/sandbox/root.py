@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from lcp_engine.core.patterns import in_one_form
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.paths import Place
@@ -116,6 +118,8 @@ class Root:
                     raise
                 descriptor, resolved = self._follow(path)
         except OSError as error:
+            if error.errno == errno.ENOENT:
+                self.refuse_twin(path, ErrorCode.PATH_NOT_FOUND)
             raise refusal(error, path) from error
         return self._opened(descriptor, resolved, path)
 
@@ -178,6 +182,49 @@ class Root:
     def open_directory(self, path: str) -> int:
         """A descriptor of the directory at `path` ("" is the root itself); no link is followed. Raises OSError."""
         return self._openers.directory(path or ".")
+
+    def twin_of(self, path: str) -> str | None:
+        """Path of what is there in place of `path`, or of a directory above it, under a name in another Unicode form.
+
+        None if `path` exists, or nothing looks like it. Costs nothing for a path in ASCII. Raises OSError.
+        """
+        if path.isascii():
+            return None
+        here = ""
+        for name in path.strip("/").split("/"):
+            place = f"{here}/{name}" if here else name
+            try:
+                directory = self.open_directory(here)
+            except NotADirectoryError:
+                return None
+            try:
+                if name not in (names := os.listdir(directory)):
+                    form = in_one_form(name)
+                    twin = next((one for one in names if in_one_form(one) == form), None)
+                    return None if twin is None else place.removesuffix(name) + twin
+            finally:
+                os.close(directory)
+            here = place
+        return None
+
+    def refuse_twin(
+        self, path: str, code: ErrorCode = ErrorCode.PATH_EXISTS, *, beside: Collection[str] = ()
+    ) -> None:
+        """Raises `LcpError` if `path` does not exist, but one that differs from it only in its Unicode form.
+
+        It may be one of those `beside`, as where a file is renamed to its other form.
+        """
+        if path.isascii():
+            return
+        try:
+            twin = self.twin_of(path)
+        except OSError:
+            return  # the path itself is refused
+        if twin is not None and twin not in beside:
+            message = (
+                f"{path!r} does not exist, but {json.dumps(twin)} looks the same in another Unicode form"
+            )
+            raise LcpError(code, message, advice=_TWIN)
 
     def _bind(self) -> _Openers:
         if self.kernel:
@@ -248,6 +295,7 @@ class Root:
         return place[len(root) + 1 :]
 
 
+_TWIN = "Use the name that is there, which the message gives with its characters as escapes."
 _LINK = "Name the file that the link leads to, if it is beneath the root."
 
 
