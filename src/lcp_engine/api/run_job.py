@@ -155,6 +155,7 @@ def _apply(effect: FileEffect, root: Root, caps: Caps) -> BaseModel | Failed:
 
 def apply_effect(effect: FileEffect, root: Root, caps: Caps, files: FileAccess = HERE) -> BaseModel:
     """Apply an effect at once, without a journal; the result of its job. Raises `LcpError` and OSError."""
+    effect.check_names(root)
     with files.lock([(root, path) for path in effect.paths], together=len(effect.paths)) as locked:
         file, *new = each(locked)
         before = file.read(caps.write_bytes)

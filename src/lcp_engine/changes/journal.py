@@ -130,7 +130,7 @@ class Journal:
         than one effect: performed alone, each finds out what became of its file.
         """
         left = list(effects)
-        while left:
+        while left := self._without_twins(left):
             self.tracker.pause(effect.job for effect in left)
             left = self._perform_batch(left)
 
@@ -174,6 +174,17 @@ class Journal:
         for one, refusal in refused:
             self._refuse(one, refusal)
         return later
+
+    def _without_twins(self, effects: Sequence[JobEffect]) -> list[JobEffect]:
+        """Refuses the jobs whose paths would look like others, before any directory is made; returns the others."""
+        left = []
+        for one in effects:
+            try:
+                one.effect.check_names(self.root)
+                left.append(one)
+            except LcpError as refusal:
+                self._refuse(one, refusal)
+        return left
 
     def _give_back(self, effects: Sequence[JobEffect], reason: ReasonCode) -> None:
         """Queue jobs again whose files others may be writing: no attempt is charged."""

@@ -195,8 +195,7 @@ def _composed(effect: FileEffect, context: Context, files: FileAccess) -> Previe
     if current is not None and current.data is None and effect.needs_content:
         return Preview(path, found, refused=too_large_to_change(path, current.size, cap))
     try:
-        for one in effect.paths:
-            context.root.refuse_twin(one, beside=effect.paths)
+        effect.check_names(context.root)
         after = effect.compose(before, cap, is_there=current is not None)
         if new_path:
             there = files.read_unlocked(context.root, effect.path, 0)

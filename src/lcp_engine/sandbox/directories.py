@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -17,14 +17,11 @@ from lcp_engine.sandbox.root import Root, step_into
 MAX_NEW_DIRECTORIES = 32
 
 
-def open_parent(
-    root: Root, parent: str, path: str, *, beside: Collection[str] = ()
-) -> tuple[int, tuple[str, ...]]:
+def open_parent(root: Root, parent: str, path: str) -> tuple[int, tuple[str, ...]]:
     """The directory `parent` of the file at `path`, and which directories were created, outermost first.
 
-    A refusal comes before the first one is created, also of a path that looks like one that is there and not `beside`.
+    A refusal comes before the first one is created.
     """
-    root.refuse_twin(path, beside=beside)
     here, existing = _deepest(root, parent)
     try:
         if existing and _is_empty(here, path.rpartition("/")[2]):

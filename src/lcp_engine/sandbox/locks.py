@@ -132,11 +132,9 @@ class _LocalFiles:
         self._waits_until = 0.0
         self._seen: set[str] = set()
         self._above: set[str] = set()
-        self._beside: set[str] = set()
 
     def acquire(self, files: Sequence[RootedPath], wait: Wait, together: int) -> None:
         self.found = [None] * len(files)
-        self._beside = {path for _, path in files[:together]} if together > 1 else set()
         if wait in (Wait.FIRST, Wait.SHORTLY):
             self._waits_until = math.inf if wait is Wait.FIRST else time.monotonic() + SHORTLY_SECONDS
             if together > 1 and not self._lock_together(files[:together]):
@@ -218,7 +216,7 @@ class _LocalFiles:
         for root, path in files:
             key = _key(root, path)
             if key not in self._directories:
-                descriptor, new = open_parent(root, key[1], path, beside=self._beside)
+                descriptor, new = open_parent(root, key[1], path)
                 self._directories[key] = keep_from_children(descriptor)
                 self._made += ((root, directory) for directory in new)
 
@@ -261,7 +259,7 @@ class _LocalFiles:
         made: list[str] = []
         try:
             for _ in range(_TRIES):
-                descriptor, new = open_parent(root, key[1], path, beside=self._beside)
+                descriptor, new = open_parent(root, key[1], path)
                 keep_from_children(descriptor)
                 made += (directory for directory in new if directory not in made)
                 try:

@@ -250,6 +250,11 @@ class FileEffect:
         """True if nothing is left to do, since the directory to make is there."""
         return self.mode == "make" and is_there
 
+    def check_names(self, root: Root) -> None:
+        """Raises `PATH_EXISTS` for a path that is not there, and looks like another one that is."""
+        for path in self.paths:
+            root.refuse_twin(path, beside=self.paths)
+
     def check_free(self, *, is_there: bool) -> None:
         """Raises `PATH_EXISTS` if a move would replace a file."""
         if is_there:
