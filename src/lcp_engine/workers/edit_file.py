@@ -12,7 +12,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import ContentText, EncodingText, FileParams, Result, requested_paths
+from lcp_engine.workers.params import ContentText, EncodingText, FileParams, Result, requested_paths, without
 
 
 class EditFileParams(FileParams):
@@ -83,6 +83,7 @@ def _result(shown: str, applied: Applied) -> EditFileResult:
 WORKER = Worker(
     kind="edit_file",
     params=EditFileParams,
+    brief_params=without(EditFileParams, "encoding"),
     result=EditFileResult,
     execute=execute,
     description="Replace a part of a text file.",

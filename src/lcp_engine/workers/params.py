@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from lcp_engine.errors import LcpError
@@ -103,6 +103,15 @@ class ContentParams(FileParams):
     def text(self) -> str:
         """The text to write, under either name."""
         return self.content if self.content is not None else self.new_content or ""
+
+
+def without(params: type[BaseModel], *names: str) -> type[BaseModel]:
+    """Params as a small context offers them: without fields that are seldom needed."""
+    fields = {
+        name: (field.annotation, field) for name, field in params.model_fields.items() if name not in names
+    }
+    made: type[BaseModel] = create_model(params.__name__, __base__=Params, **fields)  # type: ignore[call-overload]  # fields by name
+    return made
 
 
 class Result(BaseModel):

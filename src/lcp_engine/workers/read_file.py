@@ -13,7 +13,7 @@ from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.read_text import Text, read_lines, read_part, read_whole
 from lcp_engine.sandbox.root import Opened
 from lcp_engine.workers.base import Context, Example, Hold, Worker
-from lcp_engine.workers.params import EncodingText, FileParams, Result, requested_paths
+from lcp_engine.workers.params import EncodingText, FileParams, Result, requested_paths, without
 
 
 class ReadFileParams(FileParams):
@@ -135,6 +135,7 @@ def _result(shown: str, text: Text) -> ReadFileResult:
 WORKER = Worker(
     kind="read_file",
     params=ReadFileParams,
+    brief_params=without(ReadFileParams, "offset_bytes", "limit_bytes", "encoding"),
     result=ReadFileResult,
     execute=execute,
     description="Read a text file, or some of its lines.",

@@ -10,7 +10,7 @@ from pydantic import Field
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.sandbox.paths import Place
 from lcp_engine.workers.base import WRITE_LESS, Applied, Context, Example, FileEffect, Hold, Worker
-from lcp_engine.workers.params import ContentParams, Result, requested_paths
+from lcp_engine.workers.params import ContentParams, Result, requested_paths, without
 
 
 class WriteFileParams(ContentParams):
@@ -80,6 +80,7 @@ def _result(shown: str, mode: Literal["overwrite", "append"], applied: Applied) 
 WRITE_FILE = Worker(
     kind="write_file",
     params=WriteFileParams,
+    brief_params=without(WriteFileParams, "encoding"),
     result=WriteFileResult,
     execute=execute,
     description="Create a file, replace it, or add to its end.",
@@ -100,6 +101,7 @@ WRITE_FILE = Worker(
 REWRITE_FILE = Worker(
     kind="rewrite_file",
     params=RewriteFileParams,
+    brief_params=without(RewriteFileParams, "encoding"),
     result=WriteFileResult,
     execute=execute,
     description="Replace a whole file.",

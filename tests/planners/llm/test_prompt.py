@@ -293,7 +293,9 @@ def test_a_small_context_is_kept_for_files() -> None:
     assert "edit_file" not in write_prompt(question, budget_tokens=2999).text
     assert "edit_file" in write_prompt(question, budget_tokens=3000).text
     alone = replace(question, kinds=tuple(kind for kind in question.kinds if kind.name == "edit_file"))
-    assert for_context(alone, 100) == alone
+    (kept,) = for_context(alone, 100).kinds
+    assert (kept.name, "encoding" in kept.params.model_fields) == ("edit_file", False)
+    assert "encoding" in for_context(alone, 8000).kinds[0].params.model_fields
 
 
 def test_what_was_read_earlier_is_shown_while_there_is_room() -> None:
