@@ -319,7 +319,7 @@ def test_a_result_that_was_recalled_counts_as_new() -> None:
     again = recalled(3, 1, "page 1 " * 700)
     last = searched(4, "bread", "It rises.")
     question = asked(turn=5, results=(last,), history=lambda: [first, second], numbers=numbered)
-    tokens = write_prompt(question, budget_tokens=20_000).tokens - 100
+    tokens = write_prompt(question, budget_tokens=7_999).tokens - 100
     assert write_prompt(question, budget_tokens=tokens).left_out == {1: 0}
     question = replace(question, history=lambda: [first, second, again])
     prompt = write_prompt(question, budget_tokens=tokens)

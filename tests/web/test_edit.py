@@ -38,7 +38,7 @@ def test_the_form_has_a_field_for_each_param_those_that_are_given_first(house: H
     job_id = house.hold("x.md", "one\ntwo\n")
     text = house.get(f"/jobs/{job_id}/edit").text
     names = re.findall(r"<code>([a-z_]+)</code>", text)
-    assert names == ["rel_path", "content", "root", "path", "new_content", "mode"]
+    assert names == ["rel_path", "content", "root", "path", "new_content", "encoding", "mode"]
     assert ">\none\ntwo\n</textarea>" in text
 
 
