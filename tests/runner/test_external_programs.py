@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -504,9 +505,14 @@ def test_no_spelling_of_a_variable_is_stored(
         engine.work(until_idle=True)
         told = [engine.job(one) for one in ids]
     for secret, job in zip(SECRETS, told, strict=True):
-        assert [text for text in texts_in([job.result, job.error, job.attempts]) if tells(text, secret)] == []
+        said = [text for text in texts_in([job.result, job.error, job.attempts]) if not TIME.fullmatch(text)]
+        assert [text for text in said if tells(text, secret)] == []
     assert b"spaced7" not in (tmp_path / "lcp.db").read_bytes()
     assert [job.state for job in told] in (["succeeded"] * len(told), ["failed"] * len(told))
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
+"""Its digits may be anything."""
 
 
 def texts_in(value: object) -> list[str]:
