@@ -129,7 +129,7 @@ def tool_definitions(workers: Iterable[Worker[BaseModel]]) -> dict[str, ToolDefi
 
 
 def tool_definition(worker: Worker[BaseModel]) -> ToolDefinition:
-    """What a kind states, as the ToolDefinition of other agents' tools; other kinds may have the same id."""
+    """A kind as the ToolDefinition of other agents' tools; other kinds may have the same id."""
     params, result = _schema(worker.params), _schema(worker.result)
     stated = params if isinstance(params, dict) else {}
     properties, required = stated.get("properties"), stated.get("required")

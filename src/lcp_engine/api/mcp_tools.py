@@ -116,7 +116,7 @@ def keep_tools(file: Path, servers: Mapping[str, McpServer], found: Mapping[str,
 
 
 def known_tools(file: Path) -> Mapping[str, ServerTools]:
-    """What was kept of the servers of a file of kinds; nothing if it cannot be read, since it is written anew."""
+    """Tools kept of the servers of a file of kinds; none if they cannot be read, since they are written anew."""
     try:
         return read_tools(tools_file(file))
     except LcpError:

@@ -96,8 +96,7 @@ def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> Non
         unblock_turn(ledger, mission)
     # The next step continues a plan with a held job, not another turn.
     waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, job)
-    is_over = plan.open == 0 and not is_asking(ledger, plan)
-    is_over = is_over and not _awaits_decision(spec, plan)
+    is_over = plan.open == 0 and not is_asking(ledger, plan) and not _awaits_decision(spec, plan)
     if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
         queue_turn(ledger, plan)
     refresh(ledger, mission)

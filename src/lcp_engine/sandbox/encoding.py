@@ -99,9 +99,8 @@ def guesses(sample: bytes, *, has_nul: bool) -> tuple[Encoding, ...]:
     likely = _likely(sample)
     text = sample.decode("utf-8", "surrogateescape")
     bad = len(BAD_BYTE.findall(text))
-    continued = len(sample) - len(
-        text
-    )  # bytes that continue a character of UTF-8, which others rarely look like
+    # Bytes that continue a character of UTF-8, which others rarely look like.
+    continued = len(sample) - len(text)
     if continued > bad or (continued == bad and likely == ("cp1252",)):
         return (Encoding("utf-8", is_guess=True, errors="surrogateescape"),)
     return tuple(Encoding(codec, is_guess=True) for codec in dict.fromkeys((*likely, "cp1252", "latin-1")))

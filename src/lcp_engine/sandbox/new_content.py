@@ -24,12 +24,12 @@ def compose(
     append to a binary file.
     """
     _check(content)
-    if not current:
-        return _encode(encoding_named(encoding, b"", is_new=True) if encoding else UTF_8, content)
-    kept = _named_of(current, encoding) if encoding and mode == "append" else encoding_of(current)
-    if kept is None:
-        if mode == "append":
+    kept = None
+    if current:
+        kept = _named_of(current, encoding) if encoding and mode == "append" else encoding_of(current)
+        if kept is None and mode == "append":
             raise LcpError(ErrorCode.BINARY, "the file is binary, text can only be appended to a text file")
+    if not current or kept is None:
         return _encode(encoding_named(encoding, b"", is_new=True) if encoding else UTF_8, content)
     text = kept.decode(current)
     if _ends_in_crlf_only(text):

@@ -112,9 +112,8 @@ def read_part(descriptor: int, offset: int, limit: int, *, size: int, path: str,
     while start < offset and (chunk := os.pread(descriptor, min(_CHUNK, offset - start), start)):
         decoder.decode(chunk)
         start += len(chunk)
-    while decoder.getstate()[0] and (
-        byte := os.pread(descriptor, 1, start)
-    ):  # a character began before `offset`
+    # A character may have begun before `offset`.
+    while decoder.getstate()[0] and (byte := os.pread(descriptor, 1, start)):
         decoder.decode(byte)
         start += 1
     end = max(start, offset + limit)

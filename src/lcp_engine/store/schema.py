@@ -685,7 +685,7 @@ def _open(is_sqlite: bool) -> str:
 def _of_unfulfilled(
     is_sqlite: bool, chosen: str, nothing: str, *, states: Sequence[State] = UNFULFILLED
 ) -> str:
-    """Read what is `chosen` of the unfulfilled jobs in these states; `nothing` where there are none."""
+    """SQL that selects `chosen` from the unfulfilled jobs in these states; `nothing` where there are none."""
     accepts = "json_extract(m.spec, '$.unfulfilled')" if is_sqlite else "(m.spec::json ->> 'unfulfilled')"
     # By the index of fingerprints, the only one that finds the jobs that the planner of a mission requested.
     requested = "j.mission_id = m.id AND j.fingerprint IS NOT NULL AND j.effect IS NOT NULL"

@@ -55,7 +55,7 @@ class PageContext:
         """How far the mission has come. Events are counted once, so that a long mission's page stays quick."""
         if mission.status == "completed":  # it never falls
             known = sum(mission.jobs.values())
-            return Measure(100 * (known - min(known, mission.open)) // known if mission.open else 100)
+            return Measure(100 * (known - mission.open) // known if mission.open else 100)
         seq, measure = self._measures.get(mission.uid, (0, Measure()))
         counted = self.queries.counted_events(mission.id, after_seq=seq)
         seq = counted[-1][0] if counted else seq

@@ -24,7 +24,7 @@ class EditFileParams(FileParams):
     new_text: ContentText = Field(description="What to put there.")
     replace_all: bool = Field(default=False, description="Replace it each time it is there.")
     encoding: EncodingText | None = Field(
-        default=None, description="How the file is encoded; by default it is told by its bytes."
+        default=None, description="The encoding of the file; by default it is detected."
     )
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ class ReadFileParams(FileParams):
     )
     limit_bytes: int | None = Field(default=None, ge=1, description="How many bytes to read at most.")
     encoding: EncodingText | None = Field(
-        default=None, description="How the file is encoded; by default it is told by its bytes."
+        default=None, description="The encoding of the file; by default it is detected."
     )
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ from lcp_engine.workers.merge import params_taking
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""
 READING_SECONDS = 0.5
-"""After this, and again each time, a person is told that a job is still being read."""
+"""Interval at which the view says that a job is still being read."""
 _GONE = "decided in the meantime"
 
 

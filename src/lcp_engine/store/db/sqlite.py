@@ -136,12 +136,11 @@ class Sqlite:
             self._guard(connection)
             return connection
 
-    def _guard(self, connection: Connection) -> None:
+    def _guard(self, connection: _Watched) -> None:
         """Keep jobs from the files of the database: with the first read, those beside it are there, too."""
         connection.cursor().execute("PRAGMA schema_version")
         OWN_FILES.add(self.path)
-        if isinstance(connection, _Watched):
-            connection.beside = self._beside()
+        connection.beside = self._beside()
 
     def _beside(self) -> list[tuple[int, int] | None]:
         """Device and inode of each file beside the database; None where there is none."""
@@ -247,7 +246,7 @@ class Sqlite:
         return True
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _opened(self) -> Iterator[_Watched]:
         """A connection to an existing file, closed if the block raises: the file may be broken or another program's."""
         connection = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=rw",

@@ -60,7 +60,7 @@ class Mission:
     unfulfilled: list[int]
     """The jobs whose effect was refused, failed or waits for a person, and that no later job made good (R26)."""
     open: int
-    """How many jobs it left unfulfilled or held when it ended; 0 before."""
+    """Number of jobs that it left unfulfilled or held when it ended; 0 before."""
     tokens: dict[str, int]
     """Tokens used by the planner: `input` and `output`."""
     created_at: datetime

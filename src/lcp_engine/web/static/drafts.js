@@ -18,7 +18,7 @@ function enter(field, value) {
 }
 
 function keep(field) {
-  if (!field.form || !field.matches(TYPED) || !typedIn(field.form).includes(field)) return;
+  if (field.form?.method !== "post" || !field.name || !field.matches(TYPED)) return;
   // A radio that is chosen is the end of another one's choice.
   for (const one of field.type === "radio" ? field.form.elements[field.name] : [field]) {
     if (entered(one) === usual(one)) sessionStorage.removeItem(keyOf(one));
