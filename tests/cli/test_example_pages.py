@@ -48,7 +48,7 @@ def held(lcp: Lcp, mission: int) -> int:
 
 
 def test_the_plan_of_the_page_says_how_large_a_project_is(lcp: Lcp) -> None:
-    example, condition = blocks("plans.md", "yaml")
+    example, condition, _ = blocks("plans.md", "yaml")
     (lcp.root / "README.md").write_text("It adds up prices.\n")
     for name in ("a.py", "b.py"):
         (lcp.root / name).write_text("")
@@ -63,6 +63,16 @@ def test_the_plan_of_the_page_says_how_large_a_project_is(lcp: Lcp) -> None:
     plan["plan"]["steps"].append(step)
     (lcp.home / "more.yaml").write_text(yaml.safe_dump(plan))
     assert lcp("plan", "check", "more.yaml").code == 0
+
+
+def test_the_fallback_of_the_page_takes_the_place_of_a_plan_that_failed(lcp: Lcp) -> None:
+    (lcp.root / "a.py").write_text("")
+    (lcp.home / "list.yaml").write_text(blocks("plans.md", "yaml")[2])
+    assert lcp("run", "list.yaml", "--root", "root", "--approve", "all").code == 0
+    assert "a.py" in (lcp.root / "LIST.md").read_text()
+    assert "the fallback from-files: 2 of 2 steps succeeded" in str(
+        lcp("show", "1", "--json").object["summary"]
+    )
 
 
 def test_what_a_result_leaves_out_is_there_for_references_and_conditions(lcp: Lcp) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
+from tests import tables
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
@@ -20,7 +21,7 @@ PLAN: list[JsonValue] = [
      "dependencies": ["step-002"]},
 ]  # fmt: skip
 
-FOURTH: Object = {"id": "step-4", "tool": "list_files", "parameters": {}}
+FOURTH: Object = {"id": "4", "tool": "list_files", "parameters": {}}
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_wrong_plan_is_refused_with_the_place(lcp: Lcp, tmp_path: Path) -> Non
     path.write_text(json.dumps({"goal": "g", "plan": {"steps": [*PLAN, FOURTH]}}))
     done = lcp("plan", "check", str(path))
     assert (done.code, done.out) == (1, "")
-    assert 'plan.steps[3].id: should be step- and three digits or more, not "step-4"' in done.err
+    assert "plan.steps[3].id: should be a name that begins with a letter" in done.err
     found = lcp("plan", "check", str(path), "--json")
     assert (found.code, found.object["valid"]) == (1, False)
 
@@ -69,10 +70,61 @@ def test_a_mission_without_a_plan_has_none_to_check_or_to_show(lcp: Lcp) -> None
     assert "Mission 1 has no plan." in done.err
 
 
-def test_a_bare_execution_plan_is_checked_too(lcp: Lcp, tmp_path: Path) -> None:
+def test_an_execution_plan_is_a_mission_by_itself(lcp: Lcp, tmp_path: Path) -> None:
+    seed: Object = {
+        "id": "plan-3f2b8c1a-0d4e-4a6b-9c7d-1e2f3a4b5c6d", "request_id": "req-3f2b8c1a-0d4e-4a6b-9c7d-1e2f3a4b5c6d",
+        "created_at": "2026-01-31T12:00:00Z", "metadata": {"of": "a program"},
+        "error_handling": {"on_step_failure": "abort_plan"},
+        "steps": [
+            {"id": "step-001", "name": "Look", "tool": "tool-list-files", "parameters": {}},
+            {"id": "step-002", "tool": "tool-write-file", "dependencies": ["step-001"], "timeout_ms": 0,
+             "parameters": {"path": "n.txt", "content": "$output.step-001.total of ${HOME}"},
+             "retry": {"max_attempts": 2, "delay_ms": 0}},
+        ],
+    }  # fmt: skip
     path = tmp_path / "bare.json"
-    path.write_text(json.dumps({"steps": PLAN}))
+    path.write_text(json.dumps(seed))
     assert lcp("plan", "check", str(path)).code == 0
+    assert lcp("run", str(path), "--root", "root", "--approve", "write_file").code == 0
+    assert (lcp.root / "n.txt").read_text().endswith(" of ${HOME}")
+    assert lcp("show", "1", "--json").object["name"] == seed["id"]
+
+
+@tables.table(
+    ("more", "said"),
+    [
+        (
+            {"goal": "g"},
+            "goal: is a key of a mission, and steps of a plan that stands alone; state them in the",
+        ),
+        ({"limits": {}}, "limits: is a key of a mission"),
+        ({"plan": {"steps": PLAN}}, "plan: is a key of a mission"),
+        (
+            {"input": "g"},
+            "input: is a key of a request, and steps of a plan that stands alone; leave out input or",
+        ),
+    ],
+)
+def test_a_plan_that_is_a_mission_too_is_refused(lcp: Lcp, tmp_path: Path, more: Object, said: str) -> None:
+    path = tmp_path / "both.json"
+    path.write_text(json.dumps({"steps": PLAN, **more}))
+    done = lcp("run", str(path), "--root", "root")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert f"both.json: {said}" in done.err
+
+
+def test_steps_and_plans_have_the_names_that_a_person_gives_them(lcp: Lcp, tmp_path: Path) -> None:
+    steps: list[JsonValue] = [
+        {"id": "look", "tool": "list_files", "parameters": {}},
+        {"id": "read-it", "tool": "read_file", "parameters": {"path": "$output.look.files[0]"},
+         "condition": {"type": "expression", "expression": "look.result.total > 0"}},
+    ]  # fmt: skip
+    (lcp.root / "a.md").write_text("a")
+    path = tmp_path / "named.json"
+    path.write_text(json.dumps({"id": "main", "steps": steps}))
+    assert lcp("run", str(path), "--root", "root").code == 0
+    assert "longest path: look > read-it" in lcp("plan", "show", "1").out
+    assert "continues from look of mission 1" in lcp("fork", "1", "--step", "look").err
 
 
 def test_the_steps_of_a_mission_are_shown_as_a_graph(lcp: Lcp, mission: str) -> None:

@@ -85,7 +85,7 @@ def test_a_plan_that_fails_is_a_result_and_not_the_end_of_the_mission(lab: Lab) 
         (plan(step(1, dependencies=after(1))), "steps[0].dependencies[0]", "step-001 waits for itself"),
         (plan(step(1, "dig")), "steps[0].tool", "no worker executes the kind 'dig'"),
         (plan(step(1, "read_file", parameters={})), "steps[0].parameters", ""),
-        (plan(step(1, parameters={"of": "$output.step-9"})), "steps[0].parameters.of", "is not a reference"),
+        (plan(step(1, parameters={"of": "$output.9"})), "steps[0].parameters.of", "is not a reference"),
         (plan(step(1), error_handling={"on_step_failure": "execute_fallback", "fallback_plan_id": "p"}),
          "error_handling.on_step_failure", "the plan of a planner has no fallback"),
         (plan(step(1), steps_more=1), "steps_more", "unknown"),

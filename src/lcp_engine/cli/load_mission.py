@@ -15,7 +15,6 @@ from lcp_engine.core.mission.parse import (
     mission_of,
     outline_mission,
     parse_mission,
-    parse_plan,
     parse_request,
 )
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
@@ -117,9 +116,7 @@ def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) 
 
 def load_plans(file: str) -> MissionSpec:
     """The mission that a file with a plan states, or an ExecutionPlan as a mission. Raises like `load`."""
-    text, source, _ = _read(file)
-    plan = parse_plan(text, source=source)
-    spec = load_spec(MissionOptions(file)) if plan is None else plan
+    source, spec = _read(file)[1], load_spec(MissionOptions(file))
     if spec.plan is None:
         raise LcpError(
             ErrorCode.INVALID_MISSION,

@@ -107,7 +107,7 @@ def fork_command(
     print_out(str(forked.id))
     _print_changes(forked)
     if not invocation.quiet:
-        point = f"turn {turn}" if step is None else step if step.startswith("step-") else f"job {step}"
+        point = f"turn {turn}" if step is None else f"job {step}" if step.isdigit() else step
         print_err(f"mission {forked.id} continues from {point} of mission {mission}: `lcp work --until-idle`")
     return Exit.DONE
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.kinds import TURN, kind_named
 from lcp_engine.core.mission.parse import dotted
-from lcp_engine.core.mission.plan import OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
+from lcp_engine.core.mission.plan import MAIN, OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.references import Missing, TooLong, references_in, resolve
@@ -32,8 +32,6 @@ from lcp_engine.store.stated_plans import RESOLVED, store_resolved
 from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
-MAIN = "main"
-"""The name of a plan that states no id."""
 _MOST_SAID = 3
 
 

@@ -20,6 +20,8 @@ FACTS = {
         "succeeded", {"total": 3, "ok": True, "files": ["a", "b"], "name": "x", "none": None}
     ),
     "step-002": StepFacts("failed", None),
+    "read-me": StepFacts("succeeded", {"ok": True}),
+    "and": StepFacts("failed", None),
 }
 
 
@@ -45,6 +47,8 @@ FACTS = {
         ("step-002.result.a == 1 or step-001.result.ok and not false", True),
         ("true == true", True),
         ("step-003.status == null", True),
+        ("read-me.result.ok and and.status == 'failed' and true", True),
+        ("$output.read-me.ok", True),
     ],
 )
 def test_an_expression_compares_fields_of_steps(text: str, *, expected: bool) -> None:

@@ -58,10 +58,8 @@ def test_a_missing_value_is_named_with_how_far_its_path_leads(value: JsonValue, 
 
 
 def test_what_looks_like_a_reference_and_is_none_is_found() -> None:
-    found = [
-        reference for _, reference in references_in(["$output.step-1.a", "$output.", "$$output.x", "$5"])
-    ]
-    assert found == [Misspelt("$output.step-1.a"), Misspelt("$output.")]
+    found = [reference for _, reference in references_in(["$output.1.a", "$output.", "$$output.x", "$5"])]
+    assert found == [Misspelt("$output.1.a"), Misspelt("$output.")]
 
 
 def test_references_insert_a_bounded_text() -> None:

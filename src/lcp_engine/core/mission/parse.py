@@ -195,15 +195,6 @@ def parse_request(text: str, *, source: str) -> AgentRequest | None:
         _refuse_all(_faults(refused, AgentRequest), source)
 
 
-def parse_plan(text: str, *, source: str) -> MissionSpec | None:
-    """The mission of a bare ExecutionPlan (JSON or YAML), asked by a person; None if `text` is something else."""
-    stated = _read(text, source)
-    if "steps" not in stated or "goal" in stated or "plan" in stated:
-        return None
-    mission: dict[str, JsonValue] = {"goal": "Carry out the plan.", "planner": "human", "plan": stated}
-    return build_mission(mission, source=source)
-
-
 def mission_of(request: AgentRequest) -> str:
     """The text of a mission file with the goal of a request."""
     return json.dumps({"name": "request", "goal": request.input.replace("${", "$${")})
@@ -221,7 +212,35 @@ def _read(text: str, source: str) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         _refuse(f"{source}: a mapping with a goal and a planner is expected, not {fact(value)}")
     _check_grants(value, source)
-    return value
+    return value if "steps" not in value else _mission_of_plan(value, source)
+
+
+def _mission_of_plan(stated: dict[str, JsonValue], source: str) -> dict[str, JsonValue]:
+    """The mission file of an ExecutionPlan that stands alone; its texts are taken as they are."""
+    of_mission = {*keys_at(MissionFile, ()), "input"} - {*keys_at(MissionFile, ("plan",))}
+    if others := [key for key in stated if key in of_mission]:
+        what = "request" if "input" in others else "mission"
+        way = (
+            "leave out input or steps"
+            if what == "request"
+            else "state them in the mission as plan: {steps: …}"
+        )
+        _refuse(f"{source}: {others[0]}: is a key of a {what}, and steps of a plan that stands alone; {way}")
+    name = stated.get("id")
+    return {
+        "name": name if isinstance(name, str) else "plan",
+        "goal": "Carry out the plan.",
+        "plan": _as_it_is(stated),
+    }
+
+
+def _as_it_is(value: JsonValue) -> JsonValue:
+    """`value` with `$${` for each `${`, so that no variables are read in its texts."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, list):
+        return [_as_it_is(item) for item in value]
+    return {key: _as_it_is(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 GRANTED = frozenset({"allow_admin"})
@@ -352,7 +371,8 @@ def _form(path: Sequence[str | int]) -> str | None:
     """What a text that has to match a pattern should be, in words."""
     if path[0] not in _PLANS:
         return _FORMS.get(str(path[-1]))
-    return "step- and three digits or more" if "steps" in path else "plan- and a UUID in lower case"
+    example = "step-001 or build" if "steps" in path else "main"
+    return f"a name that begins with a letter and has letters, digits, _ and -, such as {example}"
 
 
 def dotted(parts: Sequence[str | int]) -> str:

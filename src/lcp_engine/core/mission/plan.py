@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -10,10 +11,10 @@ from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.job_states import Need
-from lcp_engine.core.protocol.envelopes import UUID, Envelope, RequestId, Time
+from lcp_engine.core.protocol.envelopes import Envelope, Time
 from lcp_engine.core.protocol.execution_plan import (
     Condition,
     ErrorHandling,
@@ -27,11 +28,24 @@ from lcp_engine.core.protocol.execution_plan import (
     unknown_step,
 )
 from lcp_engine.core.protocol.expression import NotAnExpression, parse_expression, steps_of
-from lcp_engine.core.protocol.references import FORM, Misspelt, references_in
+from lcp_engine.core.protocol.references import FORM, NAME, Misspelt, references_in
 from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import UnexpectedValue
 
 MOST_STEPS = 10_000
-StepId: TypeAlias = Annotated[str, Field(pattern="^step-[0-9]{3,6}$")]
+MAIN = "main"
+"""The name of a plan that states no id."""
+
+
+def _is_referable(name: str) -> str:
+    """A reference ends after `step-` and three to six digits."""
+    if re.match("step-[0-9]{3}", name) and not re.fullmatch("step-[0-9]{3,6}", name):
+        raise UnexpectedValue("should end after `step-` and three to six digits")
+    return name
+
+
+StepId: TypeAlias = Annotated[str, Field(pattern=f"^{NAME}$"), AfterValidator(_is_referable)]
+PlanId: TypeAlias = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
 OnFailure: TypeAlias = Literal["abort_plan", "continue_plan", "execute_fallback"]
 _CLOSED = ConfigDict(extra="forbid")
 
@@ -60,7 +74,7 @@ class StatedStep(PlanStep):
 
     model_config = _CLOSED
 
-    id: StepId = Field(description="`step-` and three digits or more.")
+    id: StepId = Field(description="A name, such as `step-001` or `build`.")
     dependencies: list[StepId] = Field(default=[], description="The steps that have to succeed before.")
     condition: StatedCondition | None = Field(default=None, description="When it is executed at all.")
     retry: StatedRetry | None = Field(default=None, description="How often it is tried, and when.")
@@ -90,8 +104,8 @@ class StatedPlan(Envelope):
 
     model_config = _CLOSED
 
-    id: str | None = Field(default=None, pattern=f"^plan-{UUID}$", description="Its name.")
-    request_id: RequestId | None = Field(default=None, description="The request that the plan is for.")
+    id: PlanId | None = Field(default=None, description="Its name, `main` if it states none.")
+    request_id: str | None = Field(default=None, description="The request that the plan is for.")
     created_at: Time | None = Field(default=None, description="When it was made.")
     steps: list[StatedStep] = Field(min_length=1, max_length=MOST_STEPS, description="What is to be done.")
     error_handling: StatedErrorHandling | None = Field(
@@ -199,12 +213,12 @@ def check_fallbacks(plan: StatedPlan | None, others: Sequence[StatedPlan]) -> st
     """Reason why the plans of a mission do not fit together, beginning with the place; None if they do."""
     if plan is None:
         return "fallback_plans: there is no plan that could fall back to them" if others else None
-    ids = [other.id for other in others]
+    ids, main = [other.id for other in others], plan.id or MAIN
     for nth, other in enumerate(others):
         place = f"fallback_plans[{nth}]"
         if other.id is None:
             return f"{place}.id: is required: error_handling.fallback_plan_id of the plan names it"
-        if other.id == plan.id or other.id in ids[:nth]:
+        if other.id == main or other.id in ids[:nth]:
             return f"{place}.id: {other.id} is the id of another plan, too"
         if other.on_failure == "execute_fallback":
             return f"{place}.error_handling.on_step_failure: a fallback has none; abort_plan or continue_plan"
@@ -212,11 +226,15 @@ def check_fallbacks(plan: StatedPlan | None, others: Sequence[StatedPlan]) -> st
     if plan.on_failure == "execute_fallback":
         if plan.fallback is None:
             return f"{place}: execute_fallback needs the id of the plan to execute"
-        if plan.fallback == plan.id:
-            return f"{place}: {plan.id} is this plan; a fallback is another one"
+        if plan.fallback == main:
+            return f"{place}: {main} is this plan; a fallback is another one"
         if plan.fallback not in ids:
             known = [name for name in ids if name is not None]
-            hint = nearest(plan.fallback, known) if known else "there are none"
+            hint = (
+                nearest(plan.fallback, known)
+                if known
+                else "there are none; a mission states them beside its plan"
+            )
             return f"{place}: {plan.fallback} is not one of fallback_plans; {hint}"
     return None
 
@@ -235,7 +253,8 @@ def _faults_of(step: StatedStep, known: set[str]) -> Iterator[Fault]:
             )
             yield Fault(where, reference.text, said)
         else:
-            yield from unknown_step(reference.step, known, where)
+            for fault in unknown_step(reference.step, known, where):
+                yield fault._replace(said=f"{fault.said}; $$output. stands for the characters")
             if awaited_by(step)[reference.step].need is Need.FAILURE:
                 said = f"{reference.step} has no output if it fails, and only then this step is executed"
                 yield Fault(where, reference.text, said)

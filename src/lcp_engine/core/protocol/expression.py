@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, assert_never
 
 from lcp_engine.core.json_values import JsonValue
-from lcp_engine.core.protocol.references import Place, path_of
+from lcp_engine.core.protocol.references import PATH, STEP, Place, path_of
 from lcp_engine.core.safe_text import shortened
 
 MOST_CHARACTERS = 2000
@@ -165,9 +165,9 @@ class _Token(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<field>(?:\$output\.)?step-[0-9]{3,6}(?![0-9])(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,9}\])*)
-    |(?P<number>-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?![\w.]))
+    rf"""\s*(?:
+    (?P<field>(?:\$output\.{STEP}|step-[0-9]{{3,6}}(?![0-9])|{STEP}(?=[.\[])){PATH})
+    |(?P<number>-?[0-9]{{1,18}}(?:\.[0-9]{{1,18}})?(?![\w.]))
     |(?P<text>"(?:[^"\\]|\\.)*"|'[^']*')
     |(?P<sign>==|!=|<=|>=|<|>)
     |(?P<bracket>[()])

@@ -18,8 +18,11 @@ Place: TypeAlias = tuple[str | int, ...]
 MOST_INSERTED = 1_000_000
 """Characters that the references of one step may insert."""
 FORM = "$output.step-001.key[0]"
-_PATH = r"(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,9}\])*"
-_FOUND = re.compile(rf"\$\$output\.|\$output\.(step-[0-9]{{3,6}}(?![0-9]))({_PATH})|\$output\.")
+NAME = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
+STEP = rf"(?:step-[0-9]{{3,6}}(?![0-9])|{NAME}(?![A-Za-z0-9_-]))"
+"""The id of a step where it is referred to; text that follows `step-` and digits is none of it."""
+PATH = r"(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,9}\])*"
+_FOUND = re.compile(rf"\$\$output\.|\$output\.({STEP})({PATH})|\$output\.")
 _PART = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 
 
