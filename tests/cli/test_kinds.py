@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jsonschema_rs
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from rich.cells import cell_len
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
@@ -87,6 +87,39 @@ def test_kinds_are_defined_as_the_tools_of_other_agents(lcp: Lcp, toss: None) ->
     assert (old["type"], old["required"]) == ("string", True)
     assert (every["type"], every["required"]) == ("boolean", False)
     assert lcp("kinds", "--tools", "--check").code == 2
+
+
+def test_the_id_of_a_tool_stands_for_its_kind_wherever_one_is_named(lcp: Lcp) -> None:
+    assert lcp("kinds", "tool-read-file").out == lcp("kinds", "read_file").out
+    assert lcp("schema", "tool-read-file").out == lcp("schema", "read_file").out
+    tried = lcp("try", "tool-write-file", '{"path": "a.txt", "content": "a"}', "--root", "root")
+    assert (tried.code, (lcp.root / "a.txt").read_text()) == (0, "a")
+    jobs: list[JsonValue] = [
+        {"kind": "tool-write-file", "params": {"path": "b.txt", "content": "b"}},
+        {"kind": "tool-delete-file", "params": {"path": "a.txt"}},
+    ]
+    asked: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": jobs}
+    mission = lcp.mission(
+        asked, lcp.complete, unfulfilled="accept", kinds={"tool-write-file": {"retry": {"max_attempts": 7}}},
+        policy=[{"kinds": ["tool-delete-file"], "do": "deny"}],
+    )  # fmt: skip
+    assert lcp("validate", mission, "--root", "root").err == ""
+    assert lcp("run", mission, "--root", "root", "--approve", "tool-write-file").code == 0
+    assert ((lcp.root / "a.txt").exists(), (lcp.root / "b.txt").read_text()) == (True, "b")
+    listed = lcp("jobs", "--kind", "tool-write-file", "--json").json
+    assert isinstance(listed, list)
+    assert [job["max_attempts"] for job in listed if isinstance(job, dict)] == [7]
+    assert lcp("work", "--kind", "tool-read-file", "--until-idle").code == 0
+    refused = lcp("run", mission, "--root", "root", "--approve", "tool-write-fil")
+    assert "--approve expects kinds" in refused.err
+
+
+def test_a_rule_of_the_configuration_may_name_the_id_of_a_tool(lcp: Lcp) -> None:
+    config = lcp.home / "config" / "lcp-engine" / "config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("policy: [{kinds: [tool-list-files], do: deny}]\n")
+    tried = lcp("try", "list_files", "{}", "--root", "root")
+    assert (tried.code, "PATH_DENIED" in tried.out) == (1, True)
 
 
 def test_an_unknown_kind_is_named_with_the_nearest(lcp: Lcp) -> None:

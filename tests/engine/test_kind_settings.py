@@ -56,6 +56,12 @@ def test_jobs_without_a_planner_and_turns_keep_to_the_settings_too(lab: Lab) -> 
     assert attempts == {"agent_plan": 7, "do": 5}
 
 
+def test_one_kind_has_its_settings_once(lab: Lab) -> None:
+    with pytest.raises(LcpError) as refused:
+        lab.launch(DONE, kinds={"do": {"timeout": 1}, "tool-do": {"timeout": 2}})
+    assert "kinds.tool-do: this is the kind do, as is kinds.do" in str(refused.value)
+
+
 @pytest.fixture
 def door() -> Iterator[threading.Event]:
     door = threading.Event()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
-from lcp_engine.engine.admission import check_kinds
+from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import check_plans
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -37,7 +38,7 @@ def checked_spec(
     planner = make_planner(known.planner, instance.planner_environment)
     refuse_without_price(planner, known.limits, instance.planner_environment.prices)
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
-    check_kinds(known, instance.admission.workers)
+    known = with_known_kinds(known, instance.admission.workers)
     check_plans(known, instance.admission.workers)
     return known.model_copy(update={"allow_admin": allow_admin})
 
@@ -102,7 +103,7 @@ def check_priority(priority: int) -> None:
 
 def known_worker(workers: Workers, kind: str) -> Worker[BaseModel]:
     """The worker of a kind. Raises `NO_WORKER`."""
-    worker = workers.get(kind)
+    worker = workers.get(kind_named(kind, workers))
     if worker is None:
         known = ", ".join(sorted(workers))
         message = f"no worker executes kind {kind!r}; the kinds are {known}"

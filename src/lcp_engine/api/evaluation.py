@@ -37,7 +37,7 @@ from lcp_engine.core.evaluation.suite import (
 )
 from lcp_engine.core.evaluation.summary import summarize_scores
 from lcp_engine.core.json_values import JsonObject, list_in, object_in
-from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.kinds import KindRole, kind_named
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.subjects import Subjects
@@ -220,7 +220,7 @@ class Evaluation:
             for planner in self.suite.planners.values():
                 checked_spec(engine.instance, mission.with_planner(planner), allow_admin=False)
             for kind in mission.expect.uses:
-                if kind not in engine.workers:
+                if kind_named(kind, engine.workers) not in engine.workers:
                     fact = f"no worker executes kind {kind!r}; {nearest(kind, list(engine.workers))}"
                     raise LcpError(
                         ErrorCode.INVALID_MISSION,
@@ -288,7 +288,7 @@ class Evaluation:
         prompts, over = _prompts(turns)
         told = Told(mission.goal, instructions_of(str(turns[-1]["prompt"] or "") if turns else ""))
         cost, currency = _cost(mission)
-        ended = mission.ended_at
+        ended, expect = mission.ended_at, trial.mission.expect
         return judge(
             TrialRecord(
                 mission=trial.mission.name,
@@ -315,7 +315,9 @@ class Evaluation:
                 seconds=None if ended is None else (ended - mission.created_at).total_seconds(),
                 cpu_seconds=spent.get(trial.key),
             ),
-            trial.mission.expect,
+            expect.model_copy(
+                update={"uses": tuple(kind_named(kind, engine.workers) for kind in expect.uses)}
+            ),
         )
 
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, system_advice
@@ -123,6 +124,7 @@ def _worker(kind: str, workers: Workers | None) -> Worker[BaseModel]:
     if workers is None:
         # Looking at what is installed is slow, and no plug-in replaces a built-in kind.
         workers = BUILT_IN if kind in BUILT_IN else find_workers()
+    kind = kind_named(kind, workers)
     if kind not in workers:
         raise LcpError(
             ErrorCode.NO_WORKER,

@@ -165,11 +165,14 @@ def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> i
     invocation.load_workers()
     from lcp_engine.api.run_job import run_job
     from lcp_engine.core.policy import Policy
+    from lcp_engine.engine.admission import with_kinds
     from lcp_engine.sandbox.own_places import beneath, own_places
+    from lcp_engine.workers.registry import find_workers
 
     given = read_object(_text(params), "PARAMS")
     settings = invocation.settings
-    policy = Policy(user_rules=settings.policy, engine_paths=beneath(own_places(), root.resolve()))
+    rules = with_kinds(settings.policy, find_workers()) if settings.policy else ()
+    policy = Policy(user_rules=rules, engine_paths=beneath(own_places(), root.resolve()))
     done = run_job(kind, given, root, policy=policy, caps=settings.caps)
     print_json({"ok": done.ok, "result": done.result, "error": done.error and done.error.as_json()})
     return Exit.DONE if done.ok else Exit.FAILED

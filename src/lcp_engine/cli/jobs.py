@@ -21,7 +21,7 @@ from lcp_engine.cli.output import coloured, local_time, make_console, print_err,
 from lcp_engine.cli.tables import Table, print_table, quoted_for
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
-from lcp_engine.core.kinds import QUESTION, TURN
+from lcp_engine.core.kinds import QUESTION, TURN, kind_named
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
@@ -67,6 +67,11 @@ def jobs_command(
 ) -> int:
     """List jobs in the order of their ids."""
     most = limit if limit or mission is not None else MOST_LISTED
+    if any(kind.startswith("tool-") for kind in kinds):
+        from lcp_engine.workers.registry import find_workers
+
+        invocation.load_workers()
+        kinds = [kind_named(kind, find_workers()) for kind in kinds]
     with invocation.history() as history:
         if mission is not None:
             history.mission(mission)

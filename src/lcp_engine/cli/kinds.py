@@ -16,6 +16,7 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import agent_error, fail, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, name_column, print_table, text_column
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
@@ -66,6 +67,7 @@ def kinds_command(
 
     invocation.load_workers()
     workers = find_workers()
+    kind = None if kind is None else kind_named(kind, workers)
     if kind is not None and kind not in workers:
         raise LcpError(ErrorCode.NOT_FOUND, f"kind {kind!r} is not installed; {nearest(kind, list(workers))}")
     chosen = [worker for name, worker in workers.items() if kind in (None, name)]

@@ -20,7 +20,7 @@ from lcp_engine.core.mission.parse import (
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.safe_text import json_line
-from lcp_engine.engine.admission import check_kinds
+from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.plan_steps import asks_planner, check_plans
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
@@ -73,7 +73,7 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
         check_script(planner, spec.planner, params_of(find_workers()), expected_result(spec), source=source)
-    check_kinds(spec, find_workers(), source=source)
+    spec = with_known_kinds(spec, find_workers(), source=source)
     check_plans(spec, find_workers(), source=source)
     root = resolve_root(spec.root, base, options.root)
     if request is not None:

@@ -27,7 +27,7 @@ from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.cli.tables import fitted
 from lcp_engine.core.job_states import State
-from lcp_engine.core.kinds import MERGE
+from lcp_engine.core.kinds import MERGE, kind_named
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
@@ -136,12 +136,12 @@ def run_command(
     if dry_run:
         from lcp_engine.cli.validate import print_dry_run
 
-        _check_kinds(named, find_workers())
+        named = _known_kinds(named, find_workers())
         return print_dry_run(invocation, options, named)
     spec, directory, request = load(options, invocation.planner_environment)
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        _check_kinds(named, engine.workers)
+        named = _known_kinds(named, engine.workers)
         launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin, request=request)
         worst = print_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
@@ -198,13 +198,15 @@ def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) 
     return worst
 
 
-def _check_kinds(named: Collection[str], workers: Workers) -> None:
-    """Raise `NO_WORKER` for an unknown kind, which would silently approve nothing."""
-    for kind in sorted(named):
+def _known_kinds(named: Collection[str], workers: Workers) -> set[str]:
+    """The kinds under their own names. Raises `NO_WORKER` for an unknown one, which would silently approve nothing."""
+    kinds = {kind_named(kind, workers) for kind in named}
+    for kind in sorted(kinds):
         if kind not in ("all", MERGE) and kind not in workers:
             hint = nearest(kind, [*workers, MERGE, "all"])
             message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
             raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker, or all.")
+    return kinds
 
 
 def _work_until_done(

@@ -12,6 +12,7 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
 from lcp_engine.config_file import ConfigFile
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.protocol.actions import Action, Problem
 from lcp_engine.core.protocol.envelopes import (
@@ -70,6 +71,7 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     """
     invocation.load_workers()
     known = _schemas()
+    name = kind_named(name, find_workers())
     if name not in known:
         hint = nearest(name, list(known))
         raise LcpError(ErrorCode.NOT_FOUND, f"unknown schema {name!r}; {hint}")

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from lcp_engine.core.json_values import JsonValue
 
@@ -82,10 +83,12 @@ def _with_lines(key: str, value: JsonValue) -> str:
 def tool_ids(kinds: Iterable[str]) -> dict[str, str]:
     """By kind, its id as a ToolDefinition. Of kinds alike all but the first by name have a part of a hash in theirs."""
     ids: dict[str, str] = {}
+    taken: set[str] = set()
     for kind in sorted(kinds):
         plain = f"tool-{re.sub('[^a-z0-9-]', '-', kind.lower())}"
-        is_taken = plain in ids.values()
+        is_taken = plain in taken
         ids[kind] = f"{plain}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}" if is_taken else plain
+        taken.add(ids[kind])
     return ids
 
 
@@ -93,4 +96,9 @@ def kind_named(name: str, kinds: Collection[str]) -> str:
     """The kind with this name or, if none has it, with this id of a tool; else the name itself."""
     if name in kinds or not name.startswith("tool-"):
         return name
-    return next((kind for kind, id_ in tool_ids(kinds).items() if id_ == name), name)
+    return _by_tool_id(tuple(kinds)).get(name, name)
+
+
+@lru_cache(maxsize=8)
+def _by_tool_id(kinds: tuple[str, ...]) -> Mapping[str, str]:
+    return {id_: kind for kind, id_ in tool_ids(kinds).items()}

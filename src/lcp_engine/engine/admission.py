@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os.path import normpath
@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.core.kinds import ON_FILES, KindRole
+from lcp_engine.core.kinds import ON_FILES, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import STAGED, Move, Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
@@ -340,19 +340,38 @@ def ruling_on(
     return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
 
 
-def check_kinds(spec: MissionSpec, workers: Workers, *, source: str = "mission") -> None:
-    """Raises `INVALID_MISSION` for settings of a kind whose jobs nothing here executes; `source` names the mission."""
-    for kind in spec.kinds:
+def with_known_kinds(spec: MissionSpec, workers: Workers, *, source: str = "mission") -> MissionSpec:
+    """The mission, with the kinds of its rules and settings under their own names where it names the ids of tools.
+
+    Raises `INVALID_MISSION` for settings of a kind whose jobs nothing here executes; `source` names the mission.
+    """
+    named: dict[str, str] = {}
+    for key in spec.kinds:
+        kind = kind_named(key, workers)
         worker = workers.get(kind)
         if worker is None:
             timed = [name for name, one in workers.items() if one.executed_by is not ExecutedBy.PERSON]
-            message = f"{source}: kinds.{kind}: no worker executes this kind; {nearest(kind, timed)}"
+            message = f"{source}: kinds.{key}: no worker executes this kind; {nearest(key, timed)}"
             advice = "Correct the name, or name the file with this kind: --workers FILE."
             raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
         if worker.executed_by is ExecutedBy.PERSON:
-            message = f"{source}: kinds.{kind}: a person answers its jobs, so they have no attempts"
+            message = f"{source}: kinds.{key}: a person answers its jobs, so they have no attempts"
             advice = "Leave it out; hold_timeout limits how long such a job waits."
             raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
+        if kind in named:
+            message = f"{source}: kinds.{key}: this is the kind {kind}, as is kinds.{named[kind]}"
+            raise LcpError(ErrorCode.INVALID_MISSION, message, advice="State its settings once.")
+        named[kind] = key
+    settings = {kind: spec.kinds[key] for kind, key in named.items()}
+    return spec.model_copy(update={"policy": with_kinds(spec.policy, workers), "kinds": settings})
+
+
+def with_kinds(rules: Iterable[Rule], workers: Workers) -> tuple[Rule, ...]:
+    """Rules with kinds under their own names where they name the ids of tools: nothing else is looked up."""
+    return tuple(
+        rule.model_copy(update={"kinds": tuple(kind_named(kind, workers) for kind in rule.kinds)})
+        for rule in rules
+    )
 
 
 def permission_ruling(worker: Worker[BaseModel], spec: MissionSpec) -> tuple[Verdict, Reason] | None:

@@ -11,7 +11,7 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.patterns import literal
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.core.reasons import ReasonCode
-from lcp_engine.engine.admission import Admission, name_of, permission_ruling, ruling_on
+from lcp_engine.engine.admission import Admission, name_of, permission_ruling, ruling_on, with_kinds
 from lcp_engine.engine.approvals import approve, consent_to, worker_of
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject, from_json
@@ -62,6 +62,7 @@ def approve_always(
     or one that needs the approvals of several; `WRONG_STATE` for a rule that does not let the job run.
     """
     approve(ledger, admission, job_id, by=by, now=now, shown=shown)
+    (rule,) = with_kinds([rule], admission.workers)
     job = ledger.job(job_id)
     mission = ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
-from lcp_engine.engine.admission import Admission
+from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
 from lcp_engine.planners.registry import own_planners
@@ -135,7 +135,7 @@ def open_instance(url: str, options: Options) -> Instance:
         database,
         Admission(
             workers,
-            tuple(options.user_rules),
+            with_kinds(options.user_rules, workers),
             (
                 *_engine_files(database.backend),
                 str(runtime.resolve()),
@@ -170,7 +170,8 @@ def _note_waits(tx: Tx) -> None:
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:
     """Admission of jobs, without opening the database, if there is one. Raises like `open_instance`."""
     own = own_places() if url is None else _engine_files(make_backend(url))
-    return Admission(find_workers(), tuple(user_rules), own)
+    workers = find_workers()
+    return Admission(workers, with_kinds(user_rules, workers), own)
 
 
 def _engine_files(backend: Backend) -> tuple[str, ...]:

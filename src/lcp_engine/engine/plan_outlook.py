@@ -51,7 +51,8 @@ def _steps(plan: StatedPlan, spec: MissionSpec, admission: Admission) -> list[St
         awaited = awaited_by(step)
         waves[step.id] = 1 + max((waves[before] for before in awaited), default=0)
         after = tuple((before, needed.need) for before, needed in awaited.items())
-        found.append(StepOutlook(step.id, step.tool, waves[step.id], after, _verdict(step, spec, admission)))
+        kind = kind_named(step.tool, admission.workers)
+        found.append(StepOutlook(step.id, kind, waves[step.id], after, _verdict(step, spec, admission)))
     return found
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import KindSettings, spec_of
 from lcp_engine.core.permits import limit_of
@@ -138,6 +139,7 @@ class Runner:
             instance.database.read(lambda tx: spec_and_root(tx, mission_id))
         self._workers = {**instance.admission.workers, UNDO.kind: UNDO, MERGE.kind: MERGE}
         known = sorted(self._workers)
+        kinds = None if kinds is None else [kind_named(kind, self._workers) for kind in kinds]
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:
             message = f"no worker executes kind {unknown[0]!r}; there are {', '.join(known)}"

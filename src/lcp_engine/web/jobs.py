@@ -16,7 +16,7 @@ from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject, Page
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
-from lcp_engine.core.kinds import MERGE, TURN
+from lcp_engine.core.kinds import MERGE, TURN, kind_named
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
@@ -250,7 +250,7 @@ def read_filter(request: Request, states: Sequence[str]) -> JobFilter:
     return JobFilter(
         cursor(request, "mission"),
         [state for state in states if state in set(State)],
-        query.get("kind", "").strip(),
+        kind_named(query.get("kind", "").strip(), context_of(request).engine.workers),
         query.get("text", "").strip()[:LONGEST_TEXT],
     )
 

@@ -15,6 +15,7 @@ from lcp_engine.api.describe_kinds import (
     fields_of,
     needs_in_words,
 )
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
@@ -56,6 +57,7 @@ def kind_json(request: Request) -> Response:
 def _asked(request: Request) -> Worker[BaseModel]:
     """The kind that the address names. Raises `NOT_FOUND`."""
     name, workers = str(request.path_params["kind"]), context_of(request).engine.workers
+    name = kind_named(name, workers)
     if name not in workers:
         raise LcpError(ErrorCode.NOT_FOUND, f"kind {name!r} is not installed; {nearest(name, list(workers))}")
     return workers[name]

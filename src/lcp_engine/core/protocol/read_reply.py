@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -353,6 +354,8 @@ def _read_job(entry: JsonValue, path: str, known: _Known, findings: Findings) ->
     if not isinstance(entry, dict):
         findings.refuse(path, f"a job is an object with kind and params; found {shown(entry)}")
         return None
+    if isinstance(stated := entry.get("kind"), str):
+        entry = {**entry, "kind": kind_named(stated, known)}
     fields = {key: value for key, value in entry.items() if value is not None and key in _JOB_KEYS}
     if len(fields) != len(entry):
         _check_unknown_keys(entry, path, known, findings)
@@ -420,7 +423,7 @@ def _misplaced(key: str, value: JsonValue, job: _Fields, known: _Known) -> str |
         meant is None
         and isinstance(value, str)
         and value != kind
-        and value in known
+        and kind_named(value, known) in known
         and is_word_for_kind(key)
     ):
         meant = "kind"
