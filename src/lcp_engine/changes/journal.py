@@ -110,7 +110,8 @@ class Journal:
     `settle` settles a job inside the transaction it is given. Replaced contents of up to `keeps` bytes are kept, so
     that the change can be undone. `files` accesses the files; `tracker` learns when the file of a job is accessed.
     A job whose file is busy is given back if it `may_repeat`, since it is then executed again; others wait. In a
-    stage, `is_stage`, nothing is a change of the mission's root.
+    stage, `is_stage`, nothing is a change of the mission's root. Of a file that a job may not read, by `may_read`, no
+    outcome tells what is in it.
     """
 
     database: Database
@@ -122,6 +123,7 @@ class Journal:
     tracker: Tracker = UNTRACKED
     may_repeat: bool = True
     is_stage: bool = False
+    may_read: Callable[[str], bool] = lambda path: True
 
     def perform(self, effects: Sequence[JobEffect]) -> None:
         """Apply effects, each once and in their order for each file, and settle their jobs.
@@ -265,7 +267,7 @@ class Journal:
         except (Interrupted, DatabaseFailed):
             raise
         except LcpError as error:
-            write.refusal = error
+            write.refusal = error if self.may_read(write.subject.path) else _untold(write.subject.path, error)
 
     def _compose(self, write: _Write) -> None:
         effect = write.effect
@@ -437,6 +439,7 @@ class Journal:
         effect = write.effect
         content = None if write.before is None else write.before.data
         applied = applied_of(write.before, write.data, effect.encodings(content, write.data))
+        told = applied if self.may_read(write.subject.path) else applied.untold()
         return ChangeRow(
             id=0,
             mission_id=write.job.mission_id,
@@ -452,7 +455,7 @@ class Journal:
             size_bytes=applied.size_bytes,
             temporary=temporary_name(),
             made=to_json(list(write.file.made)),
-            result=to_json(effect.result(applied).model_dump(mode="json")),
+            result=to_json(effect.result(told).model_dump(mode="json")),
             undoes=None,
             root_identity=place_of(self.root),
             staged=1 if self.is_stage else None,
@@ -461,6 +464,21 @@ class Journal:
     def _file(self, file: LockedFile) -> str:
         """The absolute path of the file. Neither the root's path nor the one beneath it passes a link."""
         return os.path.normpath(f"{self.root.path}/{file.path}")
+
+
+_OF_CONTENT = frozenset(
+    {ErrorCode.BINARY, ErrorCode.INVALID_PARAMS, ErrorCode.NO_SINGLE_MATCH, ErrorCode.TOO_LARGE}
+)
+"""Errors that tell what is in a file."""
+
+
+def _untold(path: str, error: LcpError) -> LcpError:
+    """The error, if it does not tell what is in the file; else one that only names the file."""
+    if error.code not in _OF_CONTENT:
+        return error
+    message = f"{path!r} is not changed: its content, which may not be read without a person, does not fit"
+    advice = "Ask a person about the file, or replace it as a whole in ASCII."
+    return LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
 
 
 @dataclass(frozen=True)

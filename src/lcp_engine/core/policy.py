@@ -229,7 +229,7 @@ class Policy:
     turns a path as a planner spells it into one relative to the root (`Names.relative`); `engine_paths` are the
     engine's files and directories in the root, such as its database ("" is the root itself). In a `stage` what would be
     held for writing files runs: a person approves the merge. A file with `origins` is used under the rules for these,
-    too, unless it is written: the strictest counts.
+    too, unless it is written and the job tells nothing of it: the strictest counts.
     Raises `LcpError` INVALID_PATTERN for a rule with an invalid pattern.
     """
 
@@ -291,8 +291,8 @@ class Policy:
             rule.ruling.verdict is not Verdict.AUTO and rule.matches(path) for rule in rules
         )
 
-    def _with_origins(self, path: str, *, writes: bool) -> tuple[str, ...]:
-        """The paths whose rules count for a file."""
+    def _with_origins(self, path: str, *, writes: bool = False) -> tuple[str, ...]:
+        """The paths whose rules count for a file, by default for what is in it."""
         return (path,) if writes or not self.origins else (path, *self.origins.get(folded(path), ()))
 
     def judge(self, kind: Named, *, has_effects: bool, writes: bool, paths: Sequence[str] = ()) -> Ruling:
@@ -347,13 +347,13 @@ class Policy:
             found = _walk(rules, path, default, denial, _first) if has_rules else denial or default
             if has_others:
                 found = strictest([found, _walk(own, path, default, denial, _first)])
-            for other in others:
-                ruling = _walk(other, path, _DEFAULT_AUTO, self._denial(path, writes=False), _first)
+            for other, told in ((other, told) for other in others for told in self._with_origins(path)):
+                ruling = _walk(other, told, _DEFAULT_AUTO, self._denial(told, writes=False), _first)
                 found = strictest([found, ruling]) if ruling.verdict is Verdict.DENY else found
             return STAGED if in_stage and found.verdict is Verdict.HOLD else found
 
         def judge_with_origins(path: str) -> Ruling:
-            return strictest([judge(one) for one in self._with_origins(path, writes=writes)])
+            return strictest([judge(one) for one in self._with_origins(path)])
 
         has_rules, in_stage, has_others = any(rules), self._stage and writes, rules != own
         denies = any(
@@ -409,10 +409,11 @@ class Policy:
             alone = _walk(self._rules, path, default, denial, own.first)
             if strictest([found, alone]) is not found:
                 notes, found = own, alone
-            for other in _denied_with(kind):
+            named = [(other, one) for other in _denied_with(kind) for one in self._with_origins(path)]
+            for other, one in named:
                 told = _Notes(other)
-                barred = self._denial(path, writes=False)
-                ruling = _walk(self._naming(other), path, _DEFAULT_AUTO, barred, told.first)
+                barred = self._denial(one, writes=False)
+                ruling = _walk(self._naming(other), one, _DEFAULT_AUTO, barred, told.first)
                 if ruling.verdict is Verdict.DENY and found.verdict is not Verdict.DENY:
                     notes, found, denial = told, ruling, barred
             looked = notes.whole(denial, default, found)

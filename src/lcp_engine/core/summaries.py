@@ -221,7 +221,7 @@ def _size_read(result: Object) -> str:
 
 
 def _written(result: Object) -> str:
-    return f"{'created' if result.get('created') else 'written'}, {_size_read(result)}"
+    return ", ".join(filter(None, ("created" if result.get("created") else "written", _size_read(result))))
 
 
 def _deleted(_: Object) -> str:

@@ -285,6 +285,7 @@ class Executor:
         """Execute a job; one that reads is executed again if a file was moved meanwhile that may be held there."""
         mission = self._missions.of_jobs([job])
         if worker.writes:
+            self._missions.follow(mission, job.mission_id)
             return self._judged(self._call(job, worker, mission), worker, mission, job)
         while True:
             before = self._missions.follow(mission, job.mission_id)
@@ -350,6 +351,7 @@ class Executor:
         try:
             job = effects[0].job
             mission = self._missions.of_jobs([effect.job for effect in effects])
+            self._missions.follow(mission, job.mission_id)
             context = self._missions.context(mission, job, worker)
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
             if mission.is_staged:
@@ -365,6 +367,7 @@ class Executor:
                 tracker,
                 may_repeat=worker.confined is not None,
                 is_stage=mission.is_staged,
+                may_read=self._missions.may_read(mission),
             ).perform(effects)
         except BaseException as error:  # a plug-in's effect may raise anything
             if len(effects) == 1 and isinstance(error, Shortage):

@@ -224,13 +224,14 @@ class OpenMissions:
 
         Those that a job could read now without a person: who approves a program has not seen what it reads.
         """
+        may_read = self.may_read(mission)
+        return lambda path: may_read(path) and context.policy(path).verdict is not Verdict.DENY
+
+    def may_read(self, mission: OpenMission) -> Callable[[str], bool]:
+        """Returns whether a job of the mission could read a path now without a person."""
         policy = self._followed(mission).policy
         judge = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)
-
-        def may_read(path: str) -> bool:
-            return judge(path).verdict is Verdict.AUTO and context.policy(path).verdict is not Verdict.DENY
-
-        return may_read
+        return lambda path: judge(path).verdict is Verdict.AUTO
 
     def setup(self, mission: OpenMission) -> tuple[Setup, str]:
         """Setup from which a confined process makes the same context as `context`, and its name."""

@@ -190,6 +190,16 @@ class Applied:
     """The mode bits that the file had."""
     encodings: tuple[str | None, str] | None = None
     """The encoding of the file before, None without text, and after, if the job named one that it did not have."""
+    is_new: bool = False
+    """Whether there was no file."""
+    is_told: bool = True
+    """False of a file that was there and may not be read without a person: hashes are None, and the size is 0."""
+
+    def untold(self) -> Applied:
+        """The same without anything that tells what was in the file."""
+        if self.is_new:
+            return self
+        return Applied(None, None, 0, self.mode_before, is_told=False)
 
 
 def applied_of(
@@ -202,6 +212,7 @@ def applied_of(
         size_bytes=len(after or b""),
         mode_before=None if before is None else before.mode,
         encodings=encodings,
+        is_new=before is None,
     )
 
 

@@ -17,11 +17,14 @@ class DeleteFileParams(FileParams):
 
 
 class DeleteFileResult(Result):
-    """What was deleted; `sha256_before` is its SHA-256 in hex, `mode` its mode bits."""
+    """What was deleted; `sha256_before` is its SHA-256 in hex, `mode` its mode bits.
+
+    The hash is null for a file that may not be read without a person.
+    """
 
     action: Literal["delete_file_result"] = "delete_file_result"
     path: str
-    sha256_before: str
+    sha256_before: str | None
     mode: int
 
 
@@ -34,7 +37,6 @@ def execute(params: DeleteFileParams, context: Context) -> FileEffect | Hold | F
 
 
 def _result(shown: str, applied: Applied) -> DeleteFileResult:
-    assert applied.sha256_before is not None
     assert applied.mode_before is not None
     return DeleteFileResult(path=shown, sha256_before=applied.sha256_before, mode=applied.mode_before)
 

@@ -35,13 +35,13 @@ class EditFileParams(FileParams):
 
 
 class EditFileResult(Result):
-    """Hashes are SHA-256 in hex."""
+    """Hashes are SHA-256 in hex. Hashes and size are null for a file that may not be read without a person."""
 
     action: Literal["edit_file_result"] = "edit_file_result"
     path: str
-    size_bytes: int
-    sha256_before: str
-    sha256_after: str
+    size_bytes: int | None
+    sha256_before: str | None
+    sha256_after: str | None
 
 
 def execute(params: EditFileParams, context: Context) -> FileEffect | Hold | Failed:
@@ -70,11 +70,9 @@ def written_bytes(params: EditFileParams) -> int:
 
 
 def _result(shown: str, applied: Applied) -> EditFileResult:
-    assert applied.sha256_before is not None
-    assert applied.sha256_after is not None
     return EditFileResult(
         path=shown,
-        size_bytes=applied.size_bytes,
+        size_bytes=applied.size_bytes if applied.is_told else None,
         sha256_before=applied.sha256_before,
         sha256_after=applied.sha256_after,
     )

@@ -44,7 +44,7 @@ def execute(
 
 
 def _result(shown: str, applied: Applied) -> MakeDirectoryResult:
-    return MakeDirectoryResult(path=shown, created=applied.sha256_before is None)
+    return MakeDirectoryResult(path=shown, created=applied.is_new)
 
 
 WORKER = Worker(

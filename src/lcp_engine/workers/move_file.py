@@ -52,13 +52,16 @@ class MoveFileParams(FileParams):
 
 
 class MoveFileResult(Result):
-    """`path` is where the file was, `new_path` where it is; its content is the same, and so are its mode bits."""
+    """`path` is where the file was, `new_path` where it is; its content is the same, and so are its mode bits.
+
+    Hash and size are null for a file that may not be read without a person.
+    """
 
     action: Literal["move_file_result"] = "move_file_result"
     path: str
     new_path: str
-    size_bytes: int
-    sha256: str
+    size_bytes: int | None
+    sha256: str | None
 
 
 def execute(params: MoveFileParams, context: Context) -> FileEffect | Hold | Failed:
@@ -80,10 +83,8 @@ def _paths(params: MoveFileParams) -> tuple[str, ...]:
 
 
 def _result(shown: str, new: str, applied: Applied) -> MoveFileResult:
-    assert applied.sha256_after is not None
-    return MoveFileResult(
-        path=shown, new_path=new, size_bytes=applied.size_bytes, sha256=applied.sha256_after
-    )
+    size = applied.size_bytes if applied.is_told else None
+    return MoveFileResult(path=shown, new_path=new, size_bytes=size, sha256=applied.sha256_after)
 
 
 WORKER = Worker(
@@ -104,7 +105,7 @@ WORKER = Worker(
             files={"notes.txt": "notes\n"},
         ),
     ),
-    denied_as=("read_file",),
+    denied_with=("read_file",),
     restricted_as=("delete_file",),
     confined="lcp_engine.workers.move_file:WORKER",
 )

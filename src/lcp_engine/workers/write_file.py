@@ -28,14 +28,17 @@ class RewriteFileParams(ContentParams):
 
 
 class WriteFileResult(Result):
-    """Hashes are SHA-256 in hex; `sha256_before` is null for a new file. Encodings are stated where they change."""
+    """Hashes are SHA-256 in hex; `sha256_before` is null for a new file. Encodings are stated where they change.
+
+    Hashes and size are null for a file that was there and may not be read without a person.
+    """
 
     action: Literal["write_file_result"] = "write_file_result"
     path: str
     mode: Literal["overwrite", "append"]
-    size_bytes: int
+    size_bytes: int | None
     sha256_before: str | None
-    sha256_after: str
+    sha256_after: str | None
     created: bool
     encoding_before: str | None = Field(default=None, exclude_if=lambda value: value is None)
     encoding_after: str | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -63,15 +66,14 @@ def written_bytes(params: ContentParams) -> int:
 
 
 def _result(shown: str, mode: Literal["overwrite", "append"], applied: Applied) -> WriteFileResult:
-    assert applied.sha256_after is not None
     encoding_before, encoding_after = applied.encodings or (None, None)
     return WriteFileResult(
         path=shown,
         mode=mode,
-        size_bytes=applied.size_bytes,
+        size_bytes=applied.size_bytes if applied.is_told else None,
         sha256_before=applied.sha256_before,
         sha256_after=applied.sha256_after,
-        created=applied.sha256_before is None,
+        created=applied.is_new,
         encoding_before=encoding_before,
         encoding_after=encoding_after,
     )

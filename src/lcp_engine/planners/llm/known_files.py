@@ -264,7 +264,8 @@ class _Files:
 
     def _write(self, path: str, result: Mapping[str, JsonValue], index: int) -> None:
         self.written[path] = None
-        if result.get("sha256_before") == result.get("sha256_after"):
+        before = result.get("sha256_before")
+        if before is not None and before == result.get("sha256_after"):
             return
         for forget in (self.covered, self.totals):
             forget.pop(path, None)

@@ -298,6 +298,8 @@ def _result(process: ConfinedProcess, job: Assignment, applied: Applied) -> Base
         "after": applied.sha256_after,
         "size": applied.size_bytes,
         "mode": applied.mode_before,
+        "is_new": applied.is_new,
+        "is_told": applied.is_told,
         "encoding_before": encoding_before,
         "encoding_after": encoding_after,
     }

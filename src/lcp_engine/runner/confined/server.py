@@ -395,6 +395,8 @@ def _result(effect: FileEffect, head: Head) -> Message:
         number_of(head, "size"),
         _number(head, "mode"),
         _encodings(head),
+        is_new=head.get("is_new") is True,
+        is_told=head.get("is_told") is True,
     )
     return {"is": Answer.DONE}, effect.result(applied).model_dump_json().encode()
 
