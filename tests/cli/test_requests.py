@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Lcp
+    from tests.cli.conftest import Done, Lcp
 
 ID = "req-3f2b8c1a-0d4e-4a6b-9c7d-1e2f3a4b5c6d"
 SESSION = "sess-3f2b8c1a-0d4e-4a6b-9c7d-1e2f3a4b5c6d"
@@ -43,6 +43,19 @@ def test_a_request_is_launched_once(lcp: Lcp, root: str) -> None:
     assert f"requested by dev-4291 in session {SESSION}" in lcp("show", "1").out
     response = lcp("report", "1", "--format", "agent").object
     assert response["request_id"] == ID
+
+
+def test_a_request_with_other_content_and_the_same_id_is_a_conflict(lcp: Lcp, root: str) -> None:
+    def sent(**changed: JsonValue) -> Done:
+        return lcp("launch", "-", "--root", root, "--planner", "human", stdin=stated(**changed))
+
+    project: JsonValue = {"project": {"language": "python"}}
+    assert sent(metadata=project).out == "1\n"
+    for other in ({}, {"input": "Go."}, {"user_id": "x"}, {"session_id": None}):
+        done = sent(**{"metadata": project if other else None, **other})
+        assert (done.code, done.err.count("\n"), done.out) == (5, 1, "")
+        assert f"request {ID} was launched as mission 1 with other content" in done.err
+    assert sent(metadata=project, timestamp="2026-02-01T12:00:00Z").out == "1\n"
 
 
 def test_a_session_groups_missions(lcp: Lcp, root: str) -> None:

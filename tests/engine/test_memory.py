@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pydantic import JsonValue
 from tests.engine.replies import DONE, ask
 
+from lcp_engine import AgentRequest
 from lcp_engine.api.memory import MemoryEdit
 from lcp_engine.engine.question import open_question
 from lcp_engine.store.ledger import ledger_of
@@ -66,6 +67,38 @@ def test_what_a_chosen_entry_names_as_related_is_chosen_too(lab: Lab) -> None:
     assert "Far" in first
     assert "Closed" not in first
     assert "Far" not in second
+
+
+def test_the_editor_and_the_project_of_a_request_are_shown_and_choose_what_is_remembered(lab: Lab) -> None:
+    add(lab, "About the open file", files=("src/Make me",))
+    add(lab, "About the cursor", files=("b.py",))
+    add(lab, "About Haskell")
+    add(lab, "About Servant")
+    for number in range(3):
+        add(lab, f"More {number}")
+    stated: Object = {
+        "id": "req-3f2b8c1a-0d4e-4a6b-9c7d-1e2f3a4b5c6d", "timestamp": "2026-01-31T12:00:00Z", "input": "Go on.",
+        "metadata": {
+            "environment": {
+                "editor": "vim", "open_files": ["src/Make me", f"{lab.root}/c.py"],
+                "cursor_position": {"file": "b.py", "line": 3, "column": 0},
+            },
+            "project": {"name": "shop", "language": "Haskell", "framework": "Servant"},
+        },
+    }  # fmt: skip
+    scribe: Object = {"type": "scribe", "log": str(lab.log), "replies": [ask("a"), DONE]}
+    request = AgentRequest.model_validate(stated)
+    lab.engine.launch({"goal": "Go on.", "planner": scribe}, root=lab.root, request=request)
+    lab.work()
+    for question in lab.questions:
+        assert {"About the open file", "About the cursor", "About Haskell", "About Servant"} < {
+            *question.memories
+        }
+        assert (question.context or "").splitlines()[1:] == [
+            "- project: shop", "- language: Haskell", "- framework: Servant", "- editor: vim",
+            "- open file: src/Make me", f"- open file: {lab.root}/c.py", "- cursor: b.py, line 3, column 0",
+        ]  # fmt: skip
+    assert len(lab.questions) == 2
 
 
 def test_a_question_is_asked_again_after_a_crash_with_the_same(lab: Lab) -> None:

@@ -47,10 +47,11 @@ class RootPlace:
 
 @dataclass(frozen=True)
 class About:
-    """The texts of a turn, and the params of the jobs that it is told of."""
+    """The texts of a turn, the params of the jobs that it is told of, and the files that its user has open."""
 
     texts: Sequence[str]
     jobs: Sequence[Mapping[str, JsonValue]]
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ def choose_memories(
     if mission.root is None or root_id is None or not spec.memory.characters:
         return None
     names = names_of((mission.root,), spec.root_aliases)
-    cues = cues_of(about.texts, _paths_in(about.jobs, names), spec.memory.tags)
+    files = (*_paths_in(about.jobs, names), *_paths_in([{"path": file} for file in about.files], names))
+    cues = cues_of(about.texts, files, spec.memory.tags)
     found = find_matches(tx, root_id, cues, mission_id=mission.id)
 
     def chosen(among: Found) -> list[MemoryRow]:

@@ -68,16 +68,18 @@ def launch(
 
     With a `key` that was used before, the id of that mission; the same holds for a `request` that a mission was
     launched for. `about` is added to the data of its first event. `identity` says which directory the root is, `plans`
-    are those that `spec` states (`prepare_plans`).
+    are those that `spec` states (`prepare_plans`). Raises `CONFLICT` for a request with other content than before.
     """
     if key is not None and (known := find_by_key(ledger.tx, key)) is not None:
         return known
-    if request is not None and (known := find_by_uid(ledger.tx, request.id)) is not None:
-        return known
+    if request is not None:
+        spec = spec.model_copy(update={"background": request.background})
+        if (known := find_by_uid(ledger.tx, request.id)) is not None:
+            return _launched_before(ledger.mission(known), spec)
     mission_id = _insert(ledger, spec, root, key=key, identity=identity, request=request)
     mission = ledger.mission(mission_id)
     if mission.root_plan is not None:
-        return mission_id
+        return mission_id if request is None else _launched_before(mission, spec)
     ledger.note(mission, "launched", None, {"name": spec.name, **(about or {})})
     if plans:
         texts = [StatedText(plan.name, place, as_text(plan)) for place, plan in enumerate(plans)]
@@ -99,6 +101,19 @@ def launch(
         ),
     )
     return mission_id
+
+
+def _launched_before(mission: MissionRow, spec: MissionSpec) -> int:
+    """The id of the mission that a request was launched as. Raises `CONFLICT` if that had another content."""
+    before = spec_of(mission.spec)
+    if before.background is None or spec.background is None:
+        is_same = before.goal == spec.goal  # it was launched by an engine that kept no more
+    else:
+        is_same = before.background.content == spec.background.content
+    if is_same:
+        return mission.id
+    message = f"request {mission.uid} was launched as mission {mission.id} with other content"
+    raise LcpError(ErrorCode.CONFLICT, message, advice="Give the new request an id of its own.")
 
 
 def open_queue(ledger: Ledger, name: str, last: int | None = None) -> int:

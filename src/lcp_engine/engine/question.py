@@ -126,7 +126,7 @@ def open_question(ledger: Ledger, job: JobRow, admission: Admission | None = Non
         turn=turn,
         mission=mission,
         prompt=_own_text(ledger, job, plan, "user_prompt") or mission.goal,
-        context=_own_text(ledger, job, plan, "context"),
+        context=_context(ledger, job, plan, mission),
         memories=seen_memories(turn.memories),
         notices=_notices(params, plan, spec_of(mission.spec)),
         results=tuple(
@@ -159,6 +159,7 @@ def _with_memories(
         about = About(
             texts=(mission.goal, asked.prompt, asked.context or "", *(said.text for said in asked.said)),
             jobs=tuple(job.params for job in (*asked.results, *asked.waiting)),
+            files=spec.background.files if spec.background else (),
         )
         chosen = choose_memories(ledger.tx, mission, spec, about, may_show)
     else:
@@ -387,6 +388,13 @@ def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: Pla
         _cancel_turn(ledger, job, mission, because(ReasonCode.LIMIT_REACHED, limit=limit))
     cancel_sub_plans(ledger, mission, limit, job)
     return plan.job_id is None
+
+
+def _context(ledger: Ledger, job: JobRow, plan: PlanRow, mission: MissionRow) -> str | None:
+    """The context of the turn, or of the step that began its plan, after what the mission's request states."""
+    background, own = spec_of(mission.spec).background, _own_text(ledger, job, plan, "context")
+    parts = [part for part in (background.text if background else "", own) if part]
+    return "\n\n".join(parts) or own
 
 
 def _own_text(ledger: Ledger, job: JobRow, plan: PlanRow, name: str) -> str | None:

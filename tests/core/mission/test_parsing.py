@@ -86,6 +86,7 @@ BAD_KEYS = [
     ),
     (f"{GOOD}allow_admin: true", "allow_admin: is granted by who launches the mission, not by its author"),
     (f"{GOOD}allow_admin: false", "launch with --allow-admin (in Python: allow_admin=True)"),
+    (f"{GOOD}background: {{}}", "background: is what a request states; leave it out, and launch the request"),
     (f"{GOOD}commands: {{allow: [[]]}}", "commands.allow.0: should be a list that is not empty, not []"),
     (f"{GOOD}accept: [{{command: []}}]", "accept.0.command: should be a list that is not empty, not []"),
     (f"{GOOD}commands: {{second: 1}}", "commands.second: is not a known key; did you mean 'seconds'?"),

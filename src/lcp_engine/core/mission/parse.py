@@ -243,16 +243,18 @@ def _as_it_is(value: JsonValue) -> JsonValue:
     return {key: _as_it_is(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-GRANTED = frozenset({"allow_admin"})
+GRANTED: Mapping[str, str] = {
+    "allow_admin": "is granted by who launches the mission, not by its author; leave it out, and launch with "
+    "--allow-admin (in Python: allow_admin=True)",
+    "background": "is what a request states; leave it out, and launch the request",
+}
 """Keys of a stored mission that who launches it sets, and no file."""
 
 
 def _check_grants(stated: Mapping[str, JsonValue], source: str) -> None:
-    if not GRANTED.isdisjoint(stated):
-        _refuse(
-            f"{source}: allow_admin: is granted by who launches the mission, not by its author; "
-            "leave it out, and launch with --allow-admin (in Python: allow_admin=True)"
-        )
+    for key in GRANTED:
+        if key in stated:
+            _refuse(f"{source}: {key}: {GRANTED[key]}")
 
 
 def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variable]:

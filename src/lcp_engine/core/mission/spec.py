@@ -221,6 +221,14 @@ class MemoryUse(Frozen):
     )
 
 
+class Background(Frozen):
+    """Facts about the editor and the project of the user who sent the request that a mission was launched for."""
+
+    text: str = Field(description="What each turn is shown of it; empty if the request states nothing.")
+    files: tuple[str, ...] = Field(description="The files that are open, as the request names them.")
+    content: str = Field(description="A hash of the request, but of its time.")
+
+
 Ending = Literal["analysis_result", "mission_complete"]
 
 NO_PLANNER = "none"
@@ -314,6 +322,8 @@ class MissionSpec(Frozen):
     )
     allow_admin: SkipJsonSchema[bool] = False
     """Granted by who launches it; a file with this key is refused."""
+    background: SkipJsonSchema[Background | None] = None
+    """Stated by the request that it was launched for; a file with this key is refused."""
     hold_timeout: float | None = Field(
         default=None,
         gt=0,
