@@ -252,12 +252,17 @@ class _WithExamples(click.Command):
             refused.ctx = refused.ctx or ctx
             raise
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one a line."""
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, as wide as the terminal. The examples are its end."""
+        from lcp_engine.cli.help import HelpFormatter
+
+        formatter = HelpFormatter(ctx.terminal_width, ctx.max_content_width)
+        self.format_help(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+                    formatter.write_example(example)
+        return formatter.getvalue().rstrip("\n")
 
 
 class Count(click.IntRange):
@@ -270,10 +275,20 @@ class LcpCommand(_WithExamples):
     """A command of `lcp`."""
 
 
+_WHOLE = 10_000
+"""Characters of a sentence: more than any has."""
+
+
 class LcpGroup(_WithExamples, click.Group):
     """A group of commands; for an unknown command it suggests the nearest name."""
 
     command_class = LcpCommand
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Like click's, but the first sentence of each command is whole."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Like click's, but without arguments the help goes to stderr and the call is a usage error."""

@@ -88,7 +88,7 @@ def fork_command(
     reply: Path | None,
     planner: str | None,
 ) -> int:
-    """Start a new mission from turn N or STEP of mission M, and print its id; a runner (lcp work) continues it.
+    """Start a new mission from turn N or STEP of mission M, and print its id; a runner (`lcp work`) continues it.
 
     It has the history of M up to the question of turn N, or the first start of STEP, and works on the root as it is
     now: what had not ended by then is done again. Files that have changed since are listed on stderr.

@@ -114,7 +114,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--approve", "kinds", multiple=True, shell_complete=kind_names, metavar="KINDS",
               help="Approve held jobs of these kinds (a,b,…) without asking; all: every kind.")  # fmt: skip
 @click.option(
-    "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like lcp validate."
+    "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like `lcp validate`."
 )
 @pass_invocation
 def run_command(
@@ -167,7 +167,7 @@ def launch_command(
     options: MissionOptions,
     key: str | None,
 ) -> int:
-    """Queue MISSION without running it, and print its id; a runner (lcp work) executes it."""
+    """Queue MISSION without running it, and print its id; a runner (`lcp work`) executes it."""
     invocation.load_workers()
     spec, directory, request = load(options, invocation.planner_environment)
     with invocation.engine() as engine:

@@ -40,7 +40,7 @@ LOCALTIME = Path("/etc/localtime")
 
 @click.group("schedule", cls=LcpGroup)
 def schedule_command() -> None:
-    """Launch a mission regularly; runners (lcp work) launch it when it is due.
+    """Launch a mission regularly; runners (`lcp work`) launch it when it is due.
 
     Each due time launches one mission, however many runners there are. After a time without runners, one mission is
     launched for all the due times missed.

@@ -48,7 +48,7 @@ class _Work(Protocol):
 @click.option("--name", "names", multiple=True, metavar="HOST[:PORT]",
               help="Another host name for the page; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
-              help="Also execute jobs, N at a time; with 0 only runners elsewhere (lcp work) do.")  # fmt: skip
+              help="Also execute jobs, N at a time; with 0 only runners elsewhere (`lcp work`) do.")  # fmt: skip
 @click.option("--evals", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
               help="Show the evaluation in DIR, or those beneath it, that `lcp eval run` has made.")  # fmt: skip
 @click.option("--sign-out", is_flag=True,

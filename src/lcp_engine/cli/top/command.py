@@ -22,7 +22,7 @@ AWAY_SECONDS = 2.0
 def top_command(invocation: Invocation) -> int:
     """Show missions and the jobs that wait for you, full screen, and decide from the keyboard.
 
-    It executes nothing: a runner does (lcp work). The keys are shown on the last line; q quits.
+    It executes nothing: a runner does (`lcp work`). The keys are shown on the last line; q quits.
     """
     top_type = _load()
     if invocation.json:

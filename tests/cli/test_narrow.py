@@ -1,0 +1,95 @@
+"""Everything that is printed at 40 and at 80 columns: no word is broken, and commands stay whole."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from lcp_engine.cli.app import lcp as group
+from lcp_engine.cli.wrapping import wrap_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORDS = st.lists(
+    st.sampled_from(
+        ["a", "word", "水水", "wide水", "`lcp db check`", "`lcp approve J`,", "x" * 45, "(`lcp held`)"]
+    )
+)
+
+
+def helps(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from helps(inner, click.Context(inner, info_name=name, parent=context))
+
+
+@cache
+def every() -> list[tuple[click.Command, click.Context]]:
+    return [*helps(group, click.Context(group, info_name="lcp"))]
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_help_is_wider_than_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command, context in every():
+        examples = {part for one in getattr(command, "examples", ()) for part in (one, one.split("   ")[0])}
+        lines = command.get_help(context).splitlines()
+        assert {line.strip() for line in lines if cell_len(line) > width} <= examples, context.command_path
+
+
+def test_a_narrow_help_breaks_no_word_and_cuts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, context in every():
+        words = []
+        for width in (40, 100):
+            monkeypatch.setenv("COLUMNS", str(width))
+            words.append(command.get_help(context).split())
+        assert words[0] == words[1], context.command_path
+        assert "..." not in "".join(words[0]).replace("]...", "")
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_command_in_a_help_stays_on_one_line(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command, context in every():
+        assert all(line.count("`") % 2 == 0 for line in command.get_help(context).splitlines())
+
+
+@given(WORDS, st.integers(8, 60), st.sampled_from([0, 2]))
+def test_sentences_are_broken_between_words_alone(words: list[str], width: int, hang: int) -> None:
+    text = " ".join(words)
+    lines = wrap_ours(text, width, hang)
+    assert " ".join(" ".join(lines).split()) == text
+    for number, line in enumerate(lines):
+        assert cell_len(line) <= width or line in words
+        assert line.count("`") % 2 == 0
+        assert not number or line in words or line.startswith(" " * hang)
+
+
+def test_what_fits_on_a_line_is_put_there() -> None:
+    said = "job 3 waits: `lcp approve 3` lets it run, `lcp reject 3 --reason TEXT` does not"
+    assert wrap_ours(said, 30, 2) == [
+        "job 3 waits: `lcp approve 3`",
+        "  lets it run,",
+        "  `lcp reject 3 --reason TEXT`",
+        "  does not",
+    ]
+    assert wrap_ours("a ` b c", 3) == ["a `", "b c"]
+
+
+def test_the_help_of_the_narrowest_terminal_has_no_blanks_at_the_end_of_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1")
+    shown = "\n".join(command.get_help(context) for command, context in every())
+    assert not re.search(" $", shown, re.MULTILINE)
