@@ -101,7 +101,7 @@ def test_what_a_result_leaves_out_is_there_for_references_and_conditions(lcp: Lc
 
 
 def test_the_plan_that_the_page_has_a_planner_answer_with_copies_what_is_there(lcp: Lcp) -> None:
-    (reply,) = blocks("plans.md", "json")
+    reply, jobs = blocks("plans.md", "json")
     (lcp.root / "README.md").write_text("It adds up prices.\n")
     done: JsonValue = {
         "response_type": "custom",
@@ -113,6 +113,9 @@ def test_the_plan_that_the_page_has_a_planner_answer_with_copies_what_is_there(l
     mission = lcp.mission(planner=planner)
     lcp("run", mission, "--root", "root", "--approve", "all")
     assert (lcp.root / "COPY.md").read_text() == "It adds up prices.\n"
+    (lcp.root / "README.md").write_text("It subtracts.\n")
+    lcp("run", lcp.mission(json.loads(jobs), lcp.complete), "--root", "root", "--approve", "all")
+    assert (lcp.root / "COPY.md").read_text() == "It subtracts.\n"
 
 
 def write(path: str, content: str) -> JsonValue:

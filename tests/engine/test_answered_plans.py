@@ -68,6 +68,30 @@ def test_the_steps_run_after_each_other_and_the_planner_reads_what_came_of_them(
     same_again(lab)
 
 
+def test_jobs_with_dependencies_and_a_plan_beside_the_action_run_like_it(lab: Lab) -> None:
+    jobs: list[JsonValue] = [
+        {"id": "b", "kind": "do", "params": {"of": "$output.a.done"}, "dependencies": ["a"]},
+        {"id": "a", "name": "First", "kind": "tool-do", "params": {}},
+    ]
+    denied: list[JsonValue] = [*jobs, {"kind": "change", "params": {}}]
+    plain: Object = {"ok": True, "action": "create_followup_jobs"}
+    done: Object = {"ok": True, "action": "mission_complete", "summary": "Done."}
+    rules: list[JsonValue] = [{"kinds": ["change"], "do": "deny"}]
+    planned: Object = {
+        **plain,
+        "execution_plan": {"steps": [step(1, "fail"), step(2, dependencies=after(1))]},
+    }
+    lab.launch({**plain, "new_jobs": denied}, {**plain, "new_jobs": jobs}, planned, done, policy=rules)
+    lab.work()
+    assert errors_of(lab)[0][0] == "new_jobs[2]"
+    assert [(job.kind, job.state) for job in steps_of(lab)] == [
+        ("do", "succeeded"), ("do", "succeeded"), ("fail", "failed"), ("do", "skipped"),
+    ]  # fmt: skip
+    assert lab.engine.job(steps_of(lab)[1].id).params == {"of": True}
+    assert lab.mission().outcome == "mission_complete"
+    same_again(lab)
+
+
 def test_a_plan_that_fails_is_a_result_and_not_the_end_of_the_mission(lab: Lab) -> None:
     mission = run(lab, plan(step(1, "fail"), step(2, dependencies=after(1))), ANSWER)
     assert mission.outcome == "mission_complete"

@@ -28,7 +28,7 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.answered_plan import PLACE, ExecutePlan
+from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.errors import ErrorCode
 
@@ -358,7 +358,7 @@ def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
 def _begin(state: PlanState, reply: ExecutePlan) -> Decision:
     """Begin a planner's plan if each of its steps is allowed and within the caps; it is refused as a whole."""
     limits, known = state.limits, _known(state.evaluations, len(reply.requested))
-    problems = [*_refused_steps(state, known)]
+    problems = [*_refused_steps(state, reply.steps_at, known)]
     if problems:
         return _correct(state, Malformed(errors=tuple(problems[:MAX_PROBLEMS])))
     stalled = state.stalled + 1 if all(one.is_repeated for one in known) else 0
@@ -368,17 +368,17 @@ def _begin(state: PlanState, reply: ExecutePlan) -> Decision:
     return Begin(reply.plan, stalled)
 
 
-def _refused_steps(state: PlanState, known: Sequence[Evaluation]) -> Iterator[Problem]:
+def _refused_steps(state: PlanState, place: str, known: Sequence[Evaluation]) -> Iterator[Problem]:
     if len(known) > state.jobs_left:
         room = f"max_jobs = {state.limits.max_jobs:,} leaves {max(state.jobs_left, 0):,}"
-        yield Problem(path=f"{PLACE}.steps", message=f"the plan has {len(known):,} steps, and {room}")
+        yield Problem(path=place, message=f"the plan has {len(known):,} steps, and {room}")
     bytes_left = state.bytes_left
     for index, one in enumerate(known):
         is_denied = one.verdict is Verdict.DENY
         refused = one.reason if is_denied else _exceeded(state.limits, one, Room(1, bytes_left))
         if one.is_held_already or refused is not None:
             said = "an equal job is held already" if refused is None else f"it is not allowed: {refused}"
-            yield Problem(path=f"{PLACE}.steps[{index}]", message=said)
+            yield Problem(path=f"{place}[{index}]", message=said)
         elif bytes_left is not None:
             bytes_left -= one.written_bytes
 

@@ -35,7 +35,6 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
@@ -463,7 +462,9 @@ class Turns:
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """The sight of each requested job: an approval binds to it unless a person has viewed the job since."""
-        if not isinstance(reply, CreateFollowupJobs | WriteFile) or isinstance(reply, ExecutePlan):
+        if not isinstance(reply, CreateFollowupJobs | WriteFile):
+            return ()
+        if isinstance(reply, CreateFollowupJobs) and reply.is_plan:
             return ()  # a step is looked at when its turn comes
         at = self._database.now()
         workers = self._instance.admission.workers

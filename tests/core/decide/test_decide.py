@@ -232,7 +232,9 @@ def jobs(*auto_dispatch: bool | None) -> CreateFollowupJobs:
 def plan(count: int) -> ExecutePlan:
     steps = [{"id": f"step-{number:03}", "tool": "any", "parameters": {}} for number in range(1, count + 1)]
     stated = StatedPlan.model_validate({"steps": steps})
-    return ExecutePlan(new_jobs=jobs(*[None] * count).new_jobs, plan=stated)
+    return ExecutePlan(
+        new_jobs=jobs(*[None] * count).new_jobs, plan=stated, steps_at="custom_fields.execution_plan.steps"
+    )
 
 
 def state(*, overflow: str = "refuse", **known: object) -> PlanState:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, JsonValue
 from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, ErrorAction, Malformed, WriteFile
+from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import NO_REASON, read_reply
 from lcp_engine.workers.registry import BUILT_IN
 
@@ -425,17 +426,91 @@ def test_other_unknown_keys_of_an_action_stay_a_warning(more: Body) -> None:
     assert not isinstance(read({**COMPLETE, "auto_dispatch": False}), Malformed)
 
 
-@table("key", ["execution_plan", "error_handling", "dependencies", "depends_on", "conditions", "run_if"])
+@table(
+    "key",
+    [
+        "execution_plan", "error_handling", "dependencies", "depends_on", "wait_for", "condition", "conditions",
+        "run_if",
+    ],
+)  # fmt: skip
 def test_a_key_that_would_change_the_course_is_never_ignored(key: str) -> None:
-    job: Body = {"kind": "x", "params": {}}
+    job: Body = {"kind": "list_files", "params": {}}
+    in_job = f"new_jobs[0].{key}{'[0]' if key == 'dependencies' else ''}"
     beside: Body = {**ask(job), key: ["a"]}
-    for body, path in ((ask({**job, key: ["a"]}), f"new_jobs[0].{key}"), (beside, key)):
+    ending: Body = {**COMPLETE, key: ["a"]}
+    for body, path in ((ask({**job, key: ["a"]}), in_job), (beside, key), (ending, key)):
         malformed = read(body)
         assert isinstance(malformed, Malformed)
-        assert [problem.path for problem in malformed.errors] == [path]
+        assert path in [problem.path for problem in malformed.errors]
     empty = read({**ask({**job, key: []}), key: None})
     assert isinstance(empty, CreateFollowupJobs)
     assert len(empty.warnings) == 2
+
+
+STEPS: Body = {
+    "steps": [
+        {"id": "step-001", "tool": "tool-list-files", "parameters": {}},
+        {"id": "keep", "tool": "write_file", "dependencies": ["step-001"],
+         "parameters": {"path": "a", "content": "$output.step-001.total"}},
+    ]
+}  # fmt: skip
+
+
+@table(
+    "body",
+    [
+        {"ok": True, "action": "create_followup_jobs", "commentary": "In steps.", "execution_plan": STEPS},
+        {**ask(), "commentary": "In steps.", "execution_plan": STEPS},
+        {
+            **ask(
+                {"kind": "tool-list-files", "params": {}},
+                {"id": "keep", "kind": "write_file", "dependencies": ["step-001"],
+                 "params": {"path": "a", "content": "$output.step-001.total"}},
+            ),
+            "commentary": "In steps.",
+        },
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_plan_beside_jobs_and_jobs_with_dependencies_are_read(body: Body) -> None:
+    action = read(body)
+    assert isinstance(action, ExecutePlan)
+    assert action.commentary == "In steps."
+    assert [job.kind for job in action.new_jobs] == ["list_files", "write_file"]
+    assert [(step.id, step.dependencies) for step in action.plan.steps] == [
+        ("step-001", []), ("keep", ["step-001"]),
+    ]  # fmt: skip
+
+
+LAST: Body = {"kind": "list_files", "params": {}, "dependencies": ["first"]}
+
+
+@table(
+    ("body", "path", "said"),
+    [
+        ({**ask(LIST), "execution_plan": STEPS}, "execution_plan", "a reply requests jobs (new_jobs) or a plan"),
+        ({**COMPLETE, "execution_plan": STEPS}, "execution_plan", "execution_plan of create_followup_jobs"),
+        (ask(LIST, LAST), "new_jobs[1].dependencies[0]", "first is not a step; known: step-001, step-002"),
+        (ask({**LIST, "id": 1}, LAST), "new_jobs[0].id", "id is a string; found 1"),
+        (ask({**LIST, "name": "first"}, {**LIST, "name": "first"}, LAST), "new_jobs[2].dependencies[0]", "first is"),
+        (ask({**LIST, "id": "first", "auto_dispatch": False}, LAST), "new_jobs[0].auto_dispatch", "is held by policy"),
+        (ask({**LIST, "id": "first", "review": True}, LAST), "new_jobs[0].review", "auto_dispatch: false holds a job"),
+        (ask({"id": "first", "kind": "lst_files", "params": {}}, LAST), "new_jobs[0].kind", "no worker executes"),
+        (ask({"id": "first", "kind": "list_files", "params": {"a": 1}}, LAST), "new_jobs[0].params.a", "unknown param"),
+        (ask({"id": "first", "kind": "read_file", "params": {"path": "$output.x"}}, LAST), "new_jobs[0].params.path",
+         "x is not a step"),
+        (ask(5, LAST, {"name": "first", **LIST}), "new_jobs[0]", "a job is an object"),
+        (ask({**LAST, "id": "first"}), "new_jobs[0].dependencies[0]", "first waits for itself"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_jobs_that_wait_is_named_with_its_place(body: Body, path: str, said: str) -> None:
+    assert said in errors(body)[path]
+
+
+def test_a_job_is_named_in_dependencies_by_its_name_too() -> None:
+    action = read(ask({**LIST, "name": "first"}, LAST))
+    assert isinstance(action, ExecutePlan)
+    assert action.plan.steps[1].dependencies == ["step-001"]
 
 
 def test_every_error_of_every_job_is_listed() -> None:

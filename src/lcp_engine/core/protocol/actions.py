@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, SkipValidation, ValidationError
 from pydantic_core import ErrorDetails
@@ -88,6 +88,8 @@ class CreateFollowupJobs(_Action):
     ok: Literal[True] = True
     action: Literal["create_followup_jobs"] = "create_followup_jobs"
     new_jobs: tuple[JobSpec, ...]
+    is_plan: ClassVar[bool] = False
+    """True if its jobs wait for each other, so that each is judged when its turn comes."""
 
     @property
     def requested(self) -> tuple[JobSpec, ...]:

@@ -186,6 +186,8 @@ def _read_action(
         carried = {key: value for key, value in body.items() if key == RESULT and value is not None}
         body = {key: value for key, value in body.items() if key != RESULT}
         _read_result(name, carried, body, result, findings)
+    if name == "create_followup_jobs" and body.get(_PLAN):
+        return _read_plan(body, kinds, findings)
     own = _pick_own(name, body, findings)
     match name:
         case "create_followup_jobs":
@@ -194,6 +196,20 @@ def _read_action(
             return _read_write(own, kinds, findings)
         case _:
             return findings.validate(_ACTIONS[name], {**own, **carried}, "", name)
+
+
+def _read_plan(
+    body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings
+) -> CreateFollowupJobs | None:
+    """The plan that a reply requests in place of jobs."""
+    from lcp_engine.core.protocol.answered_plan import read_plan  # reads its jobs with this module
+
+    if body.get("new_jobs"):
+        findings.refuse(_PLAN, f"a reply requests jobs (new_jobs) or a plan ({_PLAN}), not both")
+    rest = {key: value for key, value in body.items() if key not in (_PLAN, "new_jobs")}
+    commentary = _pick_own("create_followup_jobs", rest, findings).get("commentary")
+    said = commentary if isinstance(commentary, str) else None
+    return read_plan(body[_PLAN], kinds, findings, place=_PLAN, commentary=said)
 
 
 def _check_ok(body: _Fields, findings: Findings) -> None:
@@ -333,6 +349,12 @@ def _read_jobs(
     if len(entries) > MAX_ENTRIES:
         findings.refuse("new_jobs", f"at most {MAX_ENTRIES:,} jobs are read at once; found {len(entries):,}")
         return None
+    if any(isinstance(entry, dict) and entry.get("dependencies") for entry in entries):
+        from lcp_engine.core.protocol.answered_plan import read_ordered_jobs
+
+        commentary = own.get("commentary")
+        said = commentary if isinstance(commentary, str) else None
+        return read_ordered_jobs(entries, kinds, findings, said)
     known = {kind: (model, frozenset(param_names(model))) for kind, model in kinds.items()}
     jobs: list[JobSpec] = []
     for index, entry in enumerate(entries):
@@ -374,15 +396,19 @@ _NOT_READ: Mapping[JobKey, str] = {
 }
 
 
-_NO_ORDER = (
-    "the jobs of a reply wait for nothing; request those that wait in a later reply; {key} is not read"
-)
-_NO_PLAN = "{key} is not read beside an action; request the steps that can run now as new_jobs"
+_PLAN = "execution_plan"
+_NO_ORDER = "a job of new_jobs lists what it waits for in dependencies, by id or name; {key} is not read here"
+_NO_PLAN = "a plan stands in execution_plan of create_followup_jobs, without new_jobs; {key} is not read here"
+_NO_CONDITION = "a step of execution_plan may have a condition; {key} is not read here"
 _COURSE: Mapping[str, str] = {
-    **dict.fromkeys(("execution_plan", "error_handling"), _NO_PLAN),
-    **dict.fromkeys(("dependencies", "depends_on", "conditions", "run_if"), _NO_ORDER),
+    **dict.fromkeys((_PLAN, "error_handling"), _NO_PLAN),
+    **dict.fromkeys(("dependencies", "depends_on", "wait_for"), _NO_ORDER),
+    **dict.fromkeys(("condition", "conditions", "run_if"), _NO_CONDITION),
 }
-"""Keys of an action or a job that would change the course, and why they are refused: ignored, jobs would run anyhow."""
+"""Keys that would change the course, and why they are refused where they are not read: ignored, jobs would run anyhow.
+
+`execution_plan` beside `create_followup_jobs`, and `dependencies` of a job of it, are read.
+"""
 
 
 def _refuse_course(path: str, key: str, value: JsonValue, findings: Findings) -> bool:

@@ -383,7 +383,7 @@ def _custom(
     warnings: tuple[str, ...] = ()
     if (plan := fields.get(_PLAN)) is not None:
         if inner is None:
-            return read_plan(plan, kinds, recovered, response.message)
+            return _read_plan(plan, kinds, recovered, response.message.strip() or None)
         message = "a response holds an action (lcp) or a plan (execution_plan), not both"
         return Malformed(errors=(Problem(path=PLACE, message=message),), recovered=recovered)
     if isinstance(inner, dict):
@@ -401,6 +401,19 @@ def _custom(
     )
     action = _read_body(response, body, kinds, recovered, result)
     return action if isinstance(action, Malformed) else action.note(recovered, warnings)
+
+
+def _read_plan(
+    stated: JsonValue,
+    kinds: Mapping[str, type[BaseModel]],
+    recovered: tuple[str, ...],
+    commentary: str | None,
+) -> Action | Malformed:
+    findings = Findings()
+    action = read_plan(stated, kinds, findings, commentary=commentary)
+    if action is None:
+        return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
+    return action.note(recovered, findings.warnings)
 
 
 def _commented(inner: _Body, message: str) -> _Body:
