@@ -101,6 +101,27 @@ def test_a_file_in_the_place_of_a_directory_is_written_in_its_order(scene: Scene
     assert (scene.root / "a").read_text() == "a\n"
 
 
+def test_a_name_that_looks_like_one_made_just_before_the_lock_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perform = journal.Journal._perform_batch
+
+    def once_another_thread_has_written(
+        own: journal.Journal, effects: Sequence[journal.JobEffect]
+    ) -> list[journal.JobEffect]:
+        if not effects[0].effect.path.isascii():
+            (scene.root / "cafe\u0301.md").write_text("theirs")
+        return perform(own, effects)
+
+    monkeypatch.setattr(journal.Journal, "_perform_batch", once_another_thread_has_written)
+    assert scene.write(("caf\u00e9.md", "overwrite", "ours")) == ["failed"]
+    error = scene.engine.jobs(mission_id=scene.mission)[-1].error or {}
+    assert (error["error_code"], r'"cafe\u0301.md" looks the same' in str(error["user_message"])) == (
+        "PATH_EXISTS",
+        True,
+    )
+
+
 def test_contents_beyond_what_is_held_at_a_time_come_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,7 @@ class Journal:
 
     def _compose(self, write: _Write) -> None:
         effect = write.effect
+        effect.check_names(self.root)  # again: a job of another thread may have made its twin before the lock
         before = self._read_before(write)
         if isinstance(before, Hold):
             write.outcome = before
