@@ -117,7 +117,7 @@ class ConfigFile(BaseModel):
     )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
-        description="Files with kinds of jobs of your own, Python or YAML (kinds.md), relative to this file.",
+        description="Files with kinds of jobs of your own, Python, YAML or JSON (kinds.md), relative to this file.",
     )
     retention: StatedRetention = Field(
         default=None,

@@ -18,6 +18,7 @@ import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.runner.plain_server import write_plain_server
+from tests.tables import table
 
 from lcp_engine.sandbox.programs import cannot_confine
 
@@ -178,6 +179,59 @@ def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
     jobs = [lcp("job", number, "--json").object for number in ("2", "3")]
     assert [job["state"] for job in jobs] == ["succeeded", "failed"]
     assert "the word is unknown" in str(jobs[1]["error"])
+
+
+def tool(lcp: Lcp, **changed: JsonValue) -> Path:
+    """A file with the tool that the guide defines, and the program beside it."""
+    blocks = blocks_of_guide("A kind in any language")
+    (lcp.home / "look_up.sh").write_text(blocks[1][1])
+    (lcp.home / "look_up.sh").chmod(0o755)
+    (stated,) = (json.loads(text) for language, text in blocks if language == "json" and "tool-" in text)
+    file = lcp.home / "tool.json"
+    merged = {**stated, **changed}
+    file.write_text(
+        json.dumps({key: value for key, value in merged.items() if value is not None}, indent="\t")
+    )
+    return file
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+def test_a_tool_of_another_agent_is_a_kind(lcp: Lcp) -> None:
+    defined = lcp("kinds", "tool-define-word", "--tools", "--workers", tool(lcp)).object
+    assert (defined["id"], defined["name"]) == ("tool-define-word", "define_word")
+    several: JsonValue = {"tools": [{**defined, "command": "./look_up.sh"}]}
+    (lcp.home / "tools.json").write_text(json.dumps(several))
+    for file in ("tool.json", "tools.json"):
+        assert lcp("kinds", "define_word", "--tools", "--workers", file).object == defined
+    assert lcp("kinds", "--check", "define_word", "--workers", "tool.json").code == 0
+
+
+WORD: dict[str, JsonValue] = {"type": "string", "description": "The word.", "default": "oven"}
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+def test_a_parameter_that_is_not_given_has_its_default(lcp: Lcp) -> None:
+    file = tool(lcp, parameters={"word": WORD}, examples=None)
+    tried = lcp("try", "define_word", "{}", "--root", "root", "--workers", file).object
+    assert tried["result"] == {"meaning": "It bakes."}
+
+
+@table(
+    ("changed", "said"),
+    [
+        ({"command": None}, "tool-define-word.command: is required and missing: the program that executes"),
+        ({"description": None}, "tool-define-word.description: is required and missing"),
+        ({"comand": "x"}, "tool-define-word.comand: is not a known key; did you mean 'command'?"),
+        ({"id": "define"}, "define.id: should match ^tool-[a-z0-9-]+$"),
+        ({"result_schema": {"type": "string"}}, "result: the JSON Schema of an object is expected: its type"),
+        ({"parameters": {"word": {**WORD, "default": 1}}}, "params: a JSON Schema is expected: the default of word"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_tool_is_named(lcp: Lcp, changed: dict[str, JsonValue], said: str) -> None:
+    done = lcp("kinds", "--workers", tool(lcp, **changed))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"workers {lcp.home / 'tool.json'}: " in done.err
+    assert said in done.err
 
 
 @pytest.mark.proof

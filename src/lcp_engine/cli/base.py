@@ -207,7 +207,7 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         expose_value=False,
         callback=_keep_all,
         hidden=hidden,
-        help="A file with kinds of jobs of your own, Python or YAML, see docs/kinds.md; repeatable  [env: LCP_WORKERS]",
+        help="A file with kinds of jobs, Python, YAML or JSON, see docs/kinds.md; repeatable  [env: LCP_WORKERS]",
     )
     programs = click.Option(
         ["--exec", "programs"],

@@ -173,7 +173,7 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
     name = "".join(part.capitalize() for part in kind.replace("-", "_").replace(".", "_").split("_"))
     return Worker[BaseModel](
         kind=kind,
-        params=_model(kind, f"{name}Params", "params", stated.params),
+        params=_model(kind, f"{name}Params", "params", stated.params, fills_defaults=True),
         result=_model(kind, f"{name}Result", "result", stated.result),
         execute=refuse_to_execute("a program is run by a runner, or by `lcp try`"),
         description=stated.description or f"Runs the program {Path(program.path).name}.",
@@ -316,9 +316,11 @@ def _path(subject: str, name: str, base: Path) -> str:
 _PROGRAM = "Correct the path, install the program, or make the file executable: chmod +x."
 
 
-def _model(kind: str, name: str, what: str, schema: Mapping[str, JsonValue]) -> type[BaseModel]:
+def _model(
+    kind: str, name: str, what: str, schema: Mapping[str, JsonValue], *, fills_defaults: bool = False
+) -> type[BaseModel]:
     try:
-        return schema_model(name, schema)
+        return schema_model(name, schema, fills_defaults=fills_defaults)
     except LcpError as error:
         raise LcpError(
             error.code, f"kind {kind!r}: {what}: {error.failed.message}", advice=GENERAL

@@ -1,6 +1,6 @@
 """Load kinds of jobs from files of the user: `lcp --workers FILE`, `--exec`, `LCP_WORKERS`, `workers` in config.yaml.
 
-A Python file registers kinds with `@worker`; a YAML file describes kinds whose jobs programs execute.
+A Python file registers kinds with `@worker`; a YAML or JSON file describes kinds whose jobs programs execute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lcp_engine.workers.mcp import McpServer
 
 _ADVICE = "Correct the file; docs/kinds.md has an example."
-_YAML = (".yaml", ".yml")
+_YAML = (".yaml", ".yml", ".json")
 _SERVERS = "mcp"
 """The key of a YAML file that states MCP servers, and no kind."""
 _LOADED: set[Path] = set()
@@ -31,7 +31,7 @@ _PROGRAMS: set[tuple[str, str]] = set()
 
 
 def load_workers(file: Path) -> None:
-    """Load a file of kinds, Python or YAML; each file once in a process.
+    """Load a file of kinds, Python, YAML or JSON; each file once in a process.
 
     From then on no job of this process may read or write it, or the programs that it names. Raises `INVALID_ARGUMENT`
     if it cannot be read, raises an error, describes no kind, or names a program that is missing.
@@ -41,7 +41,7 @@ def load_workers(file: Path) -> None:
     if path in _LOADED:
         return
     if path.suffix not in (".py", *_YAML) or not path.is_file():
-        raise _refusal(path, "a Python file (.py) or a YAML file (.yaml) is expected")
+        raise _refusal(path, "a Python file (.py), or a YAML or JSON file (.yaml, .json), is expected")
     if path.suffix == ".py":
         _run(path)
     else:
@@ -89,8 +89,11 @@ def _describe(path: Path) -> None:
 def _read(path: Path) -> tuple[JsonValue, dict[str, McpServer]]:
     """What a YAML file says of kinds, and its MCP servers. Raises `NotReadable`, OSError, UnicodeDecodeError."""
     from lcp_engine.core.mission.yaml import read_document
+    from lcp_engine.workers.tool_definitions import definitions_in, kinds_of
 
     document = read_document(path.read_text(encoding="utf-8"))
+    if (definitions := definitions_in(document)) is not None:
+        return kinds_of(definitions), {}
     if not isinstance(document, dict) or _SERVERS not in document:
         return document, {}
     from lcp_engine.workers.mcp import servers_in

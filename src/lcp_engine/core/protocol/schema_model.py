@@ -33,13 +33,17 @@ class SchemaModel(BaseModel):
     """The keys that the schema names."""
     nullable: ClassVar[frozenset[str]] = frozenset()
     """Those of them that are required, and may be null."""
+    defaults: ClassVar[Mapping[str, JsonValue]] = {}
+    """The values of keys that are not given."""
 
     @model_validator(mode="before")
     @classmethod
     def _check(cls, value: object) -> object:
         """Raises the first fault; a key that may be null, and is missing, is null: planners leave it out."""
-        if isinstance(value, Mapping) and (missing := cls.nullable.difference(value)):
-            value = {**value, **dict.fromkeys(missing)}
+        if isinstance(value, Mapping):
+            value = {**cls.defaults, **value}
+            if missing := cls.nullable.difference(value):
+                value = {**value, **dict.fromkeys(missing)}
         if (fault := next(cls.checks.iter_errors(value), None)) is not None:
             raise PydanticCustomError("schema", "{fault}", {"fault": _told(fault)})
         return value
@@ -51,10 +55,13 @@ class SchemaModel(BaseModel):
         return json.loads(json.dumps(cls.described))  # type: ignore[no-any-return]  # what was JSON
 
 
-def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel]:
+def schema_model(
+    name: str, schema: Mapping[str, JsonValue], *, fills_defaults: bool = False
+) -> type[SchemaModel]:
     """A model of the objects that `schema` describes, in draft 2020-12 unless its `$schema` says otherwise.
 
-    Raises `INVALID_ARGUMENT` for a schema that is not valid, is not one of an object, or refers to other documents.
+    With `fills_defaults` a key that is not given has its `default`. Raises `INVALID_ARGUMENT` for a schema that is not
+    valid, is not one of an object, or refers to other documents.
     """
     import jsonschema_rs
 
@@ -71,6 +78,16 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
             and isinstance(part, dict | bool)
             and validator_of(part).is_valid(None)
         )
+        stated_defaults = {
+            key: part["default"]
+            for key, part in parts.items()
+            if fills_defaults and isinstance(part, dict) and part.get("default") is not None
+        }
+        for key, part in parts.items():
+            if key in stated_defaults and isinstance(part, dict):
+                default = stated_defaults[key]
+                if not validator_of(part).is_valid(default):
+                    raise ValueError(f"the default of {key} does not fit: {json.dumps(default)}")
     except (jsonschema_rs.ReferencingError, ValueError, RecursionError) as error:
         said = fault_of_schema(error)
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a JSON Schema is expected: {said}") from error
@@ -86,6 +103,7 @@ def schema_model(name: str, schema: Mapping[str, JsonValue]) -> type[SchemaModel
         checks = validator
         names = tuple(parts)
         nullable = optional_null
+        defaults = stated_defaults
 
     Described.__name__ = Described.__qualname__ = name
     return Described
