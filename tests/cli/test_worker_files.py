@@ -211,9 +211,12 @@ WORD: dict[str, JsonValue] = {"type": "string", "description": "The word.", "def
 
 @pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
 def test_a_parameter_that_is_not_given_has_its_default(lcp: Lcp) -> None:
-    file = tool(lcp, parameters={"word": WORD}, examples=None)
+    most: JsonValue = {"type": "integer", "description": "How many.", "maximum": 3}
+    file = tool(lcp, parameters={"word": WORD, "most": most}, examples=None, category="words")
     tried = lcp("try", "define_word", "{}", "--root", "root", "--workers", file).object
     assert tried["result"] == {"meaning": "It bakes."}
+    above = lcp("try", "define_word", '{"most": 4}', "--root", "root", "--workers", file)
+    assert "4 is greater than the maximum of 3" in above.out
 
 
 @table(

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue, ValidationError
 
+from lcp_engine.core.json_values import object_in
 from lcp_engine.core.kinds import tool_ids
 from lcp_engine.core.protocol.envelopes import ToolDefinition
 from lcp_engine.core.refused_values import explain_first
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.summaries import nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers.external import ProgramKind
 
@@ -61,14 +62,15 @@ def _of_program(tool: ToolDefinition, stated: Mapping[str, JsonValue]) -> Iterat
     for key, value in stated.items():
         if key in own:
             yield key, value
-        elif key not in ToolDefinition.model_fields:
-            known = nearest(key, [*ToolDefinition.model_fields, *own])
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"{tool.id}.{key}: is not a known key; {known}")
+        elif key not in ToolDefinition.model_fields and (meant := nearest_name(key, own)) is not None:
+            # Other agents may state more, such as a category; a need or a limit that is misspelt is not passed over.
+            fact = f"{tool.id}.{key}: is not a known key; did you mean {meant!r}?"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, fact)
     if "command" not in stated:
         fact = f"{tool.id}.command: is required and missing: the program that executes the jobs, as in a file of kinds"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, fact)
     yield "description", tool.description
-    yield "params", _schema_of(tool)
+    yield "params", _schema_of(stated["parameters"])
     yield "result", tool.result_schema
     yield "permission", tool.permission_level
     examples: list[JsonValue] = [
@@ -81,16 +83,12 @@ def _of_program(tool: ToolDefinition, stated: Mapping[str, JsonValue]) -> Iterat
         yield "rate_limit", tool.rate_limit.as_json()
 
 
-def _schema_of(tool: ToolDefinition) -> JsonValue:
-    """The JSON Schema of the parameters."""
+def _schema_of(stated: JsonValue) -> JsonValue:
+    """The JSON Schema of parameters, each with what it states besides, such as `maximum`."""
+    parameters = {name: part for name, part in object_in(stated).items() if isinstance(part, dict)}
     properties: dict[str, JsonValue] = {
-        name: parameter.model_dump(mode="json", exclude={"required"}, exclude_unset=True)
-        for name, parameter in tool.parameters.items()
+        name: {key: value for key, value in part.items() if key != "required"}
+        for name, part in parameters.items()
     }
-    required: list[JsonValue] = [name for name, parameter in tool.parameters.items() if parameter.required]
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+    required: list[JsonValue] = [name for name, part in parameters.items() if part.get("required")]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
