@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         StatedStep,
     )
     from lcp_engine.core.mission.spec import (
+        Background,
         Commands,
         KindSettings,
         Limits,
@@ -70,7 +71,13 @@ if TYPE_CHECKING:
         Problem,
         WriteFile,
     )
-    from lcp_engine.core.protocol.request import AgentRequest, RequestMetadata, RequestProject
+    from lcp_engine.core.protocol.request import (
+        AgentRequest,
+        CursorPosition,
+        RequestEnvironment,
+        RequestMetadata,
+        RequestProject,
+    )
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
     from lcp_engine.core.webhook import Webhook
@@ -159,6 +166,7 @@ __all__ = [
     "Applied",
     "Approvals",
     "AskedToWait",
+    "Background",
     "Backups",
     "Caps",
     "CheckResult",
@@ -174,6 +182,7 @@ __all__ = [
     "Course",
     "CreateFollowupJobs",
     "Cursor",
+    "CursorPosition",
     "DatabaseFailed",
     "DecisionLinks",
     "Diff",
@@ -267,6 +276,7 @@ __all__ = [
     "Remembered",
     "Replayed",
     "Reply",
+    "RequestEnvironment",
     "RequestMetadata",
     "RequestProject",
     "ResultSpec",
@@ -340,6 +350,7 @@ _MODULES = {
     ),
     "core.memory": ("Entry",),
     "core.mission.spec": (
+        "Background",
         "Commands",
         "KindSettings",
         "Limits",
@@ -374,7 +385,13 @@ _MODULES = {
         "Problem",
         "WriteFile",
     ),
-    "core.protocol.request": ("AgentRequest", "RequestMetadata", "RequestProject"),
+    "core.protocol.request": (
+        "AgentRequest",
+        "CursorPosition",
+        "RequestEnvironment",
+        "RequestMetadata",
+        "RequestProject",
+    ),
     "core.reasons": ("Reason", "ReasonCode"),
     "core.upkeep": ("Backups", "Checks", "Retention", "Upkeep"),
     "core.prices": ("Price", "Prices"),
