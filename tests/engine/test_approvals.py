@@ -408,6 +408,19 @@ def test_a_guessed_encoding_is_shown_and_a_named_one_reaches_the_file(shop: Lab)
     assert "will be utf-8" in str(shop.engine.diff(changed))
 
 
+def test_two_forms_of_one_directory_in_one_reply_are_refused_with_the_first_named(shop: Lab) -> None:
+    paths = ["caf\u00e9/a.md", "cafe\u0301/b.md", "caf\u00e9/c.md", "cafe\u0301/d/e.md", "caf\u00e9.md"]
+    shop.run(ask(*[write(path) for path in paths]), DONE)
+    first, second, third, fourth, fifth = shop.jobs()
+    assert [job.state for job in (first, third, fifth)] == ["held"] * 3
+    for job in (second, fourth):
+        error = job.error or {}
+        assert (job.state, error["error_code"]) == ("rejected", "PATH_EXISTS")
+        assert r'the directory "cafe\u0301" looks the same as "caf\u00e9", which an earlier job names' in str(
+            error["user_message"]
+        )
+
+
 def test_two_forms_of_one_name_in_one_reply_make_one_file(shop: Lab) -> None:
     first, second = held(shop, write("caf\u00e9.md"), write("cafe\u0301.md"))
     shop.engine.diff(second)

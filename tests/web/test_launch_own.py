@@ -51,6 +51,14 @@ def test_a_mission_is_launched_once(house: House) -> None:
     assert mission.goal == "Say <hello> to you."
 
 
+def test_a_plan_that_stands_alone_is_launched_and_its_faults_have_lines(house: House) -> None:
+    text = "id: main\nsteps:\n  - id: look\n    tool: tool-list-files\n    parameters: {}\n"
+    wrong = house.post("/launch/own", _fields(house, text=text.replace("tool: tool-", "tol: "), variables=""))
+    assert "line 4" in wrong.words
+    house.post("/launch/own", _fields(house, text=text, variables=""))
+    assert [mission.name for mission in house.engine.missions()] == ["main"]
+
+
 @pytest.mark.parametrize("way", ["check", "launch"])
 @pytest.mark.parametrize(
     ("fields", "expected"),

@@ -67,6 +67,7 @@ class ReasonCode(StrEnum):
     STEP_ORDER = "step_order"
     STEP_REFUSED = "step_refused"
     TURN_ORDER = "turn_order"
+    TWO_FORMS = "two_forms"
 
 
 BY_PERSON = frozenset(
@@ -136,6 +137,9 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.STEP_ORDER: "the step before it has not succeeded yet",
     ReasonCode.STEP_REFUSED: "the step before it was refused",
     ReasonCode.TURN_ORDER: "another turn is asked before it",
+    ReasonCode.TWO_FORMS: (
+        "the directory {name} looks the same as {other}, which an earlier job names in another Unicode form"
+    ),
 }
 _BARE = frozenset(
     {
@@ -170,6 +174,7 @@ _ADVICE: Mapping[ReasonCode, str] = {
     ReasonCode.RULE: "Do without it; only a change of that rule allows it.",
     ReasonCode.SECRETS: _USERS_RULE,
     ReasonCode.STEP_REFUSED: "Correct the step before it, then propose both again.",
+    ReasonCode.TWO_FORMS: "Name it as the job before it does: the escapes tell the two apart.",
 }
 
 

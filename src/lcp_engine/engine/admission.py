@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,6 +15,7 @@ from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import ON_FILES, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.patterns import in_one_form
 from lcp_engine.core.policy import STAGED, Move, Policy, Rule, Verdict
 from lcp_engine.core.protocol.actions import JobSpec
 from lcp_engine.core.protocol.references import references_in
@@ -110,19 +112,46 @@ def evaluate_jobs(
     ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
 ) -> list[Requested]:
     """Evaluate the jobs that a turn at `depth` requested; nothing is stored."""
-    return [_evaluate(ledger, admission, mission, depth, job) for job in jobs]
+    requested = [_evaluate(ledger, admission, mission, depth, job) for job in jobs]
+    return [*_in_one_form(requested, mission.root, spec_of(mission.spec))]
 
 
 def evaluate_steps(
     ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
 ) -> list[Requested]:
     """Like `evaluate_jobs` for the steps of a planner's plan; those with references are judged when they run."""
-    return [
+    requested = [
         _unresolved(admission, depth, job)
         if any(references_in(job.params))
         else _evaluate(ledger, admission, mission, depth, job)
         for job in jobs
     ]
+    return [*_in_one_form(requested, mission.root, spec_of(mission.spec))]
+
+
+def _in_one_form(requested: Sequence[Requested], root: str | None, spec: MissionSpec) -> Iterator[Requested]:
+    """The jobs; one is denied that writes in a directory which an earlier one names in another Unicode form.
+
+    Side by side they would make both. Of files the second one is refused when it runs, under the lock of the directory.
+    """
+    named: dict[str, str] = {}
+    for one in requested:
+        worker, params = one.worker, one.params
+        paths = worker.paths(params) if worker is not None and params is not None and worker.writes else ()
+        names = [name_of(path, root, spec)[1:] for path in paths if not path.isascii()]
+        above = {name[:at] for name in names for at, character in enumerate(name) if character == "/"}
+        twins = ((name, named.get(in_one_form(name), name)) for name in sorted(above))
+        name, other = next(((name, other) for name, other in twins if name != other), ("", ""))
+        if name and one.evaluation.verdict is not Verdict.DENY:
+            reason = because(ReasonCode.TWO_FORMS, name=json.dumps(name), other=json.dumps(other))
+            denied = replace(
+                one.evaluation, verdict=Verdict.DENY, reason=reason, refusal=ErrorCode.PATH_EXISTS
+            )
+            yield replace(one, evaluation=denied)
+            continue
+        for name in above:
+            named.setdefault(in_one_form(name), name)
+        yield one
 
 
 def _unresolved(admission: Admission, depth: int, job: JobSpec) -> Requested:

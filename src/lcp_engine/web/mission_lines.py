@@ -72,9 +72,11 @@ def _lines_by_place(text: str) -> dict[_Place, int]:
     """The line of each key and item; empty if the text is not YAML, or nested too deeply."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        return dict(_walk(root, ())) if root is not None else {}
+        lines = dict(_walk(root, ())) if root is not None else {}
     except (yaml.YAMLError, RecursionError):
         return {}
+    # A plan that stands alone is read as the plan of a mission.
+    return {("plan", *place): line for place, line in lines.items()} if ("steps",) in lines else lines
 
 
 def _walk(node: yaml.Node, place: _Place) -> Iterator[tuple[_Place, int]]:
