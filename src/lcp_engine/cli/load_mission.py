@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
 
 
 def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT) -> Loaded:
-    """The mission that a file or a request (AgentRequest) states.
+    """The mission that a file, an ExecutionPlan or a request (AgentRequest) states.
 
     Raises `NOT_FOUND`, `INVALID_MISSION`, `INVALID_ARGUMENT`, `PATH_NOT_FOUND`, `NO_PLANNER`.
     """

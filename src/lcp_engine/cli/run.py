@@ -127,8 +127,8 @@ def run_command(
 ) -> int:
     """Launch MISSION and work on it until it ends or waits for a person; then print its report.
 
-    MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission; a file may also be a request
-    (AgentRequest), which is launched once. On a terminal you are asked about
+    MISSION is a file (YAML or JSON), - for stdin, or the name of a shipped mission; a file may also be an
+    ExecutionPlan, or a request (AgentRequest), which is launched once. On a terminal you are asked about
     held jobs; without one they stay held, and the exit code is 3.
     """
     invocation.load_workers()

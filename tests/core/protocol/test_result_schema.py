@@ -44,6 +44,13 @@ def errors(text: str, expected: ResultSchema | None = EXPECTED) -> dict[str, str
     return {error.path: error.message for error in action.errors} if isinstance(action, Malformed) else {}
 
 
+def test_a_plan_beside_empty_new_jobs_ends_nothing_and_needs_no_result() -> None:
+    plan: JsonValue = {"steps": [{"id": "a", "tool": "x", "parameters": {}}]}
+    found = errors(reply("create_followup_jobs", new_jobs=[], execution_plan=plan))
+    assert "execution_plan.steps[0].tool" in found
+    assert "new_jobs" not in found
+
+
 @pytest.mark.parametrize("action", ["mission_complete", "analysis_result"])
 def test_an_action_that_completes_the_mission_carries_the_result(action: str) -> None:
     read = read_reply(reply(action, result=ADA), {}, EXPECTED)

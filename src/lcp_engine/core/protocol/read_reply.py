@@ -232,7 +232,7 @@ def _read_result(
         owners = " and ".join(_COMPLETING)
         if carried:
             findings.refuse(RESULT, f"{RESULT} belongs to {owners}; a reply is one action, never mix actions")
-        elif result.required and body.get("new_jobs") == []:
+        elif result.required and body.get("new_jobs") == [] and not body.get(_PLAN):
             fact = "without jobs the mission would end without its result"
             findings.refuse("new_jobs", f"{fact}; {owners} carry it as {RESULT}")
     elif carried:
