@@ -56,6 +56,16 @@ def test_jobs_without_a_planner_and_turns_keep_to_the_settings_too(lab: Lab) -> 
     assert attempts == {"agent_plan": 7, "do": 5}
 
 
+def test_jobs_are_enqueued_run_and_listed_by_the_ids_of_their_tools(lab: Lab) -> None:
+    mission = lab.launch(DONE)
+    lab.engine.enqueue("tool-do", mission_id=mission)
+    lab.engine.enqueue("flaky", mission_id=mission)
+    lab.engine.work(until_idle=True, kinds=["tool-do"])
+    (job,) = lab.engine.jobs(kinds=["tool-do"])
+    assert (job.kind, job.state) == ("do", "succeeded")
+    assert [one.state for one in lab.engine.jobs(kinds=["tool-flaky"])] == ["queued"]
+
+
 def test_one_kind_has_its_settings_once(lab: Lab) -> None:
     with pytest.raises(LcpError) as refused:
         lab.launch(DONE, kinds={"do": {"timeout": 1}, "tool-do": {"timeout": 2}})

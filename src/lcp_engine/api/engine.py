@@ -174,6 +174,9 @@ class Engine(History):
         """The worker of each kind."""
         return self.instance.admission.workers
 
+    def _known_kinds(self) -> Workers:
+        return self.workers
+
     @property
     def memory(self) -> Memory:
         """What is remembered of roots beyond single missions."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
@@ -97,11 +98,20 @@ class History:
     ) -> list[Job]:
         """Jobs that match every filter, in the order of their ids. Raises `INVALID_ARGUMENT` for an unknown state."""
         check_states(states)
+        if any(kind.startswith("tool-") for kind in kinds):
+            known = self._known_kinds()
+            kinds = [kind_named(kind, known) for kind in kinds]
         found = self._read(
             history.find_jobs, mission_id=mission_id, states=states, kinds=kinds, limit=limit,
             newest_first=newest_first,
         )  # fmt: skip
         return [Job.read(row) for row in found]
+
+    def _known_kinds(self) -> Collection[str]:
+        """The kinds whose tools' ids stand for them."""
+        from lcp_engine.workers.registry import find_workers  # slow to load
+
+        return find_workers()
 
     def events(
         self,
