@@ -381,7 +381,7 @@ def test_all_approves_each_job_of_a_kind_as_it_was_shown(engine: Engine, root: P
         await person.sees("approve 2 held write_file of mission 1?", "+two", "+more")
         (root / "more.md").write_text("meanwhile\n")
         await person.press("y")
-        await person.sees("1 approved; 1 not: job 3")
+        await person.sees("1 job was approved; 1 not: job 3")
 
     drive(engine, script)
     assert [job.state for job in engine.jobs() if job.kind == "write_file"] == ["queued", "held", "held"]
@@ -401,7 +401,7 @@ def test_a_job_that_needs_two_people_waits_for_the_other_one(engine: Engine, roo
         await person.press("a")
         await person.sees("approve 2 held write_file of mission 1?")
         await person.press("y")
-        await person.sees("2 approved; 2 of them wait for the approval of another person")
+        await person.sees("2 jobs wait for the approval of another person")
 
     drive(engine, script)
     assert states(engine) == {"notes.md": "held", "more.md": "held"}
@@ -844,7 +844,7 @@ def test_forty_writes_are_decided_with_one_look_and_undone(forty: Lcp) -> None:
         terminal.type("a")
         terminal.see("approve 40 held write_file of mission 1?")
         terminal.type("y")
-        terminal.expect("40 approved")
+        terminal.expect("40 jobs were approved")
         terminal.type("q")
         assert terminal.end() == 0
     assert forty("work", "--until-idle").code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import table
 
-from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.policy import Approvals, Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers.edit_file import WORKER as EDIT
 
@@ -252,3 +252,21 @@ def test_a_bad_pattern_names_its_rule() -> None:
         Policy([rule(DENY), rule(AUTO, "a[")])
     with pytest.raises(LcpError, match=r"^final user rule 1: pattern"):
         Policy((), [Rule(paths=("a[",), do=DENY, final=True)])
+
+
+@table(
+    ("approvals", "words"),
+    [
+        (Approvals(2, ("anna",), ()), "the approval of another person"),
+        (Approvals(3, ("anna",), ()), "2 more approvals of other people"),
+        (Approvals(2, ("anna",), (), ("ben",)), "the approval of ben"),
+        (Approvals(2, (), (), ("anna", "ben", "carl")), "2 more approvals of anna, ben or carl"),
+        (
+            Approvals(2, ("anna",), (), ()),
+            "the approval of another person, and the configuration has too few approvers",
+        ),
+    ],
+    ids=["anyone", "several", "one is left", "any two", "none is left"],
+)
+def test_missing_approvals_name_whom_they_are_of(approvals: Approvals, words: str) -> None:
+    assert approvals.awaited == words

@@ -100,7 +100,7 @@ def test_one_job_that_was_decided_does_not_keep_the_others_from_it(house: House)
     house.engine.reject(first, "no")
     answer = house.post("/inbox", {"job": [str(first), str(second)], "decision": "approve", **shown})
     assert answer.status == 409
-    assert "1 of 2 jobs were decided" in answer.words
+    assert "1 job was approved; 1 job was not decided here:" in answer.words
     assert "; only held jobs can be" in answer.words
     assert house.engine.job(second).state == "queued"
 

@@ -29,6 +29,19 @@ def test_the_job_and_the_inbox_say_who_of_how_many_approved(house: House) -> Non
     assert "of 2 approvals" not in house.get("/jobs/2").words
 
 
+def test_after_the_first_approval_the_page_says_whom_the_job_waits_for(house: House) -> None:
+    _hold(house, {"kinds": ["write_file"], "do": "hold", "approvals": 3})
+    shown = house.shown("/jobs/2")
+    inbox = house.post("/jobs/2/approve", {**shown, "back": "", "next": "2"})
+    job = house.post("/jobs/2/approve", shown)
+    for page in (inbox, job):
+        assert "Approved. It waits for 2 more approvals of other people." in page.words
+        assert "A runner will execute it" not in page.words
+    house.engine.approve(2, by="bea")
+    house.engine.approve(2, by="carl")
+    assert "It waits for" not in house.get("/inbox?note=consented&job=2").words
+
+
 def test_who_launched_the_mission_is_named_where_they_may_not_approve(house: House) -> None:
     _hold(house, OTHERS)
     me = user_name()

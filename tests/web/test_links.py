@@ -512,11 +512,15 @@ def test_of_two_approvals_each_comes_by_a_link_of_its_person(named: Afar) -> Non
     (held,) = named.engine.jobs(states=["held"])
     annas, bens = named.link(held.id, person="anna"), named.link(held.id, person="ben")
     first = named.approve(annas, key="of anna")
-    assert (first.status, "It waits for the approval of another person." in first.words) == (200, True)
+    assert (first.status, "It waits for the approval of ben." in first.words) == (200, True)
     assert named.state(held.id) == "held"
+    named.house.browser.get("/", params={"token": named.house.keys.token})
+    for page in (f"/jobs/{held.id}", "/inbox"):
+        told = "1 of 2 approvals, by anna. It waits for the approval of ben. With a signed link, or"
+        assert told in named.house.get(page).words, page
     again = named.approve(named.link(held.id), key="of anna")
     assert (again.status, named.state(held.id)) == (409, "held")
-    assert f"Anna has approved job {held.id} already; it waits for another person" in again.words
+    assert f"Anna has approved job {held.id} already; it waits for the approval of ben" in again.words
     second = named.approve(bens, key="of ben")
     assert (second.status, "A runner will execute it." in second.words) == (200, True)
     assert named.state(held.id) == "queued"

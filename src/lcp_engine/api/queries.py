@@ -75,7 +75,9 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
         consent = instance.read(consent_by, job.mission_id, policy, worker, params, workers=workers)
         if not consent.is_usual:
             sight = look_over(instance, [job.json])[job.id].sight
-            found[job.id] = instance.read(approvals_of, job.mission_id, job.id, consent=consent, sight=sight)
+            found[job.id] = instance.read(
+                approvals_of, instance.admission, job.mission_id, job.id, consent=consent, sight=sight
+            )
     return found
 
 

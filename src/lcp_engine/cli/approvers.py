@@ -18,7 +18,6 @@ from lcp_engine.core.safe_text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lcp_engine.api.engine import Engine
     from lcp_engine.config_file import ConfigFile
 
 KEY = "approvers"
@@ -139,11 +138,3 @@ def _configuration(invocation: Invocation) -> tuple[Path, ConfigFile]:
     from lcp_engine.settings import config_path
 
     return config_path(), invocation.settings.stated or ConfigFile()
-
-
-def awaited(engine: Engine, job_id: int) -> str:
-    """The approvals that a job misses which was approved and is still held, as the end of a sentence."""
-    from lcp_engine.core.policy import Approvals
-
-    found = engine.approvals([engine.job(job_id)]).get(job_id, Approvals(2, (), ()))
-    return found.awaited(engine.instance.admission.approvers)

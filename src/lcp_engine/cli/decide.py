@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from lcp_engine.cli.always import approve_always
-from lcp_engine.cli.approvers import approver, awaited
+from lcp_engine.cli.approvers import approver
 from lcp_engine.cli.base import (
     Invocation,
     LcpCommand,
@@ -437,7 +437,7 @@ def _decide_each(
     show_conflict: Callable[[Engine, int], None] = lambda engine, job: None,
 ) -> int:
     """Decide on each job, also after one was refused; returns the gravest exit code."""
-    from lcp_engine.api.bulk import each_outcome
+    from lcp_engine.api.bulk import each_outcome, missing_approvals
 
     decided: list[int] = []
     refused: list[Failed] = []
@@ -449,8 +449,8 @@ def _decide_each(
             continue
         decided.append(job_id)
         if not invocation.json:
-            waits = engine.job(job_id).state == "held"
-            more = f"; {awaited(engine, job_id)}" if waits else ""
+            waiting, awaited = missing_approvals(engine, [job_id])
+            more = f"; it waits for {awaited}" if waiting else ""
             print_out(f"job {job_id} {word if outcome else f'was already {word}'}{more}")
     if not invocation.json:
         return max((fail(failed, as_json=False) for failed in refused), default=Exit.DONE)

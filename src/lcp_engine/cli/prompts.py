@@ -16,11 +16,11 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine.api.always import add_rule_with_approval
+from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.always import ask_for_rule
-from lcp_engine.cli.approvers import awaited
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words
@@ -154,9 +154,10 @@ class Decider:
         self._approved[job.id] = job.reason
         try:
             approved = self.engine.approve(job.id)
-            if self.engine.job(job.id).state != State.HELD:
+            waiting, awaited = missing_approvals(self.engine, [job.id])
+            if not waiting:
                 return approved
-            note(f"job {job.id} is approved; {awaited(self.engine, job.id)}")
+            note(f"job {job.id} is approved; it waits for {awaited}")
         except LcpError as refused:
             note(one_line(str(refused)))
         self._refused.add(job.id)
@@ -361,8 +362,11 @@ class JobPrompt:
         if self._choice is not None and self._look is not None:
             params = self._choice.params(self._look.files)
         decided = self._try(job, lambda: self._engine.approve(job.id, params=params, shown=shown))
-        if decided is PromptResult.DECIDED and self._engine.job(job.id).state == State.HELD:
-            print_line("  approved; it waits for the approval of another person")
+        waiting, awaited = missing_approvals(
+            self._engine, [job.id] if decided is PromptResult.DECIDED else []
+        )
+        if waiting:
+            print_line(f"  approved; it waits for {awaited}")
             return PromptResult.LATER
         return decided
 

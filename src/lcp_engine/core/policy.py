@@ -102,18 +102,23 @@ class Approvals:
     needed: int
     given: tuple[str, ...]
     barred: tuple[str, ...]
+    left: tuple[str, ...] | None = None
+    """The approvers of the configuration who may still approve it; None where it names none, so that anyone may."""
 
     def as_json(self) -> dict[str, JsonValue]:
         """As `lcp held --json` prints it."""
         return {"needed": self.needed, "given": [*self.given], "barred": [*self.barred]}
 
-    def awaited(self, approvers: Iterable[str]) -> str:
-        """The approvals that are missing, as the end of a sentence; `approvers` are those of the configuration."""
-        people = sorted({*approvers} - {*self.given, *self.barred})
-        whom = " or ".join(filter(None, (", ".join(people[:-1]), *people[-1:]))) or "another person"
-        missing = self.needed - len(self.given)
-        what = "the approval" if missing < 2 else f"{missing} more approvals"
-        return one_line(f"it waits for {what} of {whom if missing < 2 or people else 'other people'}")
+    @property
+    def awaited(self) -> str:
+        """The approvals that are missing, and of whom: `the approval of anna or ben`."""
+        people, missing = self.left or (), self.needed - len(self.given)
+        whom = " or ".join(filter(None, (", ".join(people[:-1]), *people[-1:])))
+        few = ", and the configuration has too few approvers"
+        end = few if self.left is not None and len(people) < missing else ""
+        if missing < 2:
+            return one_line(f"the approval of {whom or 'another person'}{end}")
+        return one_line(f"{missing} more approvals of {whom or 'other people'}{end}")
 
     def __str__(self) -> str:
         """In words, on one line."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import MERGE
@@ -13,6 +15,9 @@ from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, reque
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.stages import kinds_in_stage
 from lcp_engine.workers.base import Worker, Workers
+
+if TYPE_CHECKING:
+    from lcp_engine.engine.admission import Admission
 
 BY_LINK = "a signed link"
 """Who decided by a link that names no person."""
@@ -96,11 +101,15 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
     return missing
 
 
-def approvals_of(tx: Tx, mission_id: int, job_id: int, *, consent: Consent, sight: Sight) -> Approvals:
+def approvals_of(
+    tx: Tx, admission: Admission, mission_id: int, job_id: int, *, consent: Consent, sight: Sight
+) -> Approvals:
     """Whose approvals a held job has and needs; `sight` is what it would change now."""
     given = _still_for(tx, mission_id, job_id, sight)
-    barred = requester_of(tx, mission_id) if consent.not_requester else ()
-    return Approvals(consent.approvals, tuple(sorted(given)), tuple(sorted(barred)))
+    barred = requester_of(tx, mission_id) if consent.not_requester else frozenset[str]()
+    people = admission.approvers
+    left = tuple(sorted(people - given - barred)) if people else None
+    return Approvals(consent.approvals, tuple(sorted(given)), tuple(sorted(barred)), left)
 
 
 def _still_for(tx: Tx, mission_id: int, job_id: int, now: Sight) -> set[str]:

@@ -9,10 +9,11 @@ from lcp_engine.core.approvers import Approvers, person_with
 from lcp_engine.core.decision_link import PATH, DecisionLink
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
-from lcp_engine.engine.approvals import approve, decided_before, locked_job, reject, worker_of
-from lcp_engine.engine.consents import BY_LINK
+from lcp_engine.engine.approvals import approve, consent_to, decided_before, locked_job, reject, worker_of
+from lcp_engine.engine.consents import BY_LINK, approvals_of
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store import used_links
+from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight, still_leads_to
@@ -113,7 +114,13 @@ def approve_by_link(
         check_unchanged(ledger.tx, link, now)
     if not approve(ledger, admission, link.job_id, by=opened.by, now=now, shown=shown):
         if job.state is State.HELD:
-            message = f"{opened.by} has approved job {job.id} already; it waits for another person"
+            worker = worker_of(admission.workers, job)
+            read = worker.read(from_json(job.params), f"job {job.id}")
+            consent = consent_to(ledger, admission, worker, job, read)
+            missing = approvals_of(
+                ledger.tx, admission, job.mission_id, job.id, consent=consent, sight=now
+            ).awaited
+            message = f"{opened.by} has approved job {job.id} already; it waits for {missing}"
             raise LcpError(ErrorCode.CONFLICT, message, advice="Nothing is left to decide for this person.")
         ledger.write_events()  # of another person who shares this transaction
         raise decided_before(ledger.tx, job, "approved")

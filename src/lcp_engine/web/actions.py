@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.api.always import add_rule_with_approval
+from lcp_engine.api.bulk import last_decision, missing_approvals
 from lcp_engine.api.user import user_name
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
@@ -49,18 +50,15 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
         decided = approve_shown(context, job_id, shown, params=params)
     except LcpError as refused:
         return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
-    if context.engine.job(job_id).state == State.HELD:
+    if missing_approvals(context.engine, [job_id])[0]:
         return to_job(job_id, "consented", form)
     return to_job(job_id, _said(context, job_id, "approved", decided=decided), form)
 
 
 def _said(context: PageContext, job_id: int, word: str, *, decided: bool) -> str:
     """The message for a decision; one that this person had made before is theirs, sent twice on a slow connection."""
-    if not decided:
-        job = context.engine.job(job_id)
-        decisions = context.engine.events(job.mission_id, job_id=job_id, event="decided")
-        decided = bool(decisions) and object_in(decisions[-1]["data"]).get("by") == user_name()
-    return word if decided else f"{word}_before"
+    is_own = decided or last_decision(context.engine, job_id).get("by") == user_name()
+    return word if is_own else f"{word}_before"
 
 
 def approve_always(context: PageContext, request: Request, form: Form) -> Response:

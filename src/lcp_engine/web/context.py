@@ -73,7 +73,6 @@ class PageContext:
             held_count=held,
             has_evals=self.evals is not None,
             subject=Subjects(self.engine.database).of,
-            people=sorted(self.engine.instance.admission.approvers),
             **values,
         )
         return HTMLResponse(text, status)

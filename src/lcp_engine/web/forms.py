@@ -45,7 +45,7 @@ NEXT = "next"
 
 FLASH_MESSAGES: Mapping[str, str] = {
     "approved": "Approved. A runner will execute it.",
-    "consented": "Approved. It waits for the approval of another person.",
+    "consented": "Approved.",
     "always": "Approved, and such jobs run without asking from now on. The page of the mission lists its rules.",
     "approved_before": "It was already approved; nothing changed.",
     "rejected": "Rejected. The planner will read the reason.",
@@ -203,7 +203,9 @@ def to_job(job_id: int, note: str, form: Form) -> Response:
     """Redirect to the job, or to the inbox if the form was on it; `note` is a key of `FLASH_MESSAGES`."""
     if BACK not in form.fields:
         return RedirectResponse(f"/jobs/{job_id}?note={note}", 303)
-    return to_inbox(form.text(BACK), note, form.text(NEXT))
+    return to_inbox(
+        form.text(BACK), note, form.text(NEXT), **({"job": job_id} if note == "consented" else {})
+    )
 
 
 def to_mission(mission_id: int, note: str) -> Response:
@@ -211,16 +213,17 @@ def to_mission(mission_id: int, note: str) -> Response:
     return RedirectResponse(f"/missions/{mission_id}?note={note}", 303)
 
 
-def to_inbox(query: str, note: str, place: str = "", *, count: int = 0) -> Response:
+def to_inbox(query: str, note: str, place: str = "", **said: int) -> Response:
     """Redirect to the inbox with the same filter, to the job `place`; nothing else of the query is kept.
 
-    `count` is how many jobs were decided, if the form was about several.
+    `said` are the numbers of the note: how many jobs were decided (`count`, `waits`, `before`), and the `job` whose
+    missing approvals it names.
     """
     asked = parse_qs(query, max_num_fields=50)
     kept = [(name, asked[name][0]) for name in ("mission", "kind", "text", "after") if name in asked]
     anchor = f"#job-{number(place)}" if place else ""
-    said = [("note", note), *([("count", count)] if count else [])]
-    return RedirectResponse(f"/inbox?{urlencode([*kept, *said])}{anchor}", 303)
+    numbers = [(name, value) for name, value in said.items() if value]
+    return RedirectResponse(f"/inbox?{urlencode([*kept, ('note', note), *numbers])}{anchor}", 303)
 
 
 async def read_form(request: Request) -> Form:

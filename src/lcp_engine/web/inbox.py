@@ -11,8 +11,9 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine.api.bulk import each_outcome
+from lcp_engine.api.bulk import MORE_APPROVALS, Tally, decide_each, last_decision, missing_approvals, told
 from lcp_engine.api.pages import HeldHead, JsonObject, Setting
+from lcp_engine.api.user import user_name
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
@@ -51,6 +52,7 @@ CHARACTERS_OF_ALL = 500_000
 CHARACTERS_OF_MARKS = 400_000
 """Of all `shown` fields of a form, which has to fit into a request."""
 NONE_SHOWN = "none of the jobs was shown in full; nothing was decided"
+TOO_MANY = f"a form decides at most {MOST_DECIDED:,} jobs, and this one lists more; nothing was decided"
 NO_DECISION = "choose to approve or to reject; nothing was decided"
 
 
@@ -78,12 +80,27 @@ def decide_ticked(context: PageContext, request: Request, form: Form) -> Respons
             return context.engine.reject(job_id, reason)
         return approve_shown(context, job_id, shown[job_id])
 
-    refused = _refusals(ids, decide)
-    if refused:
-        done = f"{len(ids) - len(refused)} of {len(ids)} jobs were decided; these were not:"
-        return _show_inbox(context, request, 409, [done, *refused])
-    word = "approved" if decision == "approve" else "rejected"
-    return to_inbox(str(request.query_params), word, count=len(ids))
+    tally = decide_each(context.engine, [*dict.fromkeys(ids)], decide, _WORDS[decision], by=user_name())
+    if tally.refused:
+        return _show_inbox(context, request, 409, _problems(tally))
+    return _to_inbox(request, tally)
+
+
+_WORDS = {"approve": "approved", "reject": "rejected"}
+
+
+def _to_inbox(request: Request, tally: Tally) -> Response:
+    done, waits, before = len(tally.done), len(tally.waiting), len(tally.before)
+    is_same = tally.waiting and tally.awaited != MORE_APPROVALS
+    job = tally.waiting[0] if is_same else 0
+    return to_inbox(str(request.query_params), tally.word, count=done, waits=waits, before=before, job=job)
+
+
+def _problems(tally: Tally, others: Sequence[str] = ()) -> list[str]:
+    """The counts of a decision, then a line for each job that it was not made for."""
+    lines = [*map(refusal_text, tally.refused), *others]
+    were = "1 job was" if len(lines) == 1 else f"{len(lines):,} jobs were"
+    return [f"{tally}; {were} not decided here:", *lines]
 
 
 def _read_all_shown(form: Form, ids: Iterable[int]) -> dict[int, Sight | None]:
@@ -112,11 +129,15 @@ def decide_all(context: PageContext, request: Request, form: Form) -> Response:
     if decision == "reject" and not reason:
         return _show_decide_all(context, request, 422, [NO_REASON])
     listed = {number(job_id) for job_id in form.text("jobs").split(",")}
+    if len(listed) > MOST_DECIDED:
+        return _show_decide_all(context, request, 422, [TOO_MANY])
     matching = _find_matching(context, request, among=listed)
+    elsewhere = _read_elsewhere(context, listed - {head.id for head in matching.all}, _WORDS[decision])
 
     def reject(job_id: int) -> bool:
         return context.engine.reject(job_id, reason)
 
+    left_out = elsewhere.left_out
     if decision == "approve":
         marks = _read_all_shown(form, [head.id for head in matching.approvable])
         shown = {job_id: sight for job_id, sight in marks.items() if sight is not None}
@@ -124,39 +145,55 @@ def decide_all(context: PageContext, request: Request, form: Form) -> Response:
             return _show_decide_all(context, request, 422, [NONE_SHOWN])
         if looks := _looks_to_ask_about(context, form, shown):
             return ask_again(context, request, form, looks)
-        refused = _refusals([*shown], lambda job_id: approve_shown(context, job_id, shown[job_id]))
-        decided = len(shown) - len(refused)
+        left_out = [*left_out, *_left_out(matching, shown)]
+        tally = decide_each(
+            context.engine, [*shown], lambda job_id: approve_shown(context, job_id, shown[job_id]), "approved",
+            by=user_name(),
+        )  # fmt: skip
     else:
-        refused = _refusals([job.id for job in matching.rejectable], reject)
-        decided = len(matching.rejectable) - len(refused)
-    word = "approved" if decision == "approve" else "rejected"
-    skipped = _skipped(context, listed - {head.id for head in matching.all})
-    if refused or skipped:
-        done = f"{_jobs_were(decided)} {word}; {_jobs_were(len(refused) + len(skipped))} not decided here:"
-        return _show_decide_all(context, request, 409, [done, *refused, *skipped])
-    return to_inbox(str(request.query_params), word, count=decided)
+        ids = [head.id for head in matching.rejectable]
+        tally = decide_each(context.engine, ids, reject, "rejected", by=user_name())
+    tally = replace(tally, done=[*tally.done, *elsewhere.own], before=[*tally.before, *elsewhere.before])
+    if tally.refused or left_out:
+        return _show_decide_all(context, request, 409, _problems(tally, left_out))
+    return _to_inbox(request, tally)
 
 
-def _jobs_were(count: int) -> str:
-    return "1 job was" if count == 1 else f"{count:,} jobs were"
-
-
-MOST_SKIPPED = 20
-
-
-def _skipped(context: PageContext, ids: Collection[int]) -> list[str]:
-    """The states of jobs that the form listed and that no longer wait, a line each."""
-    jobs = [context.engine.job(job_id) for job_id in sorted(ids)[:MOST_SKIPPED]]
-    lines = [f"job {job.id} is {job.state} in the meantime" for job in jobs]
-    more = len(ids) - len(jobs)
-    return [*lines, f"and {more:,} more, which no longer wait"] if more else lines
-
-
-def _refusals(ids: Sequence[int], decide: Callable[[int], bool]) -> list[str]:
-    """Decide on each job; why any of the decisions was refused."""
-    return [
-        refusal_text(outcome) for _, outcome in each_outcome(ids, decide) if isinstance(outcome, LcpError)
+def _left_out(matching: _Matching, shown: Collection[int]) -> list[str]:
+    """A line for each job that needs an approval of its own: what it would do was not shown, or is another by now."""
+    changed = [
+        f"job {head.id}: its file has changed since an approval; decide it alone" for head in matching.changed
     ]
+    unseen = [head.id for head in matching.approvable if head.id not in shown]
+    return [*changed, *(f"job {job_id} was not shown in full; open it and decide there" for job_id in unseen)]
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    """Jobs that a form listed and that no longer match: decided so by this person or before, and those left out."""
+
+    own: Sequence[int]
+    before: Sequence[int]
+    left_out: Sequence[str]
+
+
+def _read_elsewhere(context: PageContext, ids: Collection[int], word: str) -> _Elsewhere:
+    own: list[int] = []
+    before: list[int] = []
+    left_out: list[str] = []
+    for job_id in sorted(ids):
+        try:
+            state, decision = context.engine.job(job_id).state, last_decision(context.engine, job_id)
+        except LcpError as refused:
+            left_out.append(str(refused))
+            continue
+        if state == State.HELD:
+            left_out.append(f"job {job_id} is held, but the filter does not match it")
+        elif _WORDS.get(str(decision.get("decision"))) == word:
+            (own if decision.get("by") == user_name() else before).append(job_id)
+        else:
+            left_out.append(f"job {job_id} is {state} in the meantime")
+    return _Elsewhere(own, before, left_out)
 
 
 def _show_inbox(
@@ -197,7 +234,8 @@ def _show_inbox(
         problems=problems,
         ticked=set(ticked),
         note=request.query_params.get("note"),
-        count=cursor(request, "count"),
+        awaited=_awaited(context, request),
+        counted=_counted(context, request),
         rows=rows,
         shown_or_named=shown_or_named,
         kinds=sorted({str(row.job["kind"]) for row in rows if row.need is Need.APPROVAL}),
@@ -207,6 +245,29 @@ def _show_inbox(
         longest=LONGEST_PARAM,
         is_split=wants_split(request),
     )
+
+
+def _awaited(context: PageContext, request: Request) -> str:
+    """The approvals that the job of the note still misses; empty for a note without one."""
+    job = cursor(request, "job")
+    waiting, awaited = missing_approvals(context.engine, [] if job is None else [job])
+    return awaited if waiting else ""
+
+
+def _counted(context: PageContext, request: Request) -> str:
+    """Counts of a decision on several jobs; empty for the note of another one."""
+    done, waits, before = (cursor(request, name) or 0 for name in ("count", "waits", "before"))
+    word = request.query_params.get("note", "")
+    if word not in _NEXT or not (done or waits or before):
+        return ""
+    said = told(word, done, waits, before, _awaited(context, request) or MORE_APPROVALS)
+    return f"{said}. {_NEXT[word] if done else ''}".strip()
+
+
+_NEXT = {
+    "approved": "A runner will execute what has every approval that it needs.",
+    "rejected": "The planner will read the reason.",
+}
 
 
 def _approvals_of(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Approvals]:
@@ -300,6 +361,8 @@ class _Matching:
     """The held jobs that match, and those of them that a decision on all can approve or reject."""
 
     approvable: Sequence[HeldHead]
+    changed: Sequence[HeldHead]
+    """Those whose file has changed since an approval."""
     rejectable: Sequence[HeldHead]
     all: Sequence[HeldHead]
 
@@ -310,8 +373,14 @@ def _find_matching(context: PageContext, request: Request, among: Collection[int
     workers, awaited = context.engine.workers, context.engine.awaited_replies()
     needs = [(head, need_of(head.kind, head.id, awaited, workers)) for head in heads]
     # A file that has changed since an approval needs a decision of its own.
-    approvable = [head for head, need in needs if need is Need.APPROVAL and head.reason not in FILE_CHANGED]
-    return _Matching(approvable, [head for head, need in needs if need is not Need.REPLY], heads)
+    changed = [head for head, need in needs if need is Need.APPROVAL and head.reason in FILE_CHANGED]
+    approvable = [head for head, need in needs if need is Need.APPROVAL and head not in changed]
+    return _Matching(
+        changed=changed,
+        approvable=approvable,
+        rejectable=[head for head, need in needs if need is not Need.REPLY],
+        all=heads,
+    )
 
 
 def _show_decide_all(

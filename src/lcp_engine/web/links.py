@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
-from lcp_engine.core.job_states import State
+from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.ask_again import asked_about
@@ -56,8 +56,8 @@ def _decide(context: PageContext, token: str, form: Form) -> Response:
                 if not form.is_measured:
                     return _ask_again(context, token, form)
                 job_id = links.approve(token, shown=shown, approver_token=key)
-                is_held = context.engine.job(job_id).state == State.HELD
-                said = FLASH_MESSAGES["consented" if is_held else "approved"]
+                waiting, awaited = missing_approvals(context.engine, [job_id])
+                said = f"Approved. It waits for {awaited}." if waiting else FLASH_MESSAGES["approved"]
             case "reject" if not reason:
                 return _show(context, token, status=422, problem=NO_REASON)
             case "reject":

@@ -18,13 +18,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from lcp_engine.api.always import add_rule_with_approval
-from lcp_engine.api.bulk import each_outcome
+from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
+from lcp_engine.api.user import user_name
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
-from lcp_engine.cli.approvers import awaited
 from lcp_engine.cli.decide import revised_params
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.prompts import (
@@ -474,22 +474,17 @@ class InboxView(Vertical):
         title = f"approve {len(ready):,} held {one_line(job.kind)} of mission {job.mission_id}?"
         title += f"  ({left:,} left out; look at them one by one)" if left else ""
         if await self._desk.show_whole(Whole(title, content_of_all(ready), may_approve=True)):
-            await self._approve_each(job.mission_id, ready)
+            await self._approve_each(ready)
 
-    async def _approve_each(self, mission_id: int, ready: Sequence[Candidate]) -> None:
+    async def _approve_each(self, ready: Sequence[Candidate]) -> None:
         engine, sights = self._desk.engine, {each.job.id: each.look.sight for each in ready}
 
-        def approve() -> list[LcpError]:
-            outcomes = each_outcome([*sights], lambda job_id: engine.approve(job_id, shown=sights[job_id]))
-            return [outcome for _, outcome in outcomes if isinstance(outcome, LcpError)]
+        def approve(job_id: int) -> bool:
+            return engine.approve(job_id, shown=sights[job_id])
 
-        refused = await asyncio.to_thread(approve)
-        held = await asyncio.to_thread(engine.jobs, mission_id=mission_id, states=[State.HELD])
-        left = sum(job.id in sights for job in held) - len(refused)
-        said = f"{len(ready) - len(refused):,} approved"
-        said += f"; {left:,} of them wait for the approval of another person" if left > 0 else ""
-        said += f"; {len(refused):,} not: {refused[0]}" if refused else ""
-        self._desk.note(said, is_problem=bool(refused))
+        decided = await asyncio.to_thread(decide_each, engine, [*sights], approve, "approved", by=user_name())
+        refused = f"; {len(decided.refused):,} not: {decided.refused[0]}" if decided.refused else ""
+        self._desk.note(f"{decided}{refused}", is_problem=bool(refused))
         self._leave(sights)
 
     async def _decide(self, shown: ShownJob, act: Callable[[], bool], word: str) -> None:
@@ -502,8 +497,9 @@ class InboxView(Vertical):
             await self._show_again(job_id, refused)
             return
         said = f"job {job_id} {word if is_new else f'was already {word}'}"
-        if (await asyncio.to_thread(self._desk.engine.job, job_id)).state == State.HELD:
-            self._desk.note(f"{said}; {await asyncio.to_thread(awaited, self._desk.engine, job_id)}")
+        waiting, awaited = await asyncio.to_thread(missing_approvals, self._desk.engine, [job_id])
+        if waiting:
+            self._desk.note(f"{said}; it waits for {awaited}")
             self.jobs.action_move(1)
             self._desk.look()
         else:
