@@ -5,13 +5,20 @@ const DRAFT = "lcp-draft ";
 const SENT = "lcp-sent";
 const TYPED = "textarea:not([readonly]), select, input:not([type=hidden], [type=password], [type=search], [name=job])";
 
-const keyOf = (field) => [DRAFT, location.pathname, field.form.getAttribute("action"), field.name, field.value && isBox(field) ? field.value : ""].join("\n");
+// Not by the page: a refused form stands at the address that it was sent to.
+const keyOf = (field) => [DRAFT, field.form.getAttribute("action"), field.name, isBox(field) ? field.value : placeIn(field)].join("\n");
+// Texts of several files have one name.
+const placeIn = (field) => [...field.form.elements].filter(({ name }) => name === field.name).indexOf(field);
 const isBox = (field) => ["checkbox", "radio"].includes(field.type);
 const usual = (field) => field instanceof HTMLSelectElement
   ? (field.querySelector("option[selected]") ?? field.options[0])?.value
   : isBox(field) ? String(field.defaultChecked) : field.defaultValue;
 const entered = (field) => isBox(field) ? String(field.checked) : field.value;
 const typedIn = (form) => form.method === "post" ? [...form.querySelectorAll(TYPED)].filter((field) => field.name) : [];
+
+// What fields were before they were typed in, where the server shows again what was: after a refusal, or with a preview.
+const origins = new WeakMap();
+const draftOf = (field) => JSON.parse(sessionStorage.getItem(keyOf(field)) ?? "[null, null]");
 
 function enter(field, value) {
   if (isBox(field)) field.checked = value === "true"; else field.value = value;
@@ -20,17 +27,20 @@ function enter(field, value) {
 function keep(field) {
   if (field.form?.method !== "post" || !field.name || !field.matches(TYPED)) return;
   // A radio that is chosen is the end of another one's choice.
-  for (const one of field.type === "radio" ? field.form.elements[field.name] : [field]) {
-    if (entered(one) === usual(one)) sessionStorage.removeItem(keyOf(one));
-    else sessionStorage.setItem(keyOf(one), JSON.stringify([usual(one), entered(one)]));
+  const isBeside = (one) => one.type === "radio" && one.name === field.name;
+  for (const one of field.type === "radio" ? [...field.form.elements].filter(isBeside) : [field]) {
+    const was = origins.get(one) ?? usual(one);
+    if (entered(one) === was) sessionStorage.removeItem(keyOf(one));
+    else sessionStorage.setItem(keyOf(one), JSON.stringify([was, entered(one)]));
   }
 }
 
 // A field that has another default by now is about something else.
 function restore() {
   for (const form of document.forms) for (const field of typedIn(form)) {
-    const [was, value] = JSON.parse(sessionStorage.getItem(keyOf(field)) ?? "[null, null]");
-    if (was !== null && was === usual(field) && entered(field) === was) {
+    const [was, value] = draftOf(field);
+    if (was !== null && value === usual(field)) origins.set(field, was);
+    else if (was !== null && was === usual(field) && entered(field) === was) {
       enter(field, value);
       field.closest("details")?.setAttribute("open", "");
     }
@@ -50,8 +60,8 @@ function start() {
   forgetSent();
   restore();
   for (const news of ["input", "change"]) document.addEventListener(news, ({ target }) => keep(target));
-  document.addEventListener("submit", ({ target, defaultPrevented }) => {
-    if (!defaultPrevented) sessionStorage.setItem(SENT, JSON.stringify(typedIn(target).map(keyOf)));
+  document.addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
+    if (!defaultPrevented && !submitter?.matches("[data-previews]")) sessionStorage.setItem(SENT, JSON.stringify(typedIn(target).map(keyOf)));
   });
 }
 
