@@ -9,6 +9,12 @@ async () => {
     if (svg.ariaHidden !== "true" && !svg.getAttribute("aria-label")) faults.push("svg without a name");
   }
 
+  for (const cell of document.querySelectorAll("td[data-label]")) {
+    const label = getComputedStyle(cell, "::before");
+    if (label.content !== "none" && parseFloat(label.width) > parseFloat(getComputedStyle(cell).paddingLeft))
+      faults.push(`a label that covers its value: ${cell.dataset.label}`);
+  }
+
   // All text needs the contrast of normal text (4.5), large text as well.
   const contrast = {
     ignoreUnicode: true, ignoreLength: false, ignorePseudo: false, boldValue: 700, boldTextPt: 1000, largeTextPt: 1000,
