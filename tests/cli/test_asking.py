@@ -64,6 +64,15 @@ def test_yes_runs_the_job_and_no_tells_the_planner_why(asking: Lcp) -> None:
     assert _files(asking) == {"b"}
 
 
+def test_after_one_of_several_approvals_it_says_which_are_missing(lcp: Lcp) -> None:
+    three: JsonValue = {"kinds": ["write_file"], "do": "hold", "approvals": 3}
+    with Terminal(together(lcp, write("b"), policy=[three]), *RUN) as terminal:
+        terminal.expect(QUESTION)
+        terminal.answer("y")
+        terminal.expect("approved; it waits for 2 more approvals of other people")
+        assert terminal.end() == 3
+
+
 def test_the_diff_is_shown_above_the_question(asking: Lcp) -> None:
     with Terminal(asking, *RUN) as terminal:
         assert "+one\r\n+two" in terminal.expect(QUESTION)
