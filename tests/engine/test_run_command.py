@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pydantic import JsonValue
@@ -225,3 +227,24 @@ def test_a_command_reads_what_the_user_opens_for_commands(tmp_path: Path) -> Non
 def test_the_home_directory_is_not_opened_for_commands(tmp_path: Path, place: str) -> None:
     with pytest.raises(LcpError, match=r"commands_read: .* contains .*, which no program may read"):
         Engine(sqlite_url(tmp_path), commands_read=[Path(place).expanduser()])
+
+
+@pytest.mark.skipif(not os.access("/opt", os.W_OK), reason="/opt cannot be written")
+@pytest.mark.parametrize("stage", [True, False], ids=["stage", "root"])
+def test_a_command_sees_beside_a_root_in_a_place_of_the_system_but_not_the_root(
+    lab: Lab, *, stage: bool
+) -> None:
+    with TemporaryDirectory(dir="/opt") as place:
+        lab.root = Path(place, "around", "root")
+        lab.root.mkdir(parents=True)
+        (lab.root / "a.txt").write_text("the root\n")
+        Path(place, "tool").write_text("the tool\n")
+        script = f"cat {place}/tool; cat a.txt; echo mine > a.txt; cat {lab.root}/a.txt; ls {place} {lab.root}; ls /usr"
+        mission = lab.run(ask(["sh", "-c", script]), DONE, commands=ANY, policy=[*AUTO], stage=stage)
+        result = next(job for job in lab.jobs(mission.id) if job.kind == "run_command").result
+        assert result is not None
+        said = str(result["stdout"])
+        assert said.startswith("the tool\nthe root\n")
+        assert said.count("the root") == 1
+        assert {"bin", "lib"} <= {*said.split()}
+        assert "around" not in said

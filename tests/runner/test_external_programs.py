@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import pytest
@@ -330,6 +331,29 @@ def test_a_program_finds_nothing_but_what_its_kind_needs(
     assert result == {
         "root": refused, "beside": refused, "network": refused, "writes": True, "outside": refused, "files": ["here"],
     }  # fmt: skip
+
+
+@pytest.mark.skipif(not os.access("/opt", os.W_OK), reason="/opt cannot be written")
+@pytest.mark.parametrize("long_lived", [False, True])
+def test_a_program_does_not_see_a_root_in_a_place_of_the_system(
+    kind: Callable[..., Worker[BaseModel]], *, long_lived: bool
+) -> None:
+    source = """
+for line in sys.stdin:
+    try:
+        found = open(json.loads(line)["params"]["path"]).read()
+    except OSError as error:
+        found = error.strerror
+    print(json.dumps({"id": json.loads(line)["id"], "result": {"found": found}}), flush=True)
+"""
+    worker = kind(f"import json, sys\n{source}", long_lived=long_lived)
+    with TemporaryDirectory(dir="/opt") as place:
+        root = Path(place, "root")
+        root.mkdir()
+        for file in (root / "a.txt", Path(place, "b.txt")):
+            file.write_text("seen")
+        assert ask(worker, root, path=str(root / "a.txt")).result == {"found": "Permission denied"}
+        assert ask(worker, root, path=f"{place}/b.txt").result == {"found": "seen"}
 
 
 def test_a_program_that_needs_the_root_gets_a_copy_without_secrets(

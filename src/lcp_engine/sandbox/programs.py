@@ -14,6 +14,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from lcp_engine.sandbox.landlock import (
     Rights,
@@ -96,7 +97,7 @@ class Program:
     owned: Sequence[str]
     readable: Sequence[str] = ()
     hidden: Sequence[str] = ()
-    """No place is readable that contains one of these."""
+    """No place is readable that contains one of these; of places of the system, only what lies beside them."""
     bounds: Bounds = field(default_factory=Bounds)
     network: bool = False
     """Whether it may make and accept connections over IP."""
@@ -203,7 +204,7 @@ def _abandon(number: int, frame: object) -> NoReturn:
 
 
 def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
-    hidden = set(_around(program.hidden))
+    around = set(_around(program.hidden))
     installed = (*SYSTEM, *program.readable, *(OF_NETWORK if program.network else ()))
     for rights, paths, look in (
         (Rights.OWNS, program.owned, _follow),
@@ -216,11 +217,54 @@ def _grants(program: Program) -> Iterator[tuple[int, Rights]]:
             if (descriptor := _looked_at(path, look)) is None:
                 continue
             try:
-                status = os.fstat(descriptor)
-                if rights is not Rights.EXECUTES or (status.st_dev, status.st_ino) not in hidden:
+                if rights is not Rights.EXECUTES or _identity(descriptor) not in around:
                     yield descriptor, rights
+                elif path in SYSTEM:
+                    hidden = {_identity(place) for place in program.hidden}
+                    for one in _beside(descriptor, around, hidden):
+                        yield one, rights
             finally:
                 os.close(descriptor)
+
+
+def _beside(directory: int, around: Collection[_Identity], hidden: Collection[_Identity]) -> Iterator[int]:
+    """Descriptors of what is in a directory beside hidden places, each closed after its use.
+
+    The rules grant all that is beneath a directory, or nothing, so the directories around a hidden place get none.
+    """
+    if _identity(directory) in hidden:
+        return
+    with suppress(PermissionError):
+        for name in _names(directory):
+            with suppress(FileNotFoundError, PermissionError):
+                one = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                try:
+                    if _identity(one) in around:
+                        yield from _beside(one, around, hidden)
+                    elif not stat.S_ISLNK(os.fstat(one).st_mode):
+                        yield one
+                finally:
+                    os.close(one)
+
+
+def _names(directory: int) -> list[str]:
+    opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.listdir(opened)
+    finally:
+        os.close(opened)
+
+
+_Identity: TypeAlias = tuple[int, int] | None
+
+
+def _identity(place: str | int) -> _Identity:
+    """Device and inode of a file or directory; None if there is none."""
+    try:
+        status = os.stat(place)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _looked_at(path: str, look: Callable[[str], int]) -> int | None:
@@ -240,14 +284,11 @@ def _follow(path: str) -> int:
     return os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
-def _around(hidden: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _around(hidden: Sequence[str]) -> Iterator[_Identity]:
     """Which directories contain one of these places, or are it, however they are spelled."""
     for place in hidden:
         here = Path(os.path.realpath(place))
-        for directory in (here, *here.parents):
-            with suppress(OSError):
-                status = directory.stat()
-                yield status.st_dev, status.st_ino
+        yield from filter(None, (_identity(str(directory)) for directory in (here, *here.parents)))
 
 
 def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket, parent: int) -> NoReturn:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -28,7 +29,7 @@ from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
 from lcp_engine.runner.confined.server import PROGRAMS
 from lcp_engine.sandbox.installed_programs import environment_of, is_in, places_of
 from lcp_engine.sandbox.own_places import own_directories
-from lcp_engine.sandbox.programs import Bounds, Ended, Program
+from lcp_engine.sandbox.programs import SYSTEM, Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.working_copy import WorkingCopy, scratch_directory, working_copy
 from lcp_engine.workers.base import Context, Worker
@@ -89,7 +90,8 @@ class ExternalPrograms:
         """
         program = worker.program
         assert program is not None
-        pool, root = _pool_of(worker), context.mission_root
+        root = context.mission_root
+        pool = _pool_of(worker, root)
         secrets = _environment(worker.kind, program)
         job = _Job(worker, params, context, tuple(secrets.values()))
         if not program.long_lived:
@@ -126,10 +128,10 @@ class ExternalPrograms:
         program = worker.program
         assert program is not None
         found: list[Answered | None] = [None] * len(asked)
-        pool = _pool_of(worker)
+        root = asked[0][1].mission_root
+        pool = _pool_of(worker, root)
         secrets = _environment(worker.kind, program)
         jobs = [_Job(worker, params, context, tuple(secrets.values())) for params, context in asked]
-        root = asked[0][1].mission_root
         running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way, root=root)
         nth = 0
         try:
@@ -193,9 +195,16 @@ class ExternalPrograms:
         running.close()
 
 
-def _pool_of(worker: Worker[BaseModel]) -> str:
-    """Key that kinds share whose jobs the same processes execute."""
-    return worker.kind if worker.program is None else worker.program.shared or worker.kind
+def _pool_of(worker: Worker[BaseModel], root: Root | None = None) -> str:
+    """Key that kinds share whose jobs the same processes execute; a root in a place of the system has its own."""
+    pool = worker.kind if worker.program is None else worker.program.shared or worker.kind
+    return pool if root is None else "\0".join((pool, *_in_system(root.places)))
+
+
+@cache
+def _in_system(places: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the places of a root that a program could read as a part of the system."""
+    return tuple(place for place in places if is_in(SYSTEM, place))
 
 
 class _Job:
@@ -608,7 +617,7 @@ def _program(
     scratch: Path,
     copy: WorkingCopy | None,
     *,
-    foreign: Sequence[str],
+    foreign: tuple[str, ...],
 ) -> Program:
     installed = [
         place
@@ -631,7 +640,7 @@ def _program(
         ),
         packages=copy.shared if copy else (),
         listed=copy.listed if copy else (),
-        hidden=(*own_directories(), str(Path.home())),
+        hidden=(*own_directories(), str(Path.home()), *_in_system(foreign)),
         network=program.needs.network,
         bounds=Bounds(seconds=None, memory=program.memory),
         call=program.call,
