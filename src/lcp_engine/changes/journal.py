@@ -20,6 +20,7 @@ from lcp_engine.changes.recovery import (
     APPLIED,
     CONFLICT,
     INTENT,
+    MOST_HELD,
     MOVE,
     VOID,
     close_intents,
@@ -55,10 +56,6 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import was_held_for
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import Caps, FileEffect, Hold, applied_of, too_large_to_change
-
-MOST_HELD = 32 * 1024 * 1024
-"""Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
-
 
 BUSY_SECONDS = 2
 """A job whose file is busy is tried again after so long."""

@@ -7,10 +7,7 @@ file that a person takes in part or has edited, with the content that was kept b
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os.path import normpath
@@ -31,11 +28,14 @@ from lcp_engine.changes.recovery import (
     CONFLICT,
     INTENT,
     MERGE_MODE,
+    MOST_HELD,
     VOID,
+    Beside,
     Contents,
     carry_out,
+    check_room,
     close_all,
-    mode_of,
+    first_of,
 )
 from lcp_engine.changes.staged_files import (
     Compared,
@@ -74,8 +74,6 @@ from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import Hold
 from lcp_engine.workers.merge import MERGE, MergedFile, MergeParams, MergeResult
 
-MOST_HELD = 32 * 1024 * 1024
-"""Bytes of contents in memory at a time."""
 MOST_NAMED = 5
 """Files that a reason names."""
 WAIT_SECONDS = 30.0
@@ -175,7 +173,7 @@ class _Merge:
             wanted = [one for one in wanted if one.after != one.compared.now]
             if not wanted:
                 return self._succeeded([], self._left_out(files))
-            _check_room(root, sum(one.size for one in wanted))
+            check_room(root, sum(one.size for one in wanted), "merge")
             self._record(root, wanted, access, stage, kept)
         return None
 
@@ -292,7 +290,7 @@ class _Merge:
         there = [] if stage is None else [stage]
         with self._threads.access(root, writes=True) as access, self._threads.access(*there) as reading:
             contents = partial(merged_content, self._database, reading, stage)
-            refused = _Beside(root, access, contents).prepare(left)
+            refused = Beside(root, access, contents).prepare(left)
             if refused is not None and len(left) == len(made):
                 # Not left open for another attempt: whoever finds an intent carries it out, a file at a time.
                 close_all(self._database, left, {one.id: VOID for one in left})
@@ -307,7 +305,7 @@ class _Merge:
     ) -> list[ChangeRow]:
         """Those whose locks are free and whose contents fit into memory; returns the others."""
         states: dict[int, str] = {}
-        some = _first_of(left)
+        some = first_of(left)
         later: list[ChangeRow] = []
         errors: list[LcpError] = []
         with access.lock([(root, change.path) for change in some], Wait.FIRST) as locked:
@@ -360,98 +358,6 @@ class _Merge:
         said += [f"{edited} as edited by a person"] if edited else []
         result = MergeResult(summary=", ".join(said), files=[*merged], left_out=[*left_out])
         return Succeeded(to_json(result.model_dump(mode="json")), 0 if merged else None)
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """New contents of open intents, written beside the files that they are for."""
-
-    root: Root
-    access: FileAccess
-    contents: Contents
-
-    def prepare(self, left: Sequence[ChangeRow]) -> LcpError | None:
-        """Write them all. Why the disk refused one, if no file has been changed yet: then none is left there."""
-        pending = [one for one in left if one.sha256_after is not None]
-        has_begun = False
-        while pending:
-            some = _first_of(pending)
-            later: list[ChangeRow] = []
-            with self.access.lock([(self.root, one.path) for one in some], Wait.FIRST) as locked:
-                for change, held in zip(some, locked.found, strict=True):
-                    if held is None:
-                        later.append(change)
-                        continue
-                    try:
-                        has_begun |= self._prepare_one(change, held)
-                    except LcpError as error:
-                        refused = error
-                        break
-                else:
-                    pending = [*later, *pending[len(some) :]]
-                    continue
-            if not has_begun:
-                self._remove(left)
-                return refused
-            return None  # what was begun is finished, file by file
-        return None
-
-    def _prepare_one(self, change: ChangeRow, held: LockedFile | LcpError) -> bool:
-        """Write one; True if its file has been changed already. Raises what the file system refuses."""
-        assert change.sha256_after is not None
-        if isinstance(held, LcpError):
-            if held.code in _REFUSED:
-                raise held
-            return False  # a conflict, which is found when it is carried out
-        if held.is_prepared(change.temporary, change.sha256_after):
-            return False
-        held.mend(change.temporary, change.sha256_before, change.sha256_after)
-        digest = held.digest()
-        sha = None if digest is None else digest.sha256
-        if sha != change.sha256_before:
-            return sha == change.sha256_after
-        try:
-            data = self.contents(change)
-        except LcpError:  # it is gone, which is found when it is carried out
-            return False
-        if data is not None:
-            held.prepare(data, change.temporary, mode_of(change))
-        return False
-
-    def _remove(self, left: Sequence[ChangeRow]) -> None:
-        """Remove what was written, with the directories that were made for it."""
-        for change in left:
-            with suppress(LcpError), self.access.lock([(self.root, change.path)], Wait.ALL) as locked:
-                (held,) = locked.found
-                if isinstance(held, LockedFile):
-                    held.mend(change.temporary, change.sha256_before, change.sha256_after)
-        made = {str(one) for change in left for one in json.loads(change.made)}
-        self.access.remove_empty(self.root, made)
-
-
-_REFUSED = frozenset({ErrorCode.FILE_SYSTEM, ErrorCode.PATH_DENIED})
-
-
-def _first_of(changes: Sequence[ChangeRow]) -> list[ChangeRow]:
-    """The first ones, whose contents fit into memory."""
-    some, size = list[ChangeRow](), 0
-    for change in changes:
-        if some and size + change.size_bytes > MOST_HELD:
-            break
-        some.append(change)
-        size += change.size_bytes
-    return some
-
-
-def _check_room(root: Root, size: int) -> None:
-    """Raise `FILE_SYSTEM` if the disk has certainly no room for so many bytes beside what is there."""
-    disk = os.fstatvfs(root.descriptor)
-    free = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
-    if disk.f_blocks and size > free:
-        message = f"the disk of {root.path!r} has {free:,} bytes free, and the merge needs {size:,}"
-        raise LcpError(
-            ErrorCode.FILE_SYSTEM, message, advice="Free space on that disk, then approve the merge."
-        )
 
 
 def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:

@@ -37,7 +37,12 @@ _OPEN_OF_MISSION = Statement(
 )
 _LEFT_OPEN = Statement(
     _CHANGE.join_from(changes, jobs, changes.c.job_id == jobs.c.id)
-    .where(text("changes.state = 'intent'"), text("jobs.state <> 'running'"))
+    .where(
+        text("changes.state = 'intent'"),
+        text("jobs.state <> 'running'"),
+        # An undo or a merge that is queued carries out all of them or none.
+        text("(jobs.state <> 'queued' OR (changes.undoes IS NULL AND changes.mode <> 'merge'))"),
+    )
     .order_by(changes.c.id)
 )
 _OF_JOB = Statement(_CHANGE.where(changes.c.job_id == bindparam("job")).order_by(changes.c.id.desc()))
