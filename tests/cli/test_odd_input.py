@@ -122,8 +122,13 @@ def test_a_variable_that_a_mission_does_not_have_is_refused(lcp: Lcp) -> None:
 
 
 def test_a_kind_that_no_job_can_have_is_refused(lcp: Lcp) -> None:
-    done = lcp("jobs", "--kind", "read_fil")
-    assert (done.code, "did you mean 'read_file'?" in done.err) == (1, True)
+    for command in ("jobs", "work"):
+        done = lcp(command, "--kind", "read_fil")
+        assert (done.code, done.err.startswith("--kind: "), "did you mean 'read_file'?" in done.err) == (
+            2,
+            True,
+            True,
+        )
 
 
 def test_a_mission_without_a_name_is_refused(lcp: Lcp) -> None:
@@ -152,7 +157,7 @@ def test_programs_get_one_error_if_nothing_was_decided(lcp: Lcp) -> None:
 
 def test_a_kind_that_nothing_executes_cannot_be_named_for_approval(lcp: Lcp) -> None:
     done = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--approve", "all,write_fil")
-    assert done.code == 1
+    assert done.code == 2
     assert "not 'write_fil'; did you mean 'write_file'?" in done.err
     assert lcp("missions", "--json").json == []
 

@@ -78,7 +78,7 @@ def test_a_dry_run_names_what_would_be_approved_without_asking(lcp: Lcp) -> None
     done = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--dry-run", "--approve", "write_file")
     assert "approved    write_file, without asking\n" in done.out
     refused = lcp("run", lcp.mission(lcp.complete), "--root", "root", "--dry-run", "--approve", "write_fil")
-    assert (refused.code, "did you mean 'write_file'?" in refused.err) == (1, True)
+    assert (refused.code, "did you mean 'write_file'?" in refused.err) == (2, True)
 
 
 def test_an_invalid_mission_is_refused_as_run_would(lcp: Lcp) -> None:

@@ -20,6 +20,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run missions": {
         "init": ("init", "Write a mission file by asking."),
         "run": ("run", "Launch a mission and work on it until it ends or waits for a person."),
+        "do": ("do", "Launch a mission without a file: its goal is on the command line."),
         "launch": ("run", "Queue a mission without running it."),
         "schedule": ("schedule", "Launch a mission regularly: add, list, remove, run-now."),
         "work": ("run", "Start a runner, which executes the jobs of all missions."),

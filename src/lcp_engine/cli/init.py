@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -28,6 +29,7 @@ ASKED = ("human", "openai", "anthropic", "local")
 """The planners that are offered; any other that is installed is taken as well."""
 _PLAIN = re.compile(r"[A-Za-z][\w.-]*")
 _NOT_TEXT = {"true", "false", "null"}
+_ESCAPE = re.compile(r"\\(?:(ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|.)")
 
 
 @dataclass(frozen=True)
@@ -187,35 +189,49 @@ def text_of(draft: Draft, name: str) -> str:
     """The mission file, in YAML (pure)."""
     lines = [
         "# docs/missions.md explains the keys, docs/reference.md lists them all.",
-        f"name: {_scalar(name)}",
-        *_goal(draft.goal.replace("${", "$${")),
-        f"root: {_scalar(draft.root)}  # relative to this file; nothing outside it is touched",
+        f"name: {yaml_value(name)}",
+        *goal_lines(draft.goal.replace("${", "$${")),
+        f"root: {yaml_value(draft.root)}  # relative to this file; nothing outside it is touched",
     ]
     if draft.planner is not None:
-        lines.append(f"planner: {_flow(draft.planner)}")
+        lines.append(f"planner: {yaml_value({**draft.planner})}")
     lines.append("limits: {max_turns: 20, max_jobs: 100, max_seconds: 1800}")
     if draft.writes:
-        patterns = ", ".join(json_line(pattern) for pattern in draft.writes)
+        patterns = ", ".join(map(json_line, draft.writes))
         lines.append("policy:  # the first rule that matches decides; other writes wait for you")
         lines.append(f"  - {{kinds: [write_file], paths: [{patterns}], do: auto}}")
     return "\n".join(lines) + "\n"
 
 
-def _goal(goal: str) -> list[str]:
-    if all(line.isprintable() for line in goal.split("\n")):
-        return ["goal: |", *(f"  {line}".rstrip() for line in goal.split("\n"))]
-    return [f"goal: {json_line(goal)}"]
+def goal_lines(goal: str) -> list[str]:
+    """The key `goal` in YAML: as a block if that keeps every character, else quoted."""
+    lines = goal.split("\n")
+    is_plain = all(line.isprintable() and line == line.rstrip() for line in lines) and lines[-1]
+    if is_plain and not lines[0].startswith(" "):
+        return ["goal: |-", *(f"  {line}".rstrip() for line in lines)]
+    return [f"goal: {_quoted(goal)}"]
 
 
-def _flow(mapping: Mapping[str, JsonValue]) -> str:
-    return "{" + ", ".join(f"{key}: {_scalar(value)}" for key, value in mapping.items()) + "}"
-
-
-def _scalar(value: JsonValue) -> str:
-    """A value in YAML; what could be read as anything else than this text is quoted."""
+def yaml_value(value: JsonValue) -> str:
+    """A value in YAML, on one line; what could be read as anything else than its text is quoted."""
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{yaml_value(key)}: {yaml_value(inner)}" for key, inner in value.items()) + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(map(yaml_value, value)) + "]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
         return value
-    return json_line(value)
+    return _quoted(value)
+
+
+def _quoted(value: JsonValue) -> str:
+    """A scalar as JSON; YAML names a character beyond U+FFFF by one number, JSON by two."""
+
+    def named(found: re.Match[str]) -> str:
+        return found[0] if found[1] is None else f"\\U{ord(json.loads(chr(34) + found[0] + chr(34))):08x}"
+
+    return _ESCAPE.sub(named, json_line(value))
 
 
 def _check(text: str, source: str, invocation: Invocation) -> None:

@@ -89,7 +89,7 @@ def jobs_command(
 
 
 def _check_kinds(history: History, kinds: Collection[str]) -> None:
-    """Raise `NO_WORKER` for a kind that no job has and no worker executes: it was meant otherwise."""
+    """Raise `INVALID_ARGUMENT` for a kind that no job has and no worker executes: it was meant otherwise."""
     from lcp_engine.workers.registry import find_workers
 
     known = [kind for kind, _ in find_workers().items()]
@@ -98,7 +98,9 @@ def _check_kinds(history: History, kinds: Collection[str]) -> None:
             message = (
                 f"--kind: no job has the kind {kind!r}, and no worker executes it; {nearest(kind, known)}"
             )
-            raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker or a job.")
+            raise LcpError(
+                ErrorCode.INVALID_ARGUMENT, message, advice="Name a kind that has a worker or a job."
+            )
 
 
 @click.command("held", cls=LcpCommand)

@@ -62,8 +62,53 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
     """
     text, source, base = _read(options.mission)
     request = parse_request(text, source=source)
+    loaded = _loaded(
+        options, text if request is None else mission_of(request), source, base, planner_environment
+    )
     if request is not None:
-        text = mission_of(request)
+        _check_root(request, loaded.root, source)
+    return loaded._replace(request=request)
+
+
+def load_goal(options: MissionOptions, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT) -> Loaded:
+    """The mission with the goal that the options name, or `-` for stdin; its root is stated in full.
+
+    Raises like `load`, and `INVALID_ARGUMENT` for whatever the command line states wrongly.
+    """
+    stated = options.mission
+    goal = (_decoded(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin") if stated == "-" else stated).strip()
+    if not goal:
+        fact = "stdin is empty" if stated == "-" else "it is blank"
+        message = f"lcp do: a goal in words for the planner is expected; {fact}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    if goal.endswith((".yaml", ".yml", ".json")) and len(goal.split()) == 1 and Path(goal).is_file():
+        message = f"lcp do: a goal in words is expected; {goal!r} is a file, which `lcp run {goal}` runs"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    try:
+        spec, root, _ = _loaded(options, json_line({"goal": goal}), "lcp do", Path.cwd(), planner_environment)
+    except LcpError as refused:
+        if refused.code is not ErrorCode.INVALID_MISSION:
+            raise
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, str(refused), refused.failed.details) from refused
+    name = spec.name if "name" in spec.model_fields_set else _name_of(spec.goal)
+    return Loaded(spec.model_copy(update={"name": name, "root": str(root)}), root, None)
+
+
+_LONGEST_NAME = 40
+
+
+def _name_of(goal: str) -> str:
+    """The first words of a goal, on one line."""
+    words = " ".join(goal.split())
+    if len(words) <= _LONGEST_NAME:
+        return words
+    begun = words[:_LONGEST_NAME]
+    return f"{begun.rpartition(' ')[0] or begun}…"
+
+
+def _loaded(
+    options: MissionOptions, text: str, source: str, base: Path, planner_environment: PlannerEnvironment
+) -> Loaded:
     if options.planner is None and not _set_planner(options.settings) and planner_environment.own:
         options = _with_own_planner(options, text, source, [*planner_environment.own])
     parsed = _spec(options, text, source, base, lambda: usual_planner(os.environ))
@@ -75,10 +120,7 @@ def load(options: MissionOptions, planner_environment: PlannerEnvironment = EMPT
         check_script(planner, spec.planner, params_of(find_workers()), expected_result(spec), source=source)
     spec = with_known_kinds(spec, find_workers(), source=source)
     check_plans(spec, find_workers(), source=source)
-    root = resolve_root(spec.root, base, options.root)
-    if request is not None:
-        _check_root(request, root, source)
-    return Loaded(spec, root, request)
+    return Loaded(spec, resolve_root(spec.root, base, options.root), None)
 
 
 def _with_own_planner(options: MissionOptions, text: str, source: str, own: Sequence[str]) -> MissionOptions:
@@ -212,7 +254,8 @@ def _read(mission: str) -> tuple[str, str, Path]:
     if mission in shipped:
         return _decoded(_bytes(shipped[mission]), mission), mission, here
     fact = "is a directory" if is_directory else "does not exist"
-    raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission!r} {fact}; {expected}")
+    words = "; `lcp do` takes a goal in words" if len(mission.split()) > 1 else ""
+    raise LcpError(ErrorCode.NOT_FOUND, f"mission {mission!r} {fact}; {expected}{words}")
 
 
 def _bytes(path: Path) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.jobs import answer_with, is_question
-from lcp_engine.cli.load_mission import MissionOptions, load
+from lcp_engine.cli.load_mission import Loaded, MissionOptions, load
 from lcp_engine.cli.missions import note_unfulfilled, print_report, unfulfilled_lines
 from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.progress import Progress, showing
@@ -33,11 +33,12 @@ from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.settings import shown_url
 from lcp_engine.store.queries.records import Job, Mission
-from lcp_engine.workers.base import Workers, params_of
+from lcp_engine.workers.base import params_of
 from lcp_engine.workers.registry import find_workers
 
 MOST_NAMED = 10
@@ -46,7 +47,64 @@ OPEN_STATES = [State.QUEUED, State.RUNNING]
 
 def mission_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options that name a mission; the command gets them as one `MissionOptions`."""
+    return _with_options(command, (
+        click.argument("mission", shell_complete=mission_files, metavar="MISSION"),
+        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
+                     help="The directory the mission is confined to.  [default: root of the file]"),
+        click.option("--planner", shell_complete=planner_names, metavar="NAME",
+                     help="Use this planner instead of the file's."),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="Override a key of the file, e.g. limits.max_turns=5."),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+                     help="Set the variable ${NAME} of the file."),
+        click.option("--allow-admin", is_flag=True,
+                     help="Let it request jobs of the level admin; they are held for a person."),
+        _stage_option,
+    ))  # fmt: skip
 
+
+def goal_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of a mission without a file; the command gets them as one `MissionOptions` with its goal."""
+    return _with_options(command, (
+        click.argument("mission", metavar="GOAL"),
+        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
+                     help="The directory the mission is confined to.  [default: .]"),
+        click.option("--planner", shell_complete=planner_names, metavar="NAME",
+                     help="Who answers.  [env: LCP_PLANNER]"),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="Set any key of a mission file, e.g. limits.max_turns=5."),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+                     help="Set the variable ${NAME} of the goal."),
+        _stage_option,
+    ))  # fmt: skip
+
+
+_stage_option = click.option(
+    "--stage", is_flag=True,
+    help="Let it work in a private copy of the root, and ask you once what is merged.",
+)  # fmt: skip
+
+
+def work_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of commands that launch a mission and work on it."""
+    threads = click.option(
+        "--threads",
+        type=Count(1, 256),
+        metavar="N",
+        default=4,
+        show_default=True,
+        help="Jobs to run at a time.",
+    )
+    approve = click.option(
+        "--approve", "kinds", multiple=True, shell_complete=kind_names, metavar="KINDS",
+        help="Approve held jobs of these kinds (a,b,…) without asking; all: every kind.",
+    )  # fmt: skip
+    return threads(approve(command))
+
+
+def _with_options(
+    command: Callable[..., int], options: Sequence[Callable[[Callable[..., int]], Callable[..., int]]]
+) -> Callable[..., int]:
     @wraps(command)
     def with_options(
         *,
@@ -55,8 +113,8 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
         planner: str | None,
         settings: Sequence[str],
         variables: Sequence[str],
-        allow_admin: bool,
         stage: bool,
+        allow_admin: bool = False,
         **others: object,
     ) -> int:
         pairs(settings, "--set")
@@ -74,21 +132,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
         )
 
     stated: Callable[..., int] = with_options
-    for option in reversed((
-        click.argument("mission", shell_complete=mission_files, metavar="MISSION"),
-        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
-                     help="The directory the mission is confined to.  [default: root of the file]"),
-        click.option("--planner", shell_complete=planner_names, metavar="NAME",
-                     help="Use this planner instead of the file's."),
-        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                     help="Override a key of the file, e.g. limits.max_turns=5."),
-        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-                     help="Set the variable ${NAME} of the file."),
-        click.option("--allow-admin", is_flag=True,
-                     help="Let it request jobs of the level admin; they are held for a person."),
-        click.option("--stage", is_flag=True,
-                     help="Let it work in a private copy of the root, and ask you once what is merged."),
-    )):  # fmt: skip
+    for option in reversed(options):
         stated = option(stated)
     return stated
 
@@ -103,16 +147,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
     ),
 )
 @mission_options
-@click.option(
-    "--threads",
-    type=Count(1, 256),
-    metavar="N",
-    default=4,
-    show_default=True,
-    help="Jobs to run at a time.",
-)
-@click.option("--approve", "kinds", multiple=True, shell_complete=kind_names, metavar="KINDS",
-              help="Approve held jobs of these kinds (a,b,…) without asking; all: every kind.")  # fmt: skip
+@work_options
 @click.option(
     "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like `lcp validate`."
 )
@@ -131,17 +166,25 @@ def run_command(
     ExecutionPlan, or a request (AgentRequest), which is launched once. On a terminal you are asked about
     held jobs; without one they stay held, and the exit code is 3.
     """
-    invocation.load_workers()
-    named = {kind.strip() for value in kinds for kind in value.split(",") if kind.strip()}
     if dry_run:
         from lcp_engine.cli.validate import print_dry_run
 
-        named = _known_kinds(named, find_workers())
-        return print_dry_run(invocation, options, named)
+        return print_dry_run(invocation, options, approved_kinds(invocation, kinds))
+    return run_mission(invocation, options, load, threads, kinds)
+
+
+def run_mission(
+    invocation: Invocation,
+    options: MissionOptions,
+    load: Callable[[MissionOptions, PlannerEnvironment], Loaded],
+    threads: int,
+    kinds: Sequence[str],
+) -> int:
+    """Launch the mission that `load` reads from the options, and work on it until it ends or waits for a person."""
+    named = approved_kinds(invocation, kinds)
     spec, directory, request = load(options, invocation.planner_environment)
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        named = _known_kinds(named, engine.workers)
         launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin, request=request)
         worst = print_worst_case(invocation, engine, spec)
         decider = Decider(engine, launched.id, named, asks)
@@ -198,15 +241,20 @@ def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) 
     return worst
 
 
-def _known_kinds(named: Collection[str], workers: Workers) -> set[str]:
-    """The kinds under their own names. Raises `NO_WORKER` for an unknown one, which would silently approve nothing."""
-    kinds = {kind_named(kind, workers) for kind in named}
-    for kind in sorted(kinds):
-        if kind not in ("all", MERGE) and kind not in workers:
-            hint = nearest(kind, [*workers, MERGE, "all"])
-            message = f"--approve expects kinds of jobs or all, not {kind!r}; {hint}"
-            raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker, or all.")
-    return kinds
+def approved_kinds(invocation: Invocation, stated: Sequence[str]) -> set[str]:
+    """The kinds of `--approve`, under their own names.
+
+    Raises `INVALID_ARGUMENT` for an unknown one, which would approve nothing.
+    """
+    invocation.load_workers()
+    workers = find_workers()
+    known = [*workers, MERGE, "all"]
+    parts = [kind.strip() for value in stated for kind in value.split(",")]
+    named = {kind_named(kind, workers) for kind in parts if kind}
+    for kind in sorted(named.difference(known)):
+        message = f"--approve expects kinds of jobs or all, not {kind!r}; {nearest(kind, known)}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="Name a kind that has a worker, or all.")
+    return named
 
 
 def _work_until_done(
@@ -360,9 +408,15 @@ def work_command(
     roots = {name: _directory(name, text) for name, text in pairs(named, "--root").items()}
     away_seconds = math.inf if give_up_after is None else give_up_after
     with invocation.engine(away_seconds=away_seconds) as engine, catching_interrupts() as interrupts:
-        runner = engine.runner(
-            until_idle=until_idle, threads=threads, mission_id=mission, kinds=kinds or None, roots=roots
-        )
+        try:
+            runner = engine.runner(
+                until_idle=until_idle, threads=threads, mission_id=mission, kinds=kinds or None, roots=roots
+            )
+        except LcpError as refused:
+            if refused.code is not ErrorCode.NO_WORKER:
+                raise
+            message = f"--kind: {refused}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=refused.failed.advice) from refused
         follower = Follower(engine, past=False)
         with showing(invocation, engine, all_missions=True) as progress:
             outage = engine.instance.database.outage

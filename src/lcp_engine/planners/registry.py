@@ -122,7 +122,7 @@ def usual_planner(environment: Mapping[str, str]) -> str:
         return "openai"
     names = ", ".join(name for name in planner_names() if name not in ("none", "script", "surveyor"))
     message = (
-        f"planner: the mission names none; choose one with `--planner NAME` ({names}), LCP_PLANNER=NAME, "
+        f"planner: none is named; choose one with `--planner NAME` ({names}), LCP_PLANNER=NAME, "
         "or LCP_PLANNER_ENDPOINT=URL for an OpenAI-compatible server"
     )
     raise LcpError(ErrorCode.NO_PLANNER, message, advice=GENERAL)

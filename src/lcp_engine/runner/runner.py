@@ -24,6 +24,7 @@ from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import KindSettings, spec_of
 from lcp_engine.core.permits import limit_of
+from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.settle import finish
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -142,7 +143,7 @@ class Runner:
         kinds = None if kinds is None else [kind_named(kind, self._workers) for kind in kinds]
         unknown = sorted(set(kinds or ()) - set(known))
         if unknown:
-            message = f"no worker executes kind {unknown[0]!r}; there are {', '.join(known)}"
+            message = f"no worker executes kind {unknown[0]!r}; {nearest(unknown[0], known)}"
             raise LcpError(ErrorCode.NO_WORKER, message, advice="Name a kind that has a worker.")
         self._threads = threads
         self._until_idle = until_idle
