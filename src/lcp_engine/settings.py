@@ -15,6 +15,7 @@ from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.own_places import APP, CONFIGURATION, make_private
+from lcp_engine.sandbox.root import unfit_root
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 
 if TYPE_CHECKING:
@@ -260,11 +261,16 @@ def resolve_root(stated: str | None, base: Path, override: Path | None = None) -
     """The absolute, existing root of a mission: `override`, else the `stated` one relative to `base`, else `base`.
 
     `base` is the directory of the mission file, or the current directory for a mission without a file.
-    Raises `PATH_NOT_FOUND`, or `INVALID_MISSION` for anything but a directory.
+    Raises `PATH_NOT_FOUND`, or `INVALID_MISSION` for anything but a directory below that of the whole file system,
+    which as `override` is an `INVALID_ARGUMENT`.
     """
     directory = override if override is not None else base / (stated or ".")
     try:
         root = directory.resolve()
+        if (unfit := unfit_root(str(override or stated or "."), str(root))) is not None:
+            of_mission = override is None and unfit.code is ErrorCode.INVALID_ARGUMENT
+            code = ErrorCode.INVALID_MISSION if of_mission else unfit.code
+            raise LcpError(code, unfit.message, {"field": "root"}, unfit.advice)
         if root.is_dir():
             return root
         exists = root.exists()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from lcp_engine.core.health import broken
 from lcp_engine.core.json_values import object_in
+from lcp_engine.errors import ErrorCode, Failed
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
@@ -125,3 +127,10 @@ def test_left_over_copies_are_named_with_their_size_and_removed_by_a_runner(lcp:
     assert "a stage of mission" not in lcp("doctor").out
     shutil.rmtree(other)
     assert "stages" not in grades(lcp("doctor", "--json"))
+
+
+def test_the_doctor_does_not_advise_itself() -> None:
+    for code in ErrorCode:
+        advice = broken("planner", Failed(code, "it does not work")).advice
+        assert advice
+        assert "lcp doctor" not in advice

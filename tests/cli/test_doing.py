@@ -84,6 +84,21 @@ def test_what_cannot_be_done_is_said_in_one_line(lcp: Lcp) -> None:
         (("Do it.", "--planner", "human", "--approve", "writefile"), 2, "did you mean 'write_file'?"),
         (("Do it.", "--planner", "humann"), 1, "did you mean 'human'?"),
         (("Do it.", "--planner", "human", "--root", "gone"), 1, "does not exist; a directory is expected"),
+        (
+            ("Do it.", "--planner", "human", "--root", "/"),
+            2,
+            "root: '/' is the whole file system; a directory below",
+        ),
+        (
+            ("Do it.", "--planner", "human", "--root", "C:\\x"),
+            1,
+            "'C:\\x' is a path of Windows; a directory of this",
+        ),
+        (
+            ("Do it.", "--planner", "human", "--root", "\\\\s\\x"),
+            1,
+            "a mission names such a path in `root_aliases`",
+        ),
         (("m.yaml",), 2, "'m.yaml' is a file, which `lcp run m.yaml` runs"),
     ):
         done = lcp("do", *arguments)

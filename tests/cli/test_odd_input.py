@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tables import table
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
@@ -226,3 +227,42 @@ def test_show_is_as_wide_as_it_needs_to_be_and_puts_a_plan_under_its_step(
     with Engine(f"sqlite:///{lcp.database}") as engine:
         (began,) = engine.steps(1).values()
         assert f" {began} turn 2 " in lines[step]
+
+
+@table(
+    ("arguments", "code"),
+    [
+        (("run", "m.yaml", "--root"), 2),
+        (("validate", "m.yaml", "--root"), 2),
+        (("schedule", "add", "n", "m.yaml", "--every", "1h", "--root"), 2),
+        (("try", "list_files", "{}", "--root"), 1),
+        (("memory", "add", "title", "text", "--root"), 2),
+        (("work", "--until-idle", "--root"), 2),
+        (("doctor", "--root"), 1),
+    ],
+)
+def test_a_root_that_no_mission_can_have_is_refused_in_words(
+    lcp: Lcp, arguments: tuple[str, ...], code: int
+) -> None:
+    (lcp.home / "m.yaml").write_text("{goal: x, planner: human}")
+    name = "site=" if arguments[0] == "work" else ""
+    whole = lcp(*arguments, f"{name}/")
+    assert (whole.code, "'/' is the whole file system" in whole.out + whole.err) == (code, True)
+    foreign = lcp(*arguments, f"{name}C:\\Sheratan\\core")
+    assert (foreign.code, "`root_aliases`" in foreign.out + foreign.err) == (1, True)
+    (lcp.home / "m.yaml").write_text("{goal: x, planner: human, root: /}")
+    assert (lcp("run", "m.yaml").code, lcp("run", "m.yaml", "--root", "root").code) == (1, 3)
+
+
+def test_spaces_in_errors_stay_spaces(lcp: Lcp) -> None:
+    done = lcp("run", "two  words ")
+    assert done.err.startswith("mission 'two  words ' does not exist; ")
+    assert lcp("launch", lcp.mission(goal="Say  two\nwords "), "--root", "root").code == 0
+    assert "Say  two words\n" in lcp("show", 1).out
+
+
+def test_an_import_of_memories_in_one_object_names_what_is_expected(lcp: Lcp) -> None:
+    for text in ('{"memories": null}', '{"memories": []}'):
+        done = lcp("memory", "import", "-", stdin=text)
+        said = "stdin: line 1 is a mapping with the key 'memories'; a MemoryEntry is expected, one a line\n"
+        assert (done.code, done.err) == (2, said)

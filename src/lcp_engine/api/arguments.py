@@ -18,6 +18,7 @@ from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.environment import refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
+from lcp_engine.sandbox.root import unfit_root
 from lcp_engine.sandbox.root_identity import KnownRoot, identity_at, is_in_place
 from lcp_engine.store.queries.mission_spec import known_root
 from lcp_engine.workers.base import Worker, Workers, params_of
@@ -44,9 +45,11 @@ def checked_spec(
 
 
 def existing_directory(root: str | os.PathLike[str]) -> Path:
-    """`root`, absolute. Raises `PATH_NOT_FOUND`, `NOT_A_FILE`."""
+    """`root`, absolute. Raises `PATH_NOT_FOUND`, `NOT_A_FILE`, and `INVALID_ARGUMENT` for the whole file system."""
     path = Path(root)
     try:
+        if (unfit := unfit_root(str(path), str(path.resolve()))) is not None:
+            raise LcpError.of(unfit)
         exists, is_directory = path.exists(), path.is_dir()
     except OSError as error:  # a directory above it may not be searched
         message = f"root {path} cannot be read: {error.strerror}; a directory is expected"

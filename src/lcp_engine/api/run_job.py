@@ -20,7 +20,7 @@ from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess
 from lcp_engine.sandbox.locks import each
 from lcp_engine.sandbox.own_places import beneath, own_places
-from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root import Root, unfit_root
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.workers.base import (
     Caps,
@@ -91,6 +91,8 @@ def _opened(root: object) -> AbstractContextManager[Root]:
     if isinstance(root, Root):
         return nullcontext(root)
     if isinstance(root, str | os.PathLike) and "\0" not in os.fsdecode(root):
+        if (unfit := unfit_root(os.fsdecode(root), os.path.realpath(os.fsdecode(root)))) is not None:
+            raise LcpError.of(unfit)
         return Root(root)
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"root is {root!r}; the path of a directory is expected")
 

@@ -25,7 +25,7 @@ from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import TURN
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def _edits_again(draft: Draft, refused: LcpError) -> bool:
 
     if draft.kept is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print_line(one_line(str(refused)))
+    print_line(sentence(str(refused)))
     try:
         read_line(f"Enter edits {draft.kept} again, Ctrl-D leaves it there: ")
     except Closed:
@@ -639,7 +639,7 @@ def _shown(job: Job) -> str:
     result = job.result or {}
     if result.get("values") is not None:
         return one_line(shortened(str(result["answer"]).replace("\n", "; "), 300))
-    answer = one_line(shortened(str(result.get("answer")), 100))
+    answer = sentence(shortened(str(result.get("answer")), 100))
     if result.get("option") is not None:
         return f"{answer} (option {result['option']})"
     return f"{answer} (in your own words)" if job.params.get("options") else answer

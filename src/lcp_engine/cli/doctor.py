@@ -20,7 +20,7 @@ from lcp_engine.cli.output import local_time, print_json, print_out
 from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import sentence
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError, refused_by_system
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def doctor_command(
 
 
 def _print(finding: Finding) -> None:
-    print_out(f"{finding.grade.value:<4}  {finding.about:<17}  {one_line(finding.fact)}")
+    print_out(f"{finding.grade.value:<4}  {finding.about:<17}  {sentence(finding.fact)}")
     if finding.advice:
         print_out(f"{'':<25}→ {finding.advice}")
     sys.stdout.flush()
@@ -386,8 +386,11 @@ def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def _root(path: Path) -> Iterator[Finding]:
     from lcp_engine.sandbox.file_systems import shared_file_system
-    from lcp_engine.sandbox.root import Root
+    from lcp_engine.sandbox.root import Root, unfit_root
 
+    if (unfit := unfit_root(str(path), str(path.resolve()))) is not None:
+        yield broken("root", unfit)
+        return
     shared = shared_file_system(path)
     if shared is not None:
         fact = (

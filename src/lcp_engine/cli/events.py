@@ -14,7 +14,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_i
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.progress import Measure, milestone_of
 from lcp_engine.core.reasons import ReasonCode, explain_reason
-from lcp_engine.core.safe_text import json_line, one_line, shortened
+from lcp_engine.core.safe_text import json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import gist, status_of, subject
 from lcp_engine.store.queries.records import Job
 
@@ -140,7 +140,7 @@ class EventFormatter:
         text.append(f"{one_line(job.kind)} {subject(job.json)}".rstrip())
         came = _fact(job, event) if state != "succeeded" else gist(job.result)
         if came:
-            text.append(f"  {one_line(shortened(came, 300))}", style="dim" if state == "succeeded" else "")
+            text.append(f"  {sentence(shortened(came, 300))}", style="dim" if state == "succeeded" else "")
         return text
 
     def _turn_line(self, job: Job, name: str) -> Text:
@@ -150,11 +150,11 @@ class EventFormatter:
         if name == "failed":
             text = Text.assemble(text, ("  failed", "red"))
             text.append("; a correction follows  " if self._is_corrected(job) else "  ")
-            return text.append(one_line(shortened(_message(job.error), 300)))
+            return text.append(sentence(shortened(_message(job.error), 300)))
         result = job.result or {}
         said = words_of(result)
         if said:
-            text = Text.assemble(text, f"  {one_line(shortened(said, _WIDTH))}")
+            text = Text.assemble(text, f"  {sentence(shortened(said, _WIDTH))}")
         count = result.get("jobs")
         asked = (
             f"{count} job{'' if count == 1 else 's'}" if isinstance(count, int) else str(result.get("action"))
@@ -215,7 +215,7 @@ def warning_lines(warnings: JsonValue) -> list[Text]:
     if len(told) > len(shown):
         shown.append(f"and {len(told) - len(shown)} more")
     return [
-        Text.assemble(("ignored   ", "yellow"), one_line(shortened(warning, _WARNING_WIDTH)))
+        Text.assemble(("ignored   ", "yellow"), sentence(shortened(warning, _WARNING_WIDTH)))
         for warning in shown
     ]
 
@@ -224,7 +224,7 @@ def unmet_lines(failed_checks: JsonValue) -> list[Text]:
     """Acceptance checks that did not pass when the planner claimed completion, a line each."""
     facts = [str(object_in(check)["fact"]) for check in list_in(failed_checks or [])]
     return [
-        Text.assemble(("unmet     ", "yellow"), one_line(shortened(fact, _WARNING_WIDTH))) for fact in facts
+        Text.assemble(("unmet     ", "yellow"), sentence(shortened(fact, _WARNING_WIDTH))) for fact in facts
     ]
 
 
@@ -255,7 +255,7 @@ def message_line(event: JsonObject) -> Text:
     """A person's message to a planner, as a line."""
     data = _data(event)
     about = "" if event["job_id"] is None else f" about job {event['job_id']}"
-    said = one_line(shortened(str(data.get("text")), 300))
+    said = sentence(shortened(str(data.get("text")), 300))
     return Text.assemble(("  said      ", "magenta"), f"{one_line(str(data.get('by')))}{about}: {said}")
 
 

@@ -24,7 +24,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_i
 from lcp_engine.core.kinds import QUESTION, TURN, kind_named
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
-from lcp_engine.core.safe_text import Shown, block, json_line, one_line, shortened
+from lcp_engine.core.safe_text import Shown, block, json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, left_out_line, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
@@ -304,7 +304,7 @@ def _print_attempts(console: Console, job: Job) -> None:
             cost = "" if paid == (None, None) else f"{paid[0]} + {paid[1]} tokens  "
             console.print(
                 f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
-                f"{local_time(str(attempt['started_at']))}  {cost}{one_line(str(message or ''))}".rstrip()
+                f"{local_time(str(attempt['started_at']))}  {cost}{sentence(str(message or ''))}".rstrip()
             )
             if isinstance(stderr := attempt.get("stderr"), str):
                 console.print("    stderr:")
@@ -318,7 +318,7 @@ def _print_completions(console: Console, completions: Sequence[JsonValue]) -> No
     for number, made in enumerate(map(object_in, completions), 1):
         console.print(f"  {number}  {completion_line(made)}")
         if made.get("said"):
-            console.print(f"     {one_line(str(made['said']))}")
+            console.print(f"     {sentence(str(made['said']))}")
 
 
 def completion_line(made: JsonObject) -> str:

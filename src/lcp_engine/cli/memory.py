@@ -325,4 +325,9 @@ def _objects(stream: BinaryIO, name: str) -> Iterator[JsonObject]:
             message = f"{name}: line {number} has more than {MOST_LINE:,} bytes; an entry has fewer"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="Write an entry on each line.")
         if line.strip():
-            yield read_object(line, f"{name}: line {number}")
+            entry = read_object(line, f"{name}: line {number}")
+            if "memories" in entry and "id" not in entry:
+                fact = f"{name}: line {number} is a mapping with the key 'memories'"
+                message = f"{fact}; a MemoryEntry is expected, one a line"
+                raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="Write an entry on each line.")
+            yield entry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lcp_engine.cli.changes import show_diffs
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.terminal import Choice, choose, page, print_legend, print_line, read_line
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.workers.merge import params_taking
@@ -206,7 +206,7 @@ class MergeChoice:
         try:
             return self._edit_file(path)
         except LcpError as refused:
-            print_line(f"  {one_line(str(refused))}")
+            print_line(f"  {sentence(str(refused))}")
             return False
 
 

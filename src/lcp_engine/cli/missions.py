@@ -45,7 +45,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
-from lcp_engine.core.safe_text import block, json_line, one_line, shortened
+from lcp_engine.core.safe_text import block, json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import status_of, subject, unfulfilled_note
 from lcp_engine.store.queries.records import Job, Mission
 
@@ -127,7 +127,7 @@ def show_command(invocation: Invocation, mission: int) -> int:
         undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, settings, jobs, steps, notes=seen, stage=stage)
-        wrong = [Text(one_line(line), style="red") for line in error_lines(found.error)]
+        wrong = [Text(sentence(line), style="red") for line in error_lines(found.error)]
         for line in [*wrong, *said]:
             tree.add(line)
         _add_findings(tree, found)
@@ -235,7 +235,7 @@ def _tree(
     )
     title.append(f" {one_line(mission.outcome or '')}  {one_line(mission.root or '')}", style="dim")
     tree = Tree(title, guide_style="dim")
-    tree.add(Text(one_line(shortened(mission.goal, 200)), style="italic"))
+    tree.add(Text(sentence(shortened(mission.goal, 200)), style="italic"))
     tree.add(Text(_used(mission), style="dim"))
     if mission.waits_for:
         tree.add(Text(wait_line(mission.waits_for), style="yellow"))
@@ -309,7 +309,7 @@ def _add_findings(tree: Tree, mission: Mission) -> None:
             branch = tree.add(Text(name, style="bold"))
             for entry in found[:MOST_LINES]:
                 branch.add(
-                    Text(one_line(shortened(entry if isinstance(entry, str) else json_line(entry), 300)))
+                    Text(sentence(shortened(entry if isinstance(entry, str) else json_line(entry), 300)))
                 )
             _add_more(branch, len(found), name, mission)
 
@@ -333,7 +333,7 @@ def _line(job: Job) -> Text:
         (f"{job.id} ", "dim"), turn, f"{one_line(job.kind)} {subject(job.json)}  ", coloured(job.state)
     )
     why = summarize(job.json)
-    return text.append(f"  {one_line(shortened(why, 120))}", style="dim") if why else text
+    return text.append(f"  {sentence(shortened(why, 120))}", style="dim") if why else text
 
 
 def _is_turn(job: Job) -> bool:

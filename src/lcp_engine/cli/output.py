@@ -14,7 +14,7 @@ import click
 
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.core.json_values import JsonValue
-from lcp_engine.core.safe_text import Printable, json_block, json_line, one_line
+from lcp_engine.core.safe_text import Printable, json_block, json_line, sentence
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def fail(failed: Failed, *, as_json: bool) -> int:
     if as_json:
         print_err(json_line({"error": agent_error(failed).as_json()}))
     else:
-        print_err(one_line(failed.message))
+        print_err(sentence(failed.message))
     return exit_of_error(failed.code)
 
 

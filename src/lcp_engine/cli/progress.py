@@ -19,7 +19,7 @@ from lcp_engine.cli.output import make_console, print_json_line, wait_line
 from lcp_engine.cli.tables import cut, mark_of
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import subject
 from lcp_engine.store.db.json_text import JsonObject
 
@@ -96,7 +96,7 @@ class Lines(Silence):
                 self._print(line, mark_of(sys.stderr))
 
     def note(self, text: str) -> None:
-        self._print(Text(one_line(text)))
+        self._print(Text(sentence(text)))
 
     def _print(self, text: Text, mark: str = "  ") -> None:
         """Print a text; a terminal gets it broken between words."""

@@ -46,7 +46,7 @@ from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
-from lcp_engine.core.safe_text import block, one_line, shortened
+from lcp_engine.core.safe_text import block, one_line, sentence, shortened
 from lcp_engine.core.summaries import as_question, duration
 from lcp_engine.engine.approvals import pick, question_shown
 from lcp_engine.errors import ErrorCode, LcpError
@@ -159,7 +159,7 @@ class Decider:
                 return approved
             note(f"job {job.id} is approved; it waits for {awaited}")
         except LcpError as refused:
-            note(one_line(str(refused)))
+            note(sentence(str(refused)))
         self._refused.add(job.id)
         return False
 
@@ -354,7 +354,7 @@ class JobPrompt:
         except Closed:
             print_line("  nothing was chosen")
         except LcpError as refused:
-            print_line(f"  {one_line(str(refused))}")
+            print_line(f"  {sentence(str(refused))}")
         return None
 
     def _approve(self, job: Job, params: dict[str, JsonValue] | None = None) -> PromptResult | None:
@@ -406,7 +406,7 @@ class JobPrompt:
             else:
                 print_line(f"  the {'params are unchanged' if text.strip() else 'edited file is empty'}")
         except LcpError as refused:
-            print_line(f"  {one_line(str(refused))}")
+            print_line(f"  {sentence(str(refused))}")
         _leave(draft, is_used=result is PromptResult.DECIDED)
         return result
 
@@ -438,7 +438,7 @@ class JobPrompt:
         try:
             act()
         except LcpError as refused:
-            print_line(f"  {one_line(str(refused))}")
+            print_line(f"  {sentence(str(refused))}")
             if self._engine.job(job.id).state != State.HELD:
                 return PromptResult.DECIDED
             if refused.code is ErrorCode.CONFLICT:
@@ -572,7 +572,7 @@ class HumanTurn:
                 self._engine.answer(self._job.id, reply)
                 is_done = True
         except LcpError as refused:
-            print_line(f"  {one_line(str(refused))}")
+            print_line(f"  {sentence(str(refused))}")
             is_done = self._engine.job(self._job.id).state != State.HELD
         finally:  # also when the person leaves at the question whether the reply is meant
             _leave(self._draft, is_used=is_done)

@@ -11,7 +11,7 @@ from lcp_engine.cli.completion import mission_ids, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import sentence
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.replay.fork import Forked
 from lcp_engine.replay.replay import Replayed
@@ -129,7 +129,7 @@ def _text(file: Path) -> str:
 
 def _print_changes(forked: Forked) -> None:
     for drift in forked.changed[:MOST_SHOWN]:
-        print_err(one_line(str(drift)))
+        print_err(sentence(str(drift)))
     if len(forked.changed) > MOST_SHOWN:
         print_err(f"and {len(forked.changed) - MOST_SHOWN} more")
     if forked.unknown:

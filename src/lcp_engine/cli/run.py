@@ -29,13 +29,14 @@ from lcp_engine.cli.tables import fitted
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE, kind_named
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import sentence
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
+from lcp_engine.sandbox.root import unfit_root
 from lcp_engine.settings import shown_url
 from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import params_of
@@ -227,17 +228,17 @@ def launch_command(
 
 
 def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
-    """Print on stderr what the mission can cost at worst, before it begins."""
+    """Print on stderr what a script lacks and, with `-v`, what the mission can cost at worst, before it begins."""
     worst = worst_case(spec, engine.instance.planner_environment)
     if spec.planner.type == NO_PLANNER:  # what it costs are its steps
         return worst
     if not (invocation.json or invocation.quiet):
         planner = make_planner(spec.planner, engine.instance.planner_environment)
         for line in (
-            *worst.lines,
+            *([worst.line] if invocation.verbose else []),
             *check_script(planner, spec.planner, params_of(engine.workers), expected_result(spec)),
         ):
-            print_err(fitted(one_line(line), sys.stderr))
+            print_err(fitted(sentence(line), sys.stderr))
     return worst
 
 
@@ -435,6 +436,8 @@ def work_command(
 def _directory(name: str, text: str) -> Path:
     path = Path(text).expanduser()
     try:
+        if (unfit := unfit_root(text, str(path.resolve()))) is not None:
+            raise LcpError.of(unfit)
         if path.is_dir():
             return path.resolve()
         fact = "is not a directory"

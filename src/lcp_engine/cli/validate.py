@@ -16,7 +16,7 @@ from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import mission_options
 from lcp_engine.core.mission.spec import NO_PLANNER
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.safe_text import sentence, shortened
 
 if TYPE_CHECKING:
     from lcp_engine.api.dry_run import DryRun, RootOutlook
@@ -37,7 +37,7 @@ _MOST_SCRIPTED = 20
 @mission_options
 @pass_invocation
 def validate_command(invocation: Invocation, *, options: MissionOptions) -> int:
-    """Check MISSION and print what it would do: root, planner, which kinds run or wait, limits, worst case.
+    """Check MISSION and print what it would do: root, planner, which kinds run or wait; with -v the worst case.
 
     Nothing is launched and nothing is written. A model's server is not asked; `lcp doctor --mission` does that. Exit
     code 0: valid, even with warnings.
@@ -61,12 +61,12 @@ def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Col
     if invocation.json:
         print_json({**found.json, "approved": sorted(approved)})
     else:
-        for label, text in _lines(found, approved):
+        for label, text in _lines(found, approved, verbose=invocation.verbose):
             _print(label, text)
     return Exit.DONE
 
 
-def _lines(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]]:
+def _lines(found: DryRun, approved: Collection[str], *, verbose: bool) -> Iterator[tuple[str, str]]:
     spec, planner = found.spec, found.spec.planner
     yield "mission", f"{spec.name}: {shortened(spec.goal.strip().splitlines()[0], 200)}"
     yield "root", _root(found.root)
@@ -82,8 +82,8 @@ def _lines(found: DryRun, approved: Collection[str]) -> Iterator[tuple[str, str]
         yield "endings", f"completed by {' or '.join(spec.endings)} alone"
     if spec.plan is not None:
         yield "plan", f"{len(spec.plan.steps):,} steps; `lcp plan check` shows them"
-    for line in found.worst_case.lines if planner.type != NO_PLANNER else ():
-        yield "worst case", line.removeprefix("worst case: ")
+    if verbose and planner.type != NO_PLANNER:
+        yield "worst case", found.worst_case.line.removeprefix("worst case: ")
     for warning in found.warnings:
         yield "warning", warning
     count = len(found.warnings)
@@ -135,7 +135,7 @@ def _print(label: str, text: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     indent = f"{'':<{_LABEL}}  "
     shown: Sequence[str] = textwrap.wrap(
-        one_line(text), max(width, 40), initial_indent=f"{label:<{_LABEL}}  ", subsequent_indent=indent,
+        sentence(text), max(width, 40), initial_indent=f"{label:<{_LABEL}}  ", subsequent_indent=indent,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     print_out("\n".join(shown))

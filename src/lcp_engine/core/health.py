@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lcp_engine.core.json_values import JsonValue
-from lcp_engine.errors import Failed
+from lcp_engine.errors import ErrorCode, Failed
 
 
 class Grade(StrEnum):
@@ -42,7 +42,15 @@ def doubtful(about: str, fact: str, advice: str) -> Finding:
 
 def broken(about: str, failed: Failed) -> Finding:
     """A failure, with its advice."""
-    return Finding(about, Grade.FAIL, failed.message, failed.recommendation)
+    advice = failed.advice or _WITHOUT_A_CHECK.get(failed.code) or failed.recommendation
+    return Finding(about, Grade.FAIL, failed.message, advice)
+
+
+_WITHOUT_A_CHECK = {
+    ErrorCode.PLANNER_FAILED: "Correct what the line names.",
+    ErrorCode.PLANNER_REFUSED: "Correct what the line names.",
+}
+"""For codes that elsewhere advise to run a check."""
 
 
 def is_sound(findings: Sequence[Finding]) -> bool:

@@ -66,6 +66,12 @@ def one_line(text: str) -> Shown:
     return _made_safe(_IN_LINE, text)
 
 
+def sentence(text: str) -> Shown:
+    """`text` as words on one line, such as an error: line ends and tabs are spaces, which are as they are inside it."""
+    words = re.sub(r"[ ]*[\t\r\n]\s*", " ", text).strip(" ")
+    return Shown(words) if isinstance(text, Shown) else _made_safe(_IN_BLOCK, words)
+
+
 def block(text: str) -> Shown:
     """`text` with its line ends, tabs and spaces as they are."""
     if isinstance(text, Shown):

@@ -86,9 +86,7 @@ def refuse_without_price(planner: Planner, limits: Limits, prices: Prices | None
             f"limits.max_cost: the model {name!r} has no price; add {entry} to prices.models in config.yaml "
             f"(of a million tokens, in prices.currency, such as {currency})"
         )
-        advice = (
-            "State the price in the configuration file, whose path `lcp doctor` prints, or limit max_tokens."
-        )
+        advice = "State the price in the configuration file, or limit max_tokens instead."
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice=advice)
 
 

@@ -30,7 +30,7 @@ from lcp_engine.sandbox.own_places import protect
 
 GROUP = "lcp_engine.planners"
 
-_BROKEN = "Correct the plug-in or install it again; `lcp doctor --planner NAME` tests it."
+_BROKEN = "Correct the plug-in or install it again."
 
 BUILT_IN: Mapping[str, str] = {
     "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",

@@ -87,7 +87,7 @@ class Names:
             if (rest := _after(_split(spelling, False), _split(path, False))) is not None:
                 return rest
         for alias in self.aliases:
-            windows = _is_windows(alias)
+            windows = is_windows(alias)
             ours, theirs = _split(alias, windows), _split(path, windows)
             if windows:
                 rest = _after([part.casefold() for part in ours], [part.casefold() for part in theirs])
@@ -100,9 +100,9 @@ class Names:
 
     def _is_windows(self, name: str | None) -> bool:
         """True if a name is a Windows path; a relative one is, if the root has a Windows alias."""
-        if name is None or not (_is_windows(name) or name.startswith("/")):
-            return any(map(_is_windows, self.aliases))
-        return _is_windows(name)
+        if name is None or not (is_windows(name) or name.startswith("/")):
+            return any(map(is_windows, self.aliases))
+        return is_windows(name)
 
 
 @lru_cache(maxsize=64)
@@ -114,7 +114,8 @@ def names_of(spellings: tuple[str, ...], aliases: tuple[str, ...]) -> Names:
 _DRIVE = re.compile(r"[A-Za-z]:(?:[\\/]|\Z)")
 
 
-def _is_windows(path: str) -> bool:
+def is_windows(path: str) -> bool:
+    """True for a path of Windows: with a drive, or of a server."""
     return path.startswith("\\") or _DRIVE.match(path) is not None
 
 
@@ -140,7 +141,7 @@ def _after(prefix: Sequence[str], parts: Sequence[str]) -> list[str] | None:
 
 def _relative(path: str, windows: bool) -> list[str]:
     """The parts of a path that must be relative."""
-    if path.startswith("/") or _is_windows(path):
+    if path.startswith("/") or is_windows(path):
         raise _outside(path, "the root and its aliases")
     if ".." in path.replace("\\", "/").split("/") and "\\" in path:
         # On this system "..\\x" is a harmless name, but it was meant as a path upwards.

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from lcp_engine.core.patterns import in_one_form
-from lcp_engine.errors import ErrorCode, LcpError, system_advice
+from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
-from lcp_engine.sandbox.paths import Place
+from lcp_engine.sandbox.paths import Place, is_windows
 from lcp_engine.sandbox.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
@@ -50,6 +50,27 @@ class _Openers:
     file: Callable[[str], int]
     directory: Callable[[str], int]
     linked_file: Callable[[str], int] | None
+
+
+def unfit_root(named: str, directory: str) -> Failed | None:
+    """The refusal of a root for what it is, if `named` is: the whole file system, or a path of another system.
+
+    `directory` is the absolute path that it stands for here.
+    """
+    if directory == "/":
+        fact = "is the whole file system" if named == "/" else f"is {directory!r}, the whole file system"
+        message = f"root: {named!r} {fact}; a directory below it is expected"
+        return Failed(
+            ErrorCode.INVALID_ARGUMENT, message, advice="Name the directory that the mission is about."
+        )
+    if is_windows(named) and not os.path.exists(directory):
+        message = (
+            f"root: '{named}' is a path of Windows; a directory of this machine is expected (a mission names such a "
+            "path in `root_aliases`, for its planner)"
+        )
+        advice = "Name the directory of this machine as the root, and the other path in `root_aliases` of the mission."
+        return Failed(ErrorCode.PATH_NOT_FOUND, message, advice=advice)
+    return None
 
 
 class Root:

@@ -27,7 +27,7 @@ from lcp_engine.cli.top.missions_view import MissionsView
 from lcp_engine.cli.top.shown_job import content_of_done, content_of_mission
 from lcp_engine.cli.top.watch import Report, Snapshot, Watch
 from lcp_engine.core.json_values import object_in
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import age
 from lcp_engine.errors import Failed, LcpError
 
@@ -238,7 +238,7 @@ class Top(FramedApp):
                 f"mission {mission_id} is {mission.status}; only a mission that runs or waits can be cancelled"
             )
             return
-        goal = f"{mark_of(sys.__stderr__)}{shortened(one_line(mission.goal), 60)}"
+        goal = f"{mark_of(sys.__stderr__)}{shortened(sentence(mission.goal), 60)}"
         if await self._open(Confirm(f"Cancel mission {mission_id}?\n{goal}")):
             is_new = await asyncio.to_thread(self._engine.cancel, mission_id)
             self.note(f"mission {mission_id} {'cancelled' if is_new else 'was already cancelled'}")
@@ -248,7 +248,7 @@ class Top(FramedApp):
 
     def note(self, text: str, *, is_problem: bool = False) -> None:
         style = "red" if is_problem else ""
-        self._note.update(Text(one_line(text), style=style))
+        self._note.update(Text(sentence(text), style=style))
 
     def begin(self, deed: Coroutine[object, object, None]) -> None:
         if self._is_busy:

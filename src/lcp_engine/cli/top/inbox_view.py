@@ -47,7 +47,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import age, as_question, duration
 from lcp_engine.engine.approvals import question_shown
 from lcp_engine.errors import ErrorCode, LcpError
@@ -335,7 +335,7 @@ class InboxView(Vertical):
                 params = revised_params(draft.text, job)
                 look = await asyncio.to_thread(self._desk.engine.look, job.id, params=params)
             except LcpError as refused:
-                problem = one_line(str(refused))
+                problem = sentence(str(refused))
                 continue
             if await self._approve_with(shown, params, look):
                 _ = self._drafts.pop(job.id, None)

@@ -22,7 +22,7 @@ from lcp_engine.cli.top.lines import Content, Lines, Row, text_of
 from lcp_engine.cli.top.watch import MOST_MISSIONS, Snapshot
 from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.kinds import TURN
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import age, status_of, subject
 from lcp_engine.engine.reports.markdown import error_lines
 from lcp_engine.store.queries.records import Mission
@@ -195,15 +195,15 @@ def _title(mission: Mission) -> Text:
 def _head(mission: Mission, width: int) -> Iterator[Row]:
     """Goal and outcome of a mission."""
     mark = mark_of(sys.__stderr__)
-    yield Row(Text(cut(f"{mark}{one_line(mission.goal)}", width), style="italic"))
+    yield Row(Text(cut(f"{mark}{sentence(mission.goal)}", width), style="italic"))
     if mission.root:
         yield Row(Text(cut(one_line(mission.root), width), style="dim"))
     if mission.waits_for:
         yield Row(Text(cut(wait_line(mission.waits_for), width), style="yellow"))
     for line in error_lines(mission.error):
-        yield Row(Text(cut(f"{mark}{one_line(line)}", width), style="red"))
+        yield Row(Text(cut(f"{mark}{sentence(line)}", width), style="red"))
     if mission.summary:
-        yield Row(Text(cut(f"{mark}{one_line(mission.summary)}", width), style="green"))
+        yield Row(Text(cut(f"{mark}{sentence(mission.summary)}", width), style="green"))
 
 
 def _tree(jobs: Sequence[JsonObject], width: int) -> Iterator[Row]:
@@ -230,7 +230,7 @@ def _tree(jobs: Sequence[JsonObject], width: int) -> Iterator[Row]:
 
 def _job_line(job: JsonObject) -> Text:
     """A job with its state before what may be long."""
-    why = one_line(shortened(summarize(job), 200))
+    why = sentence(shortened(summarize(job), 200))
     if job["kind"] == TURN:
         name = f"turn {job['turn']}" if job["turn"] else "next turn"
     else:

@@ -417,42 +417,37 @@ class WorstCase:
         }
 
     @property
-    def lines(self) -> list[str]:
-        """The worst case in one or two lines for people; what nothing bounds names the limit to set."""
-        limits = self.limits
-        time, written = self.seconds, limits.max_bytes_written
+    def line(self) -> str:
+        """The worst case in one line for people; what nothing bounds names its limit."""
+        limits, time, written = self.limits, self.seconds, self.limits.max_bytes_written
         parts = [
             f"{limits.max_turns + 1:,} turns",
             f"{self.questions:,} questions",
             f"{limits.max_jobs:,} jobs",
-            "no limit of time (set limits.max_seconds)" if time is None else f"{duration(time)} of running",
-            "no limit of bytes (set limits.max_bytes_written)"
-            if written is None
-            else f"{size(written)} written",
+            "any time (limits.max_seconds)" if time is None else duration(time),
+            "any bytes (limits.max_bytes_written)" if written is None else f"{size(written)} written",
         ]
-        lines = [f"worst case: {', '.join(parts)}"]
-        if self.question_tokens == 0:
-            return lines
-        lines = [*lines, f"worst case: {self._told_tokens()}"]
-        return lines if self.price is None else [*lines, f"worst case: {self._told_cost(*self.price)}"]
+        if self.question_tokens != 0:
+            parts.append(self._told_tokens())
+            if self.price is not None:
+                parts.append(self._told_cost(*self.price))
+        return f"worst case: {', '.join(parts)}"
 
     def _told_cost(self, price: Price, currency: str) -> str:
         most = self.limits.max_cost
         if most is None:
             if self.tokens is None:
-                return f"no limit of cost in {currency} (set limits.max_cost)"
-            return f"{told_amount(price.most(self.tokens), currency)}, if every token were the dearest"
-        limit = f"{told_amount(most, currency)}: limits.max_cost, and {_BEYOND} questions beyond it at most"
+                return f"any cost in {currency} (limits.max_cost)"
+            return told_amount(price.most(self.tokens), currency)
+        limit = f"{told_amount(most, currency)} and {_BEYOND} questions"
         if self.question_tokens is None:
             return limit
-        return f"{limit}, {told_amount(price.most(self.question_tokens), currency)} each"
+        return f"{limit} of {told_amount(price.most(self.question_tokens), currency)}"
 
     def _told_tokens(self) -> str:
+        if self.tokens is not None:
+            return f"{self.tokens:,} tokens"
         limit = self.limits.max_tokens
-        if self.tokens is None:
-            if limit is None:
-                return "no limit of tokens (set limits.max_tokens)"
-            return f"{limit:,} tokens, and what {_BEYOND} questions take beyond them"
-        if limit is None:
-            return f"{self.tokens:,} tokens, with all that is tried again (limits.max_tokens sets less)"
-        return f"{self.tokens:,} tokens: limits.max_tokens, and {_BEYOND} questions beyond it at most"
+        return (
+            "any tokens (limits.max_tokens)" if limit is None else f"{limit:,} tokens and {_BEYOND} questions"
+        )
