@@ -7,11 +7,13 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +21,8 @@ import pytest
 from lcp_engine.cli.output import explain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Lcp
 
 
@@ -137,27 +141,81 @@ def test_every_command_says_who_may_not_enter_what(lcp: Lcp, command: str) -> No
         assert err.endswith(f"may not enter {lcp.home / 'closed'}\n")
 
 
+def apart(lcp: Lcp, *arguments: str) -> tuple[int, str, str]:
+    """In a process of its own, without the powers of root: what this one has opened of a database, SQLite shares."""
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+    done = subprocess.run(
+        [*powerless, *lcp.command(*arguments)],
+        cwd=lcp.home, env=dict(lcp.environment), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
 @pytest.mark.proof
 @pytest.mark.skipif(os.getuid() == 0 and shutil.which("setpriv") is None, reason="root has no setpriv")
 def test_the_file_beside_the_database_is_named_that_is_read_only(lcp: Lcp) -> None:
-    """In processes of their own: what this one has opened of the database, SQLite shares."""
-
-    def apart(*arguments: str) -> tuple[int, str]:
-        powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
-        done = subprocess.run(
-            [*powerless, *lcp.command(*arguments)],
-            cwd=lcp.home, env=dict(lcp.environment), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=60, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stderr
-
     lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q")
+    shm = lcp.home / f"{lcp.database.name}-shm"
     # SQLite gives its files the mode that the database has when it makes them.
     lcp.database.chmod(0o444)
-    assert apart("jobs")[0] == 0
+    with without_capabilities(), closing(sqlite3.connect(lcp.database)) as reader:
+        reader.execute("SELECT count(*) FROM jobs").fetchone()
     lcp.database.chmod(0o644)
-    code, err = apart("launch", "mission-0.yaml", "--root", "root")
-    assert (code, err.endswith(f"may not read and write {lcp.database}-shm\n")) == (1, True), err
+    code, _, err = apart(lcp, "launch", "mission-0.yaml", "--root", "root")
+    assert (code, err.endswith(f"may not read and write {shm}\n")) == (1, True), err
+
+
+READING = (
+    "missions", "show 1", "report 1", "jobs", "job 2", "held", "diff 2", "changes 1", "runners", "memory list",
+    "policy explain 2", "schedule list", "db check", "db stats", "db backup copy.db",
+)  # fmt: skip
+WRITING = ("approve 2", "run mission-0.yaml --root root", "work --until-idle", "db prune --older-than 0s")
+
+
+@contextmanager
+def read_only(lcp: Lcp, file: int, directory: int) -> Iterator[tuple[Lcp, Path]]:
+    """A database with a held job, which is as it was in the end."""
+    store = lcp.home / "store"
+    store.mkdir()
+    database = store / "lcp.db"
+    here = replace(lcp, environment={**lcp.environment, "LCP_DATABASE_URL": f"sqlite:///{database}"})
+    write = lcp.ask("write_file", rel_path="b.txt", content="x")
+    here("run", here.mission(write, here.complete), "--root", "root", "-q")
+    before = sorted(store.iterdir())
+    database.chmod(file)
+    store.chmod(directory)
+    try:
+        yield here, database
+    finally:
+        store.chmod(0o755)
+    assert sorted(store.iterdir()) == before
+
+
+def test_a_database_that_is_read_only_is_listed_and_not_changed(lcp: Lcp) -> None:
+    with read_only(lcp, 0o444, 0o555) as (here, database):
+        for command in READING:
+            code, err = call(here, command.split())
+            assert (code, "read-only" in err) == (0, False), (command, err)
+        for command in WRITING:
+            code, err = call(here, command.split())
+            last = err.splitlines()[-1]
+            assert (code, last.startswith(f"database {database} is read-only: user ")) == (1, True), (
+                command,
+                err,
+            )
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(os.getuid() == 0 and shutil.which("setpriv") is None, reason="root has no setpriv")
+@pytest.mark.parametrize(("file", "directory"), [(0o444, 0o755), (0o600, 0o555)])
+def test_a_read_only_file_or_directory_is_enough(lcp: Lcp, file: int, directory: int) -> None:
+    with read_only(lcp, file, directory) as (here, database):
+        for command in ("missions", "diff 2", "db backup copy.db"):
+            code, out, err = apart(here, *command.split())
+            assert (code, "read-only" in err) == (0, False), (command, out, err)
+        code, _, err = apart(here, "approve", "2")
+        assert (code, err.startswith(f"database {database} is read-only: user ")) == (1, True), err
 
 
 @pytest.mark.parametrize(

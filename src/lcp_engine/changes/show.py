@@ -22,6 +22,7 @@ from lcp_engine.sandbox.root_identity import KnownRoot, number_places, open_know
 from lcp_engine.store import changes
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
+from lcp_engine.store.db.open import is_read_only
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries import history
@@ -86,14 +87,16 @@ class FileNow:
 def show_job(instance: Instance, job_id: int, person: str) -> list[Diff]:
     """Diffs of what a held job would change now, noted as seen by `person`; or what any other job has changed.
 
-    Empty for a job that changes no file, or of a kind without previews. Raises `NOT_FOUND`.
+    Nothing is noted in a database that is read-only. Empty for a job that changes no file, or of a kind without
+    previews. Raises `NOT_FOUND`.
     """
     job = instance.database.read(lambda tx: history.find_job(tx, job_id))
     if job["state"] != State.HELD:
         made = instance.database.read(lambda tx: changes.changes_of(tx, job_id))
         return _applied(instance, [change for change in reversed(made) if change.state == "applied"])
     look = look_over(instance, [job])[job_id]
-    instance.database.write(lambda tx: see(tx, job_id, person, look.sight))
+    if not is_read_only(instance.database):
+        instance.database.write(lambda tx: see(tx, job_id, person, look.sight))
     return look.diffs
 
 
@@ -193,7 +196,7 @@ def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str
     held = [job for job in jobs if job["state"] == State.HELD]
     known = instance.database.read(lambda tx: met(tx, [int(str(job["id"])) for job in held], person))
     new = [job for job in held if job["id"] not in known]
-    if not new:
+    if not new or is_read_only(instance.database):
         return
     with Previews(instance) as previews:
         sights = [(int(str(job["id"])), previews.with_sight(*_parts(job))[1]) for job in new]

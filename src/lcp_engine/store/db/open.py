@@ -31,6 +31,12 @@ def open_database(
         with database.explained():
             version = database.read(version_of) if _exists(database.backend) else None
             if version != HEAD:
+                if version is not None and is_read_only(database):
+                    message = f"the database is at version {version!r}, this engine at {HEAD!r}, and it is read-only"
+                    advice = "Copy it to where you may write, and name the copy; it is upgraded then."
+                    raise LcpError(
+                        ErrorCode.DATABASE_VERSION, f"{message}; a copy can be upgraded", advice=advice
+                    )
                 from lcp_engine.store.db.create import bring_to_head  # slow to load, and rarely needed
 
                 bring_to_head(database, url, force=force)
@@ -38,6 +44,11 @@ def open_database(
         database.close()
         raise
     return database
+
+
+def is_read_only(database: Database) -> bool:
+    """True for a file of SQLite that this user can read and not change."""
+    return isinstance(database.backend, Sqlite) and database.backend.is_read_only
 
 
 def make_backend(url: str, busy_seconds: float = BUSY_SECONDS) -> Backend:
@@ -79,7 +90,9 @@ def _check_place(path: Path) -> None:
 
 
 def _check_owner(path: Path) -> None:
-    """Raise `DATABASE_FAILED` if the database is another user's, who can read and change it."""
+    """Raise `DATABASE_FAILED` if the database is another user's, who can read what this one writes, and change it."""
+    if Sqlite(path).is_read_only:
+        return
     for file in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):
         try:
             owner = file.stat().st_uid

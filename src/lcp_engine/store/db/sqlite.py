@@ -44,6 +44,10 @@ def account_name(uid: int | None = None) -> str:
         return str(number)
 
 
+def _permits(place: Path, mode: int) -> bool:
+    return os.access(place, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
 _OF_DISK = frozenset(
     (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 )
@@ -85,8 +89,26 @@ class Sqlite:
         self._sweeps = sweeps
         self._busy_seconds = busy_seconds
 
+    @property
+    def is_read_only(self) -> bool:
+        """True if this user may read the file and cannot change it; nothing is created beside it then."""
+        return self._closed() is not None
+
+    def _closed(self) -> Path | None:
+        """The file of a database that can be read, or its directory, if this user may not write it."""
+        if not _permits(self.path, os.R_OK):
+            return None
+        if not _permits(self.path, os.W_OK):
+            return self.path
+        is_closed = None in self._beside() and not _permits(self.path.parent, os.W_OK | os.X_OK)
+        return self.path.parent if is_closed else None
+
     def connect(self) -> Connection:
         """A connection that writes; a missing file is created with mode 0600."""
+        if self.is_read_only:  # SQLite would make files beside it, and refuse later
+            refused = sqlite3.OperationalError("attempt to write a readonly database")
+            refused.sqlite_errorcode = sqlite3.SQLITE_READONLY
+            raise refused
         try:
             # Only a new file: closing any descriptor of one that is in use would drop this process's locks on it.
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -131,7 +153,12 @@ class Sqlite:
         """No connection is lost here."""
 
     def connect_to_read(self) -> Connection:
-        with self._opened() as connection:
+        mode = "rw"
+        if self.is_read_only:
+            # A log that is not empty has commits that the file lacks; without one, SQLite needs no files beside it.
+            log = self.path.with_name(f"{self.path.name}{_BESIDE[0]}")
+            mode = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
+        with self._opened(mode) as connection:
             connection.execute("PRAGMA query_only=ON")
             self._guard(connection)
             return connection
@@ -179,9 +206,9 @@ class Sqlite:
             message = f"database {self.path} stayed locked by another process for {self._busy_seconds:g} s"
             return LcpError(ErrorCode.DATABASE_BUSY, message)
         if "unable to open" in fact or "readonly" in fact:
-            return LcpError(
-                ErrorCode.DATABASE_FAILED, f"database {self.path}: {self._obstacle(fact)}", advice=GENERAL
-            )
+            read_only = "" if self._closed() is None else " is read-only"
+            message = f"database {self.path}{read_only}: {self._obstacle(fact)}"
+            return LcpError(ErrorCode.DATABASE_FAILED, message, advice=GENERAL)
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC:
             # It is in the WAL until the next commit overwrites it there, and counts if the process dies before.
             fact = "it could not be synced, and it is unknown whether the last change was kept"
@@ -200,6 +227,8 @@ class Sqlite:
 
     def _obstacle(self, fact: str) -> str:
         """Obstacle that keeps SQLite from the database: one of its files, or its directory."""
+        if self._closed() == self.path:
+            return f"user {account_name()} may not write it"
         for ending in ("", "-wal", "-shm"):
             file = self.path.with_name(f"{self.path.name}{ending}")
             if not os.path.lexists(file):
@@ -246,10 +275,10 @@ class Sqlite:
         return True
 
     @contextmanager
-    def _opened(self) -> Iterator[_Watched]:
+    def _opened(self, mode: str = "rw") -> Iterator[_Watched]:
         """A connection to an existing file, closed if the block raises: the file may be broken or another program's."""
         connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode=rw",
+            f"{self.path.absolute().as_uri()}?mode={mode}",
             uri=True,
             timeout=self._busy_seconds,
             isolation_level=None,

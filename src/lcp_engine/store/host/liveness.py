@@ -60,8 +60,9 @@ def runtime_place(url: str, environment: Mapping[str, str]) -> Path:
     their leases.
     """
     backend = make_backend(url)
-    if isinstance(backend, Sqlite):
+    if isinstance(backend, Sqlite) and not backend.is_read_only:
         return place_beside(backend.path.resolve())
+    # Nothing is made beside a database that can only be read.
     digest = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
     return _base(environment) / f"lcp-{digest}"
 
@@ -72,7 +73,7 @@ def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
     Raises `DATABASE_FAILED` if another user owns it, or if it cannot be created.
     """
     place = runtime_place(url, environment)
-    if isinstance(make_backend(url), Sqlite):
+    if isinstance(backend := make_backend(url), Sqlite) and not backend.is_read_only:
         _make_private([place], "Use a database in a directory of your own with --db.")
     else:
         _make_private([place.parent, place], "Name a directory of your own with XDG_RUNTIME_DIR.")

@@ -98,7 +98,11 @@ def _copy(
     if not isinstance(database.backend, Sqlite):
         _dump(url, file, environment, is_stopping)
         return
-    with closing(database.backend.connect()) as connection:
+    backend = database.backend
+    with database.explained():
+        opened = backend.connect_to_read() if backend.is_read_only else backend.connect()
+    with closing(opened) as connection:
+        connection.cursor().execute("PRAGMA query_only=OFF")  # it would refuse the copy, too
         needed = _size_of_copy(connection)
         with _naming_target(file, needed), database.explained():
             # Reads one state, as any reader does: in WAL mode writers go on meanwhile.

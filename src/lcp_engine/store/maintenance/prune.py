@@ -312,7 +312,9 @@ def sweep(
     own = Database(database.backend.sweeping(), database.now)
     own.writer_queue = database.writer_queue.for_another_thread()
     try:
-        with closing(own.backend.connect()) as flushing:
+        with database.explained():
+            connection = own.backend.connect()
+        with closing(connection) as flushing:
             yield Sweep(own, flushing, watch, is_stopping)
     finally:
         own.close()
