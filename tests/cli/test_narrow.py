@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from lcp_engine.cli.app import lcp as group
+from lcp_engine.cli.tables import Table, fact_column, id_column, text_column
+from lcp_engine.cli.top.keys import key_lines
+from lcp_engine.cli.top.missions_view import table_content
 from lcp_engine.cli.wrapping import wrap_ours
 
 if TYPE_CHECKING:
@@ -93,3 +96,35 @@ def test_the_help_of_the_narrowest_terminal_has_no_blanks_at_the_end_of_lines(
     monkeypatch.setenv("COLUMNS", "1")
     shown = "\n".join(command.get_help(context) for command, context in every())
     assert not re.search(" $", shown, re.MULTILINE)
+
+
+KEYS = [
+    ("y", "yes"),
+    ("n", "no"),
+    ("e", "edit"),
+    ("a", "all"),
+    ("enter", "open"),
+    ("s", "say"),
+    ("tab", "scroll"),
+]
+
+
+@given(st.integers(6, 100), st.integers(1, 4))
+def test_the_keys_that_fit_are_shown_and_always_the_way_out(width: int, most: int) -> None:
+    lines = key_lines(KEYS, [("q", "quit")], width, most)
+    assert len(lines) <= most
+    assert all(len("  ".join(" ".join(key).rstrip() for key in line)) <= max(width, 10) for line in lines)
+    shown = [key for line in lines for key in line]
+    assert shown[-1] == ("q", "quit")
+    assert shown[:-1] == KEYS or ("…", "") in shown or width < 10
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_the_cursor_of_a_narrow_terminal_is_on_the_row_that_it_selects(width: int) -> None:
+    table = Table([id_column("id"), fact_column("state"), text_column("goal", least=20)])
+    for number in (31, 32):
+        table.add(str(number), "waiting, 12 of them open", "word " * 9)
+    rows = table_content(table, width, [31, 32]).rows
+    keyed = [(row.key, row.text.plain.split()[0]) for row in rows if row.key is not None]
+    assert keyed == [(31, "31"), (32, "32")]
+    assert all(row.text.cell_len <= width for row in rows)

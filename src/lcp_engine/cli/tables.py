@@ -124,21 +124,23 @@ class Table:
 
     def lines(self, width: int | None) -> Iterator[Line]:
         """Lines of at most `width` terminal cells; uncut for None. Only an id can be wider, on a line of its own."""
-        for wanted in self._choices():
-            widths = self._fit(wanted, width)
-            if widths is not None:
-                yield _in_columns([column.name for column in self.columns], widths, self.columns, _HEADER)
-                for row in self.rows:
-                    cells = (
-                        row
-                        if width is None
-                        else [cut(cell, widths.get(at, 0)) for at, cell in enumerate(row)]
-                    )
-                    yield _in_columns(cells, widths, self.columns)
-                    yield from self._left(row, cells, width)
-                return
-        for row in self.rows:
-            yield from _stacked(row, self.columns, width or 0)
+        heading, rows = self.blocks(width)
+        yield from [] if heading is None else [heading]
+        for row in rows:
+            yield from row
+
+    def blocks(self, width: int | None) -> tuple[Line | None, Sequence[Sequence[Line]]]:
+        """The heading, and the lines of each row; there is no heading where the columns do not fit."""
+        widths = next(filter(None, (self._fit(wanted, width) for wanted in self._choices())), None)
+        if widths is None:
+            return None, [[*_stacked(row, self.columns, width or 0)] for row in self.rows]
+        heading = _in_columns([column.name for column in self.columns], widths, self.columns, _HEADER)
+        return heading, [[*self._lines_of(row, widths, width)] for row in self.rows]
+
+    def _lines_of(self, row: Sequence[str], widths: Mapping[int, int], width: int | None) -> Iterator[Line]:
+        cells = row if width is None else [cut(cell, widths.get(at, 0)) for at, cell in enumerate(row)]
+        yield _in_columns(cells, widths, self.columns)
+        yield from self._left(row, cells, width)
 
     def is_cut(self, width: int) -> bool:
         """True if `lines(width)` leaves out a part of a text that is not repeated whole."""

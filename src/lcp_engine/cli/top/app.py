@@ -14,7 +14,7 @@ from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import ContentSwitcher, Footer, Static
+from textual.widgets import ContentSwitcher, Static
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.editor import Draft
@@ -23,6 +23,7 @@ from lcp_engine.cli.tables import mark_of
 from lcp_engine.cli.top.dialogs import Answer, Ask, Confirm, Dialog, Scope, Take, Whole, Write
 from lcp_engine.cli.top.frames import FramedApp
 from lcp_engine.cli.top.inbox_view import InboxView
+from lcp_engine.cli.top.keys import Keys
 from lcp_engine.cli.top.missions_view import MissionsView
 from lcp_engine.cli.top.shown_job import content_of_done, content_of_mission
 from lcp_engine.cli.top.watch import Report, Snapshot, Watch
@@ -35,7 +36,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """They leave the terminal as it was."""
 STYLES = """
 Screen { background: ansi_default; color: ansi_default; }
-#head { height: 1; }
+#head { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
 #note { height: auto; min-height: 1; max-height: 3; }
 #missions, #held { height: 2fr; }
 #tree, #detail { height: 3fr; border-top: solid ansi_bright_black; }
@@ -49,8 +50,6 @@ ModalScreen { align: center middle; background: ansi_default; }
 #problem { height: auto; }
 TextArea, TextArea:focus { border: none; background: ansi_default; color: ansi_default; }
 TextArea .text-area--cursor-line { background: ansi_default; }
-Footer, FooterKey { background: ansi_default; }
-FooterKey { padding: 0 1 0 0; }
 """
 
 
@@ -100,7 +99,7 @@ class Top(FramedApp):
         yield self._head
         yield self._views
         yield self._note
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys()
 
     def on_mount(self) -> None:
         for number in _SIGNALS:

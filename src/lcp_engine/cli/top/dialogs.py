@@ -14,11 +14,12 @@ from textual.containers import Vertical
 from textual.geometry import Region, Size
 from textual.screen import ModalScreen
 from textual.strip import Strip
-from textual.widgets import Footer, Input, Static, TextArea
+from textual.widgets import Input, Static, TextArea
 
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.tables import mark_of, quoted
 from lcp_engine.cli.top.frames import NOT_YET, Frame, FramedApp
+from lcp_engine.cli.top.keys import Keys
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.core.safe_text import one_line
 
@@ -82,7 +83,7 @@ class Whole(Dialog[bool]):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="whole")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys()
 
     def on_mount(self) -> None:
         heading = Text(self._heading, no_wrap=True)
@@ -134,7 +135,7 @@ class Ask(Dialog[str | None]):
             if self._problem:
                 yield Static(Text(self._problem, style="red"))
             yield _Field(self._typed, compact=True)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys()
 
     @on(Input.Submitted)
     def submit(self, event: Input.Submitted) -> None:
@@ -165,7 +166,7 @@ class Write(Dialog[bool]):
             yield _Question(Text(self._question), classes="question")
             yield Static(Text(self._problem, style="red"), id="problem")
             yield TextArea(self._draft.text, compact=True)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys()
 
     @property
     def _area(self) -> TextArea:
@@ -217,7 +218,7 @@ class Take(Dialog[Sequence[int]]):
 
     def compose(self) -> ComposeResult:
         yield _Choices(id="choices")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys()
 
     def on_mount(self) -> None:
         self._show()
@@ -260,7 +261,7 @@ class _Choice(Dialog[Answer]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield _Question(Text(self._question), classes="question")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys()
 
     def action_answer(self, answer: Answer) -> None:
         if self.is_answered():

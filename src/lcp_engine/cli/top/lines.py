@@ -175,6 +175,9 @@ class Lines(ScrollView, can_focus=True):
 
     def _strip(self, text: Text, width: int, style: Style) -> Strip:
         console = self.app.console
+        if text.cell_len > width:
+            text = text.copy()
+            text.truncate(width, overflow="ellipsis")
         # `render` leaves out the style of the whole text.
         style = self.rich_style + console.get_style(text.style) + style
         return Strip(text.render(console)).crop_extend(0, width, self.rich_style).apply_style(style)

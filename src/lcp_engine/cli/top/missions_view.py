@@ -30,9 +30,6 @@ from lcp_engine.store.queries.records import Mission
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LEAST_WIDTH = 60
-"""A narrower terminal shows the left part of each row."""
-
 
 class MissionsView(Vertical):
     """Missions above, the selected one's turns and jobs below."""
@@ -159,9 +156,14 @@ def missions_of(snapshot: Snapshot) -> Callable[[int], Content]:
 
 
 def table_content(table: Table, width: int, keys: Sequence[int]) -> Content:
-    """A table whose rows have these keys."""
-    heading, *lines = [text_of(line) for line in table.lines(max(width, LEAST_WIDTH))]
-    return Content([Row(line, key) for line, key in zip(lines, keys, strict=False)], heading)
+    """A table whose rows have these keys; of a row of several lines the first has it."""
+    heading, rows = table.blocks(width)
+    lines = [
+        Row(text_of(line), None if number else key)
+        for row, key in zip(rows, keys, strict=False)
+        for number, line in enumerate(row)
+    ]
+    return Content(lines, None if heading is None else text_of(heading))
 
 
 def tree_of(snapshot: Snapshot) -> Callable[[int], Content]:
