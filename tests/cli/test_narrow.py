@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from tests.cli.terminal import Terminal
 
 from lcp_engine.cli.app import lcp as group
-from lcp_engine.cli.tables import Table, fact_column, id_column, text_column
+from lcp_engine.cli.tables import Table, fact_column, id_column, plain, text_column
 from lcp_engine.cli.top.keys import key_lines
 from lcp_engine.cli.top.missions_view import table_content
 from lcp_engine.cli.wrapping import wrap_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.cli.conftest import Lcp
 
 WORDS = st.lists(
     st.sampled_from(
@@ -128,3 +131,39 @@ def test_the_cursor_of_a_narrow_terminal_is_on_the_row_that_it_selects(width: in
     keyed = [(row.key, row.text.plain.split()[0]) for row in rows if row.key is not None]
     assert keyed == [(31, "31"), (32, "32")]
     assert all(row.text.cell_len <= width for row in rows)
+
+
+def test_a_job_on_a_terminal_breaks_no_word(lcp: Lcp) -> None:
+    long = "w" * 100
+    asked = lcp.ask("write_file", path="notes.md", content=f"some words that fill more than a line\n{long}\n")
+    assert lcp("launch", lcp.mission(asked), "--root", "root", "-q").code == 0
+    assert lcp("work", "--until-idle", "-q").code == 0
+    known = {*lcp("job", "2").out.split()}
+    for width in (40, 80):
+        with Terminal(lcp, "job", "2", size=(24, width)) as terminal:
+            assert terminal.end() == 0
+        lines = click.unstyle(terminal.shown).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert {word for line in lines for word in line.split() if not set(word) <= {"w"}} <= known
+        assert not any(line.startswith("w") for line in lines), "what a planner wrote begins no line"
+
+
+def test_a_stacked_row_breaks_words_alone_that_are_longer_than_a_line() -> None:
+    table = Table([id_column("id"), text_column("why", least=90)])
+    table.add("1", f"the thing could not be done because {'w' * 30} is missing")
+    assert [plain(line) for line in table.lines(30)] == [
+        "1",
+        "  why: the thing could not be",
+        "  done because wwwwwwwwwwwwwww",
+        "  wwwwwwwwwwwwwww is missing",
+    ]
+
+
+def test_sentences_on_a_terminal_stay_on_it(lcp: Lcp) -> None:
+    for words in (["frobnicate"], ["approve"], ["run", "nofile.yaml"], ["doctor"]):
+        with Terminal(lcp, *words, size=(24, 40)) as terminal:
+            terminal.end()
+        wide = [line for line in terminal.shown.splitlines() if cell_len(line) > 40]
+        assert all(" " not in line.strip() or line.strip().startswith("`") for line in wide), wide
+    piped = lcp("frobnicate").err
+    assert piped.count("\n") == 1

@@ -77,7 +77,7 @@ def check_command(
     for key, text in _lines(data, file):
         found = check(text, dialect, spec)
         valid = valid and found["valid"] is True
-        print_out(json.dumps({"id": key, **found}, separators=(",", ":")))
+        print_out(json.dumps({"id": key, **found}, separators=(",", ":")), is_exact=True)
     return Exit.DONE if valid else Exit.FAILED
 
 

@@ -39,7 +39,7 @@ def completion_command(shell: str) -> int:
     """Print the script that lets SHELL complete commands, options, missions, planners and ids."""
     completion = get_completion_class(shell)
     assert completion is not None, shell
-    print_out(completion(click.Command("lcp"), {}, "lcp", "_LCP_COMPLETE").source())
+    print_out(completion(click.Command("lcp"), {}, "lcp", "_LCP_COMPLETE").source(), is_exact=True)
     return Exit.DONE
 
 

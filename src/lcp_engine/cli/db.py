@@ -51,7 +51,7 @@ def path_command(invocation: Invocation) -> int:
     if invocation.json:
         print_json({"url": shown_url(url)})
     else:
-        print_out(one_line(shown_url(url).removeprefix("sqlite:///")))
+        print_out(one_line(shown_url(url).removeprefix("sqlite:///")), is_exact=True)
     return Exit.DONE
 
 

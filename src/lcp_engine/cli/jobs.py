@@ -17,7 +17,15 @@ from lcp_engine.cli.completion import job_ids, kinds_option, mission_ids
 from lcp_engine.cli.events import warning_lines
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.job_tables import held_table, jobs_table, overview
-from lcp_engine.cli.output import coloured, local_time, make_console, print_err, print_json, print_out
+from lcp_engine.cli.output import (
+    coloured,
+    local_time,
+    make_console,
+    print_err,
+    print_fitted,
+    print_json,
+    print_out,
+)
 from lcp_engine.cli.tables import Table, print_table, quoted_for
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
@@ -201,16 +209,16 @@ def job_command(invocation: Invocation, job: int, only_prompt: bool) -> int:
     if invocation.json:
         print_json({**found.json, "events": [*events], **(_told(turns[0]) if turns else {})})
     elif only_prompt:
-        print_out(block(str(prompt)))
+        print_out(block(str(prompt)), is_exact=True)
         for part in left_out:  # not part of the prompt, which may be piped elsewhere
             print_err(part)
     else:
         console = make_console(sys.stdout)
         _print_job(console, found, events, completions, note=OF_ENDED if has_ended else "")
         for line in warning_lines(warnings):
-            console.print(line)
+            print_fitted(console, line)
         for part in left_out:
-            console.print(part, markup=False)
+            print_fitted(console, part)
         if found.state == State.HELD and isinstance(prompt, str):
             # Elsewhere it is for another program, such as a chat model.
             print_out(f"prompt\n{quoted_for(prompt, sys.stdout) if sys.stdout.isatty() else block(prompt)}")
@@ -248,15 +256,16 @@ def _print_job(
     note: str,
 ) -> None:
     title = Text.assemble((f"job {job.id} {one_line(job.kind)}", "bold"), "  ", coloured(job.state))
-    console.print(title.append(f"  {one_line(explain_reason(job.reason or ''))}"))
+    print_fitted(console, title.append(f"  {one_line(explain_reason(job.reason or ''))}"))
     stated = job.json
-    console.print(
-        f"  mission {job.mission_id}, turn {stated['turn'] or '-'}, attempt {job.attempt} of {stated['max_attempts']}"
+    print_fitted(
+        console,
+        f"  mission {job.mission_id}, turn {stated['turn'] or '-'}, attempt {job.attempt} of {stated['max_attempts']}",
     )
     if note:
-        console.print(Text(f"  {note}", style="yellow"))
+        print_fitted(console, Text(f"  {note}", style="yellow"))
     if job.name:
-        console.print(quoted_for(one_line(job.name), sys.stdout, "  "), markup=False)
+        print_fitted(console, quoted_for(one_line(job.name), sys.stdout, "  "))
     _print_object(console, "params", job.params)
     if job.result is not None:
         _print_object(console, "result", job.result)
@@ -264,61 +273,62 @@ def _print_job(
         _print_object(console, "error", job.error)
     _print_attempts(console, job)
     _print_completions(console, completions)
-    console.print(Text("events", style="bold"))
+    print_fitted(console, Text("events", style="bold"))
     for event in events:
         data = "" if event["data"] is None else shortened(json_line(event["data"]), 120)
-        console.print(
-            f"  {event['seq']:>4}  {local_time(str(event['at']))}  {event['event']}  {data}".rstrip()
+        print_fitted(
+            console, f"  {event['seq']:>4}  {local_time(str(event['at']))}  {event['event']}  {data}".rstrip()
         )
 
 
 def _print_object(console: Console, title: str, value: Mapping[str, JsonValue]) -> None:
     """Print keys and values; long texts are cut."""
-    console.print(Text(title, style="bold"))
+    print_fitted(console, Text(title, style="bold"))
     for key, item in value.items():
         if isinstance(item, str) and "\n" in item:
-            console.print(f"  {one_line(key)}:")
+            print_fitted(console, f"  {one_line(key)}:")
             _print_lines(console, item)
         else:
             shown = one_line(item) if isinstance(item, str) else json_line(item)
-            console.print(f"  {one_line(key)}: {shortened(shown, 300)}")
+            print_fitted(console, f"  {one_line(key)}: {shortened(shown, 300)}")
 
 
 def _print_lines(console: Console, text: str) -> None:
     lines = block(text).splitlines()
     for line in lines[:MOST_LINES]:
-        console.print(f"    │ {shortened(Shown(line), 160)}")
+        print_fitted(console, f"    │ {shortened(Shown(line), 160)}")
     if len(lines) > MOST_LINES:
-        console.print(f"    │ … {len(lines) - MOST_LINES} more lines; --json shows them all")
+        print_fitted(console, f"    │ … {len(lines) - MOST_LINES} more lines; --json shows them all")
 
 
 def _print_attempts(console: Console, job: Job) -> None:
     if not job.attempts:
         return
-    console.print(Text("attempts", style="bold"))
+    print_fitted(console, Text("attempts", style="bold"))
     for attempt in job.attempts:
         if isinstance(attempt, dict):
             error = attempt.get("error")
             message = error.get("user_message") if isinstance(error, dict) else None
             paid = attempt.get("input_tokens"), attempt.get("output_tokens")
             cost = "" if paid == (None, None) else f"{paid[0]} + {paid[1]} tokens  "
-            console.print(
+            print_fitted(
+                console,
                 f"  {attempt['attempt']}  {attempt['outcome']}  runner {attempt['runner_id']}  "
-                f"{local_time(str(attempt['started_at']))}  {cost}{sentence(str(message or ''))}".rstrip()
+                f"{local_time(str(attempt['started_at']))}  {cost}{sentence(str(message or ''))}".rstrip(),
             )
             if isinstance(stderr := attempt.get("stderr"), str):
-                console.print("    stderr:")
+                print_fitted(console, "    stderr:")
                 _print_lines(console, stderr)
 
 
 def _print_completions(console: Console, completions: Sequence[JsonValue]) -> None:
     """Print the requests to a model, and why each was not enough."""
     if completions:
-        console.print(Text("completions", style="bold"))
+        print_fitted(console, Text("completions", style="bold"))
     for number, made in enumerate(map(object_in, completions), 1):
-        console.print(f"  {number}  {completion_line(made)}")
+        print_fitted(console, f"  {number}  {completion_line(made)}")
         if made.get("said"):
-            console.print(f"     {sentence(str(made['said']))}")
+            print_fitted(console, f"     {sentence(str(made['said']))}")
 
 
 def completion_line(made: JsonObject) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from lcp_engine.cli.exits import Exit, exit_of_error
+from lcp_engine.cli.wrapping import fitted, hang_of, terminal_width
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Printable, json_block, json_line, sentence
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
@@ -25,25 +26,48 @@ if TYPE_CHECKING:
 
 def print_json(value: Printable) -> None:
     """Print the value of `--json`: indented on a terminal, else on one line."""
-    print_out(json_block(value) if sys.stdout.isatty() else json_line(value))
+    print_out(json_block(value) if sys.stdout.isatty() else json_line(value), is_exact=True)
 
 
 def print_json_line(value: Printable) -> None:
     """Print one object on a line and flush it."""
-    print_out(json_line(value))
+    print_out(json_line(value), is_exact=True)
     sys.stdout.flush()
 
 
-def print_out(text: str) -> None:
-    """Print data on stdout."""
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+def print_out(text: str, *, is_exact: bool = False) -> None:
+    """Print on stdout. On a terminal sentences are broken between words, unless every character counts."""
+    shown = text if is_exact else fitted(text, sys.stdout)
+    sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
 
 
 def make_console(stream: TextIO) -> Console:
     """A console that prints text as it is: no markup, no emoji names, no highlighting."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
 
-    return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    console = Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    if console.is_dumb_terminal:  # rich takes it for one of 80 columns
+        console.size = ConsoleDimensions(terminal_width(stream), console.height)
+    return console
+
+
+def print_fitted(console: Console, text: str | Text) -> None:
+    """Print lines with styles on stdout. On a terminal each is broken between words; the rest is further in."""
+    from rich.text import Text
+
+    from lcp_engine.cli.tables import wrap_words
+
+    width = terminal_width(sys.stdout)
+    for line in (Text(text) if isinstance(text, str) else text).split("\n", allow_blank=True):
+        if not sys.stdout.isatty() or line.cell_len <= width:
+            console.print(line)
+            continue
+        at = 0
+        for row in wrap_words(line.plain, width, hang_of(line.plain, width)):
+            said = row.lstrip(" ") if at else row
+            start = line.plain.index(said, at)
+            at = start + len(said)
+            console.print(Text(row[: len(row) - len(said)]).append_text(line[start:at]))
 
 
 def coloured(word: str) -> Text:
@@ -62,7 +86,7 @@ def print_tree(tree: Tree) -> None:
         console.width = 1000
     with console.capture() as captured:
         console.print(tree, soft_wrap=False)
-    print_out("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
+    print_out("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), is_exact=True)
 
 
 def until(at: str | None) -> str:
@@ -121,7 +145,7 @@ def explain(error: BaseException, *, as_json: bool) -> int:
 def fail(failed: Failed, *, as_json: bool) -> int:
     """Print `failed` as a line or as JSON; returns the exit code."""
     if as_json:
-        print_err(json_line({"error": agent_error(failed).as_json()}))
+        print_err(json_line({"error": agent_error(failed).as_json()}), is_exact=True)
     else:
         print_err(sentence(failed.message))
     return exit_of_error(failed.code)
@@ -149,10 +173,10 @@ def drop_unwritten_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def print_err(line: str) -> None:
-    """Write a line to stderr; a closed stderr is ignored."""
+def print_err(line: str, *, is_exact: bool = False) -> None:
+    """Like `print_out`, on stderr; a closed stderr is ignored."""
     try:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{line if is_exact else fitted(line, sys.stderr)}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         return

@@ -12,7 +12,7 @@ from rich.text import Text
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.completion import job_ids, mission_ids
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import make_console, print_err, print_json, print_out
+from lcp_engine.cli.output import make_console, print_err, print_fitted, print_json, print_out
 from lcp_engine.core.safe_text import one_line
 
 _STYLES = {"auto": "green", "hold": "yellow", "deny": "red"}
@@ -82,17 +82,19 @@ def _print(console: Console, explained: dict[str, JsonValue]) -> None:
     )
     if explained["reason"]:
         title.append(f"  {one_line(str(explained['reason']))}", style="not bold")
-    console.print(title)
+    print_fitted(console, title)
     for path in _objects(explained["paths"]):
         shown = one_line(str(path["path"])) or "(no path)"
-        console.print(_line(f"{shown}", path["verdict"]))
+        print_fitted(console, _line(f"{shown}", path["verdict"]))
         for rule in _objects(path["rules"]):
-            console.print(_rule(rule))
-    console.print("gates")
+            print_fitted(console, _rule(rule))
+    print_fitted(console, "gates")
     for gate in _objects(explained["gates"]):
         line = _line(f"  {gate['gate']}", gate["verdict"])
-        console.print(line.append(f"  {one_line(str(gate['reason']))}"))
-    console.print(_line("verdict", explained["verdict"]).append(f"  {one_line(str(explained['because']))}"))
+        print_fitted(console, line.append(f"  {one_line(str(gate['reason']))}"))
+    print_fitted(
+        console, _line("verdict", explained["verdict"]).append(f"  {one_line(str(explained['because']))}")
+    )
 
 
 def _line(label: str, verdict: JsonValue) -> Text:

@@ -25,7 +25,6 @@ from lcp_engine.cli.output import print_err, print_json, print_json_line, print_
 from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
-from lcp_engine.cli.tables import fitted
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE, kind_named
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
@@ -238,7 +237,7 @@ def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) 
             *([worst.line] if invocation.verbose else []),
             *check_script(planner, spec.planner, params_of(engine.workers), expected_result(spec)),
         ):
-            print_err(fitted(sentence(line), sys.stderr))
+            print_err(sentence(line))
     return worst
 
 

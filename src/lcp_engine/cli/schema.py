@@ -80,7 +80,7 @@ def schema_command(invocation: Invocation, name: str, strict: bool) -> int:
     if name not in known:
         names = " and ".join(known)
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--strict is only for the schemas {names}, not {name!r}")
-    print_out(json_block(known[name]()))
+    print_out(json_block(known[name]()), is_exact=True)
     return Exit.DONE
 
 

@@ -12,6 +12,7 @@ from typing import TextIO
 import click
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from lcp_engine.cli.wrapping import terminal_width
 from lcp_engine.core.safe_text import block, one_line
 
 COLOURS: Mapping[str, str] = {
@@ -247,21 +248,8 @@ def quoted_for(text: str, stream: TextIO, before: str = "") -> str:
     """Like `quoted`, as it is printed to a stream: broken where that is a terminal."""
     width = None
     if stream.isatty():
-        from lcp_engine.cli.output import make_console
-
-        # rich takes a dumb terminal for one of 80 columns.
-        columns = os.get_terminal_size(stream.fileno()).columns
-        width = min(columns or 80, make_console(stream).width)
+        width = terminal_width(stream)
     return "\n".join(quoted(text, width, f"{before}{mark_of(stream)}"))
-
-
-def fitted(text: str, stream: TextIO) -> str:
-    """`text` as it is printed to a stream: broken between words where that is a terminal."""
-    if not stream.isatty():
-        return text
-    from lcp_engine.cli.output import make_console
-
-    return "\n".join(wrap_words(text, make_console(stream).width, hang=2))
 
 
 def cut(text: str, width: int) -> str:
@@ -338,14 +326,13 @@ def _wrapped(text: str, part: Part, width: int) -> Sequence[str]:
     """A text in lines of `width`, at most `_STACKED_LINES`; an id in one line."""
     if part is Part.ID or cell_len(text) <= width:
         return [text]
-    words = text.split(" ")
-    if any(cell_len(word) > width // 2 for word in words):  # a path, or a language without blanks
-        lines = chop_cells(text, width)
-    else:
-        lines = words[:1]
-        for word in words[1:]:
-            fits = cell_len(lines[-1]) + 1 + cell_len(word) <= width
-            lines[-1:] = [f"{lines[-1]} {word}"] if fits else [lines[-1], word]
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}".lstrip(" ")
+        if cell_len(word) > width:  # a path, or a language without blanks: it begins where there is room
+            lines[-1:] = chop_cells(joined, width)
+        else:
+            lines[-1:] = [joined] if cell_len(joined) <= width else [lines[-1], word]
     left = lines[_STACKED_LINES - 1 :]
     return (
         lines

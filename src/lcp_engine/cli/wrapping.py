@@ -7,6 +7,7 @@ import sys
 from typing import TextIO
 
 _OF_NO_TERMINAL = 80
+_HANG = 4
 _NO_BREAK = "\xa0"
 """A blank at which no line is broken; a text that is safe to print names those of its own."""
 
@@ -31,6 +32,23 @@ def wrap_ours(text: str, width: int, hang: int = 0) -> list[str]:
         else:
             lines.append(f"{indent}{word}")
     return [line.replace(_NO_BREAK, " ").rstrip(" ") for line in lines]
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """`text` as it is printed to a stream: on a terminal, lines that are too long are broken between words."""
+    if not stream.isatty():
+        return text
+    width = terminal_width(stream)
+    rows: list[str] = []
+    for line in text.split("\n"):
+        is_whole = "\x1b" in line or _cells(line) <= width  # what has colours was fitted before
+        rows += [line] if is_whole else wrap_ours(line, width, hang_of(line, width))
+    return "\n".join(rows)
+
+
+def hang_of(line: str, width: int) -> int:
+    """Blanks before the further rows of a line: further in than the lines around it, so that none looks like one."""
+    return min(len(line) - len(line.lstrip(" ")) + _HANG, width // 2)
 
 
 def terminal_width(stream: TextIO | None = None) -> int:
