@@ -41,7 +41,12 @@ def fitted(text: str, stream: TextIO) -> str:
     width = terminal_width(stream)
     rows: list[str] = []
     for line in text.split("\n"):
-        is_whole = "\x1b" in line or _cells(line) <= width  # what has colours was fitted before
+        # What has colours was fitted before; a command may stand on a line of its own.
+        is_whole = (
+            "\x1b" in line
+            or _cells(line) <= width
+            or (line.lstrip(" ").startswith("lcp ") and line[:1] == " ")
+        )
         rows += [line] if is_whole else wrap_ours(line, width, hang_of(line, width))
     return "\n".join(rows)
 
