@@ -94,7 +94,7 @@ def test_params_are_a_json_object(lcp: Lcp, params: str) -> None:
 def test_a_usage_error_uses_the_words_of_its_command(lcp: Lcp, command: str, said: str) -> None:
     done = lcp(*command.split())
     name = command.split(maxsplit=1)[0]
-    assert (done.code, done.err) == (2, f"{said} (see lcp {name} --help)\n")
+    assert (done.code, done.err) == (2, f"{said} (see `lcp {name} --help`)\n")
 
 
 @pytest.mark.parametrize(

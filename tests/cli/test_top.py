@@ -922,7 +922,7 @@ def test_without_a_terminal_it_says_what_prints_lists(lcp: Lcp) -> None:
     done = lcp("top")
     assert (done.code, done.err) == (
         2,
-        "lcp top: a terminal is needed; `lcp missions` and `lcp held` print lists (see lcp top --help)\n",
+        "lcp top: a terminal is needed; `lcp missions` and `lcp held` print lists (see `lcp top --help`)\n",
     )
     assert lcp("--json", "top").code == 2
 

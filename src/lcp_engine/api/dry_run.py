@@ -236,7 +236,10 @@ def _root_warnings(root: RootOutlook) -> list[str]:
         warnings.append(f"root {root.path} is not writable; jobs that write will fail")
     if root.missions:
         ids = ", ".join(map(str, root.missions))
-        warnings.append(f"mission{'s' * (len(root.missions) > 1)} {ids} in the same root has not ended")
+        several = len(root.missions) > 1
+        warnings.append(
+            f"mission{'s' * several} {ids} in the same root {'have' if several else 'has'} not ended"
+        )
     return warnings
 
 

@@ -188,7 +188,7 @@ def _refuse_usage(error: click.ClickException, *, as_json: bool) -> int:
         message = message[:1].lower() + message[1:]
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
-        message = f"{context.command_path}: {message} (see {context.command_path} --help)"
+        message = f"{context.command_path}: {message} (see `{context.command_path} --help`)"
     fail(Failed(ErrorCode.INVALID_ARGUMENT, message), as_json=as_json)
     return error.exit_code
 
