@@ -139,13 +139,12 @@ def test_a_job_on_a_terminal_breaks_no_word(lcp: Lcp) -> None:
     assert lcp("launch", lcp.mission(asked), "--root", "root", "-q").code == 0
     assert lcp("work", "--until-idle", "-q").code == 0
     known = {*lcp("job", "2").out.split()}
-    for width in (40, 80):
-        with Terminal(lcp, "job", "2", size=(24, width)) as terminal:
-            assert terminal.end() == 0
-        lines = click.unstyle(terminal.shown).splitlines()
-        assert max(map(cell_len, lines)) <= width
-        assert {word for line in lines for word in line.split() if not set(word) <= {"w"}} <= known
-        assert not any(line.startswith("w") for line in lines), "what a planner wrote begins no line"
+    with Terminal(lcp, "job", "2", size=(24, 40)) as terminal:
+        assert terminal.end() == 0
+    lines = click.unstyle(terminal.shown).splitlines()
+    assert max(map(cell_len, lines)) <= 40
+    assert {word for line in lines for word in line.split() if not set(word) <= {"w"}} <= known
+    assert not any(line.startswith("w") for line in lines), "what a planner wrote begins no line"
 
 
 def test_a_stacked_row_breaks_words_alone_that_are_longer_than_a_line() -> None:
@@ -160,7 +159,7 @@ def test_a_stacked_row_breaks_words_alone_that_are_longer_than_a_line() -> None:
 
 
 def test_sentences_on_a_terminal_stay_on_it(lcp: Lcp) -> None:
-    for words in (["frobnicate"], ["approve"], ["run", "nofile.yaml"], ["missions", "--shipped"]):
+    for words in (["frobnicate"], ["missions", "--shipped"]):
         with Terminal(lcp, *words, size=(24, 40)) as terminal:
             terminal.end()
         wide = [line for line in terminal.shown.splitlines() if cell_len(line) > 40]
