@@ -485,6 +485,8 @@ FORM: dict[str, JsonValue] = {
         {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
         {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web", "docs"]},
         {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
+        {"id": "notes", "type": "textarea", "label": "Notes", "placeholder": "what is new"},
+        {"id": "licence", "type": "radio", "label": "Licence", "options": ["MIT", "GPL"]},
     ],
 }  # fmt: skip
 WAYS = "your answer? [f,w,l,q,?] "
@@ -501,7 +503,7 @@ def test_a_form_is_filled_in_field_by_field(lcp: Lcp) -> None:
     with Terminal(lcp, *RUN) as terminal:
         terminal.expect(WAYS)
         terminal.answer("f")
-        assert "1 of 4:\r\n▌ Version\r\n▌   Three numbers.\r\n" in terminal.expect("text: ")
+        assert "1 of 6:\r\n▌ Version\r\n▌   Three numbers.\r\n" in terminal.expect("text: ")
         terminal.answer("")
         assert "text is required; nothing was entered" in terminal.expect("text: ")
         terminal.answer("2.0")
@@ -514,10 +516,20 @@ def test_a_form_is_filled_in_field_by_field(lcp: Lcp) -> None:
         terminal.answer("eleven")
         assert "found 'eleven'" in terminal.expect("a number from 1 to 10: ")
         terminal.answer("3")
+        assert "▌ Notes\r\n▌   such as: what is new\r\n" in terminal.expect("text; an empty line ends it: ")
+        for line in ("one", "two", ""):
+            terminal.answer(line)
+            terminal.expect("… " if line else "number or value: ")
+        terminal.answer("BSD")
+        assert "'BSD' is not one of the options; known: GPL, MIT" in terminal.expect("number or value: ")
+        terminal.answer("2")
         terminal.expect("(empty: nothing): ")
         terminal.answer("soon")
         assert terminal.end() == 0
-    assert values(lcp) == {"version": "2.0", "channel": "stable", "parts": ["cli", "docs"], "seats": 3}
+    assert values(lcp) == {
+        "version": "2.0", "channel": "stable", "parts": ["cli", "docs"], "seats": 3, "notes": "one\ntwo",
+        "licence": "GPL",
+    }  # fmt: skip
 
 
 def test_ctrl_d_in_a_form_returns_to_the_question_before(lcp: Lcp) -> None:

@@ -38,8 +38,14 @@ def refused(code: str, decide: object) -> str:
     return str(raised.value)
 
 
-FORM: Object = {"type": "form", "title": "Which?", "fields": [{"id": "t", "type": "textarea", "label": "T"}]}
-AS_READ: Object = {"question": "Which?", "fields": [{"id": "t", "type": "text", "label": "T"}]}
+FORM: Object = {
+    "type": "form", "id": "which", "title": "Which?", "optional": True, "submit_label": "Send",
+    "fields": [{"id": "t", "type": "textarea", "label": "T", "placeholder": "…", "help_text": "In full."}],
+}  # fmt: skip
+AS_READ: Object = {
+    "question": "Which?", "id": "which", "submit_label": "Send",
+    "fields": [{"id": "t", "type": "textarea", "label": "T", "placeholder": "…", "help": "In full."}],
+}  # fmt: skip
 
 
 def test_the_form_of_another_protocol_is_stored_as_it_is_read(lab: Lab) -> None:
@@ -61,7 +67,13 @@ def test_such_a_form_that_an_operator_enqueues_is_stored_alike(lab: Lab) -> None
 @pytest.mark.parametrize("label", ["T", "$output.step-001.content"])
 def test_a_step_that_asks_with_such_a_form_is_stored_alike(lab: Lab, label: str) -> None:
     (lab.root / "a.md").write_text("T")
-    field: Object = {"id": "t", "type": "textarea", "label": label}
+    field: Object = {
+        "id": "t",
+        "type": "textarea",
+        "label": label,
+        "placeholder": "…",
+        "help_text": "In full.",
+    }
     steps: list[JsonValue] = [
         {"id": "step-001", "tool": "read_file", "parameters": {"path": "a.md"}},
         {"id": "step-002", "tool": "ask_user", "parameters": {**FORM, "fields": [field]},

@@ -233,9 +233,51 @@ def test_what_does_not_fit_is_said_beside_its_field_and_all_that_was_typed_stays
     assert "Text is required; nothing was entered" in answer.words
     for kept in ('value="eleven"', 'value="31.1."', '<option value="beta" selected>', "my words"):
         assert kept in answer.text
-    assert f'aria-describedby="field-{job_id}-seats-fault" aria-invalid="true"' in answer.text
+    about = f'aria-describedby="field-{job_id}-seats-help field-{job_id}-seats-fault" aria-invalid="true"'
+    assert about in answer.text
     assert 'name="field.public" value="yes" checked' not in answer.text
     assert house.engine.job(job_id).state == "held"
+
+
+def test_each_type_of_a_field_is_what_it_says_on_the_page(house: House) -> None:
+    fields: list[JsonValue] = [
+        {
+            "id": "notes",
+            "type": "textarea",
+            "label": "Notes",
+            "placeholder": '<in "full">',
+            "default": "a\nb",
+        },
+        {"id": "licence", "type": "radio", "label": "Licence", "options": ["MIT", "GPL"]},
+        {"id": "size", "type": "radio", "label": "Size", "options": ["S", "L"], "default": "L"},
+        {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 2_000_000},
+    ]
+    question = house.job("ask_user", question="Which?", fields=fields, submit_label="Share <it>")
+    house.run(house.ask(question), house.complete)
+    (held,) = house.engine.jobs(states=["held"])
+    text = house.get(f"/jobs/{held.id}").text
+    name = f"field-{held.id}"
+    assert f'<textarea id="{name}-notes" name="field.notes" rows="4"' in text
+    assert 'placeholder="&lt;in &#34;full&#34;&gt;">\na\nb</textarea>' in text
+    assert re.findall(r'type="radio" name="field.licence" value="(\w*)"( checked)?', text) == [
+        ("MIT", ""), ("GPL", ""), ("", " checked"),
+    ]  # fmt: skip
+    assert re.findall(r'type="radio" name="field.size" value="(\w*)"( checked)?', text) == [
+        ("S", ""), ("L", " checked"),
+    ]  # fmt: skip
+    assert 'type="number" step="any" min="1" max="2000000"' in text
+    assert f'<p class="dim" id="{name}-seats-help">a number from 1 to 2000000</p>' in text
+    assert 'name="way" value="form">Share &lt;it&gt;</button>' in text
+    sent: dict[str, str | list[str]] = {
+        "way": "form", "field.notes": "one\r\n\r\ntwo", "field.licence": "GPL", "field.size": "S", "field.seats": "2",
+    }  # fmt: skip
+    house.post(f"/jobs/{held.id}/answer", {**sent, **house.shown(f"/jobs/{held.id}", "question")})
+    assert _result(house, held.id)["values"] == {
+        "notes": "one\n\ntwo",
+        "licence": "GPL",
+        "size": "S",
+        "seats": 2,
+    }
 
 
 def test_words_alone_answer_a_form_and_an_empty_answer_keeps_what_was_typed(house: House) -> None:

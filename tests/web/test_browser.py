@@ -126,6 +126,8 @@ FIELDS: list[JsonValue] = [
     {"id": "seats", "type": "number", "label": "Seats", "min": 1, "max": 10},
     {"id": "public", "type": "checkbox", "label": "Public"},
     {"id": "day", "type": "date", "label": "Day"},
+    {"id": "notes", "type": "textarea", "label": "Notes", "placeholder": "In full"},
+    {"id": "licence", "type": "radio", "label": "Licence", "options": ["MIT", "GPL"]},
 ]  # fmt: skip
 """Of a question's form: one of each type."""
 PLANNED: list[tuple[str, JsonValue]] = [

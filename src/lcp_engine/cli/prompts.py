@@ -58,7 +58,10 @@ _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice
 MOST_LINES = 20
 """Lines of a diff, or of params, that are shown before the question."""
 NO_REASON = "a person said no"
-FIELD_WAYS = {"select": "number or value", "multi_select": "numbers or values, with commas between"}
+FIELD_WAYS = {
+    "select": "number or value", "radio": "number or value",
+    "multi_select": "numbers or values, with commas between", "textarea": "text; an empty line ends it",
+}  # fmt: skip
 """What is typed at a field, by its type."""
 LONGEST_DEFAULT = 30
 """Characters of a default that stand beside the question; a longer one is shown with the planner's words."""
@@ -481,6 +484,8 @@ def _read_field(asked: FormField, place: str) -> JsonValue | _Left:
         typed = _read_optional(f"    {FIELD_WAYS.get(asked.type, asked.expectation)}{usual}: ")
         if typed is None:
             return _Left.LEFT
+        while asked.type == "textarea" and typed and (line := _read_optional("    … ")):
+            typed += f"\n{line}"
         match fill_in([asked], {asked.id: entered_in(asked, typed)}):
             case Filled(values):
                 return values.get(asked.id)
@@ -489,8 +494,9 @@ def _read_field(asked: FormField, place: str) -> JsonValue | _Left:
 
 
 def field_words(asked: FormField) -> list[str]:
-    """The planner's words about a field: its label, its help, its options, and a default that is long."""
+    """The planner's words about a field: label, help, placeholder, options, and a default that is long."""
     lines = [asked.label, *([f"  {asked.help}"] if asked.help else [])]
+    lines += [f"  such as: {asked.placeholder}"] if asked.placeholder else []
     lines += [f"  {number}) {option.shown}" for number, option in enumerate(asked.options or (), 1)]
     usual = "" if asked.default is None else asked.shown(asked.default)
     return [*lines, f"  default: {usual}"] if len(usual) > LONGEST_DEFAULT else lines

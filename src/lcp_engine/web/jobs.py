@@ -27,7 +27,7 @@ from lcp_engine.web.diff_view import Excerpt, excerpt
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.web.merge_form import OfferedFile, offered_files
 from lcp_engine.workers import ask_user
-from lcp_engine.workers.ask_user import fields_of
+from lcp_engine.workers.ask_user import asked_in
 from lcp_engine.workers.base import Workers
 from lcp_engine.workers.merge import MergeParams
 from lcp_engine.workers.registry import UNDO_KIND
@@ -94,6 +94,8 @@ class AskedForm:
 
     fields: Sequence[AskedField]
     shown: str
+    submit_label: str | None
+    """Words of the planner for the button; None if it states none."""
 
 
 def asked_form(params: Mapping[str, JsonValue], entered: Entered = NOTHING) -> AskedForm | None:
@@ -101,13 +103,14 @@ def asked_form(params: Mapping[str, JsonValue], entered: Entered = NOTHING) -> A
     typed, faults = entered.get("form"), entered.get("faults")
     values = typed if isinstance(typed, dict) else None
     told = faults if isinstance(faults, dict) else {}
+    question = asked_in(params)
     fields = [
         AskedField(
             field, field.default if values is None else values.get(field.id), str(told.get(field.id, ""))
         )
-        for field in fields_of(params)
+        for field in (question.fields if question is not None else None) or ()
     ]
-    return AskedForm(fields, question_shown(params)) if fields else None
+    return AskedForm(fields, question_shown(params), question.submit_label) if question and fields else None
 
 
 def entered_in(form: Form, field: FormField) -> JsonValue:

@@ -19,6 +19,7 @@ MOST_OPTIONS = 20
 
 
 _Words = Annotated[ContentText, Field(min_length=1)]
+_Line = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\n\r]*$")]
 
 
 class BriefQuestion(Params):
@@ -39,14 +40,17 @@ class AskUserParams(BriefQuestion):
         max_length=MOST_FIELDS,
         description="At most 20 fields to fill in; words of one's own are always possible.",
     )
+    id: _Line | None = Field(default=None, description="An id of the form, for a program that shows it.")
+    submit_label: _Line | None = Field(default=None, description="What the button that answers says.")
 
     @model_validator(mode="before")
     @classmethod
     def _read_form(cls, value: JsonValue) -> JsonValue:
-        """Read a form of seed 004, `{"type": "form", "title": …, "fields": […]}`: its title is the question."""
-        if not isinstance(value, dict) or value.get("type") != "form":
+        """Read a form of seed 004, `{"title": …, "fields": […]}`: title and description are the question."""
+        if not isinstance(value, dict) or not _is_form(value):
             return value
-        rest = {key: part for key, part in value.items() if key not in _OF_FORM}
+        empty = [key for key in ("id", "submit_label") if value.get(key) == ""]
+        rest = {key: part for key, part in value.items() if key not in (*_OF_FORM, *empty)}
         titles = [value[key] for key in ("title", "description") if isinstance(value.get(key), str)]
         return {"question": "\n".join(map(str, titles)), **rest} if titles else rest
 
@@ -71,17 +75,25 @@ class AskUserParams(BriefQuestion):
         return self
 
 
-_OF_FORM = ("type", "id", "title", "description", "submit_label", "optional")
+_OF_FORM = ("type", "title", "description", "optional")
+
+
+def _is_form(value: Mapping[str, JsonValue]) -> bool:
+    return value.get("type") == "form" or ("fields" in value and "title" in value and "question" not in value)
 
 
 def fields_of(params: Mapping[str, JsonValue]) -> tuple[FormField, ...]:
     """The fields that a question asks for; none if it asks for none, or its params are not valid."""
-    if not params.get("fields"):
-        return ()
+    asked = asked_in(params) if params.get("fields") else None
+    return () if asked is None else tuple(asked.fields or ())
+
+
+def asked_in(params: Mapping[str, JsonValue]) -> AskUserParams | None:
+    """The question that params ask; None if they are not valid."""
     try:
-        return tuple(AskUserParams.model_validate(dict(params)).fields or ())
+        return AskUserParams.model_validate(dict(params))
     except ValidationError:
-        return ()
+        return None
 
 
 class AskUserResult(Result):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Object = dict[str, "JsonValue"]
 FIELDS: list[JsonValue] = [
     {"id": "version", "type": "text", "label": "Version", "required": True, "help": "Three numbers."},
+    {"id": "notes", "type": "textarea", "label": "Notes"},
+    {"id": "licence", "type": "radio", "label": "Licence", "options": ["MIT", "GPL"]},
     {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", {"value": "beta", "label": "Beta 1"}],
      "default": "stable"},
     {"id": "parts", "type": "multi_select", "label": "Parts", "options": ["cli", "web", "docs"]},
@@ -59,7 +61,7 @@ PLACE = "new_jobs[0].params.fields[1]"
         (
             {"type": "text", "options": ["x"]},
             ".options",
-            "options belong to select and multi_select, not to text",
+            "options belong to select, radio and multi_select, not to text",
         ),
         ({"type": "select", "options": ["x", "x"]}, ".options", "the option 'x' is there twice"),
         ({"type": "text", "min": 1}, ".min", "min belongs to number, not to text"),
@@ -72,7 +74,13 @@ PLACE = "new_jobs[0].params.fields[1]"
         ),
         ({"type": "date", "default": "31.1.2026"}, "", "a date such as 2026-01-31 is expected"),
         ({"type": "select", "options": ["x"], "default": "y"}, "", "'y' is not one of the options"),
-        ({"type": "colour"}, ".type", "type is 'text', 'number'"),
+        ({"type": "colour"}, ".type", "type is 'text', 'textarea', 'number'"),
+        ({"type": "radio"}, ".options", "a radio needs options"),
+        (
+            {"type": "number", "min": 1_234_567, "default": 1},
+            "",
+            "a number from 1234567 is expected; found 1",
+        ),
         ({"id": "B 2"}, ".id", "id"),
         ({"label": ""}, ".label", "label is not empty"),
         ({"lable": "x"}, ".lable", "lable"),
@@ -103,6 +111,7 @@ def test_a_form_of_seed_004_is_read() -> None:
         "description": "It helps.",
         "optional": True,
         "submit_label": "Send",
+        "id": "Feedback-1",
         "fields": [
             {"id": "level", "type": "radio", "label": "Level", "options": [{"value": "a", "label": "All"}]},
             {"id": "seen", "type": "checkbox", "label": "Seen", "options": [{"value": "x", "label": "X"}]},
@@ -110,26 +119,34 @@ def test_a_form_of_seed_004_is_read() -> None:
         ],
     }
     assert errors(**legacy) == {}
-    assert AskUserParams.model_validate(legacy).question == "Feedback\nIt helps."
+    asked = AskUserParams.model_validate(legacy)
+    assert (asked.question, asked.submit_label, asked.id) == ("Feedback\nIt helps.", "Send", "Feedback-1")
     fields = fields_of(legacy)
-    assert [one.type for one in fields] == ["select", "multi_select", "text"]
-    assert fields[2].help == "In full."
+    assert [one.type for one in fields] == ["radio", "multi_select", "textarea"]
+    assert (fields[2].help, fields[2].placeholder) == ("In full.", "…")
+    bare = {key: part for key, part in legacy.items() if key != "type"}
+    assert AskUserParams.model_validate(bare) == asked
+    empty: Object = {"submit_label": "", "id": ""}
+    assert errors(**{**legacy, **empty}) == {}
+    assert "submit_label" in next(iter(errors(**{**legacy, "submit_label": "a\nb"})))
 
 
 def test_what_a_person_types_becomes_values() -> None:
     typed: Object = {
-        "version": " 2.0 ", "channel": "beta 1", "parts": ["cli", "WEB"], "seats": "3", "public": "yes",
-        "day": "2026-01-31",
+        "version": " 2.0 ", "notes": "one\n\ntwo\n", "licence": "mit", "channel": "beta 1", "parts": ["cli", "WEB"],
+        "seats": "3", "public": "yes", "day": "2026-01-31",
     }  # fmt: skip
     read = fill_in(fields_of(FORM), typed)
     assert isinstance(read, Filled)
     assert read.values == {
-        "version": "2.0", "channel": "beta", "parts": ["cli", "web"], "seats": 3, "public": True, "day": "2026-01-31",
+        "version": "2.0", "notes": "one\n\ntwo", "licence": "MIT", "channel": "beta", "parts": ["cli", "web"],
+        "seats": 3, "public": True, "day": "2026-01-31",
     }  # fmt: skip
     again = fill_in(fields_of(FORM), read.values)
     assert again == read
     assert as_words(fields_of(FORM), read.values) == (
-        "Version: 2.0\nChannel: Beta 1\nParts: cli, web\nSeats: 3\nPublic: yes\nDay: 2026-01-31"
+        "Version: 2.0\nNotes: one\n\ntwo\nLicence: MIT\n"
+        "Channel: Beta 1\nParts: cli, web\nSeats: 3\nPublic: yes\nDay: 2026-01-31"
     )
 
 
@@ -145,6 +162,8 @@ def test_what_is_left_out_has_its_default_or_no_value() -> None:
         ("version", 2, "text is expected; found 2"),
         ("version", "x" * 10_001, "at most 10,000 characters"),
         ("channel", "bet", "'bet' is not one of the options; did you mean 'beta'?"),
+        ("licence", "BSD", "'BSD' is not one of the options; known: GPL, MIT"),
+        ("notes", 2, "text is expected; found 2"),
         ("parts", ["cli", "man"], "'man' is not one of the options; known: cli, docs, web"),
         ("seats", "eleven", "a number from 1 to 10 is expected; found 'eleven'"),
         ("seats", "11", "a number from 1 to 10 is expected; found '11'"),

@@ -11,15 +11,18 @@ from pydantic import JsonValue, ValidationError
 from tests.engine.reports.facts import a_job, a_mission, all_of
 
 from lcp_engine.core.progress import milestone_of
+from lcp_engine.core.protocol.question_form import Filled, fill_in
 from lcp_engine.engine.reports.structured import (
     FormField,
     StructuredResponse,
     emotion_of,
     form_of,
+    next_step,
     respond,
 )
 from lcp_engine.store.queries.mission_facts import Course, Facts, JobFact
 from lcp_engine.store.queries.records import MissionStatus
+from lcp_engine.workers.ask_user import fields_of
 
 SEED = json.loads((Path(__file__).parent / "seed_004.json").read_text(encoding="utf-8"))
 SCHEMA = StructuredResponse.model_json_schema()
@@ -119,6 +122,89 @@ def test_a_question_without_options_is_answered_in_free_text() -> None:
     assert [field.type for field in form.fields] == ["textarea", "textarea"]
 
 
+def test_the_options_of_a_question_are_suggestions_and_commands_stand_apart() -> None:
+    options: list[JsonValue] = ["MIT", {"value": "apache", "label": "Apache 2.0"}]
+    held = (
+        a_job(6, "write_file", reason="policy", rel_path="a.md"),
+        a_job(7, "ask_user", question="What for?"),
+        a_job(8, "ask_user", question="Which licence?", options=options),
+    )
+    step = next_step(Facts(mission=a_mission(status="waiting", outcome=None), held=all_of(*held)))
+    assert step.suggestions == ["MIT", "apache"]
+    assert step.commands is not None
+    assert step.commands[:3] == ["lcp approve 6", "lcp reject 6 --reason TEXT", "lcp answer 7 TEXT"]
+    for status in MissionStatus:
+        step = next_step(Facts(mission=a_mission(status=status), held=all_of(*held[:2])))
+        assert step.suggestions is None, status
+        assert step.commands, status
+        assert all(command.startswith("lcp ") for command in step.commands), status
+
+
+FORMS = {
+    form["id"]: form
+    for example in SEED["examples"]
+    for form in example["response"]["content"].get("forms", [])
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_of_the_reference_is_asked_as_it_is(name: str) -> None:
+    """Everything that a form of the reference states is in the response, whole, and it is answered by its own ids."""
+    asked = FORMS[name]
+    job = a_job(7, "ask_user", **asked)
+    response = rendered(job, status="waiting")
+    PUBLISHED.validate(response)
+    REFERENCE.validate(response)
+    form = StructuredResponse.model_validate(response).content.forms[0]  # type: ignore[index]  # one job is held
+    assert (form.id, form.submit_label, form.job_id) == (name, asked["submit_label"], 7)
+    assert form.description == f"{asked['title']}\n{asked['description']}"
+    shown = [field.model_dump(exclude_none=True, exclude={"help_text"}) for field in form.fields]
+    assert shown[: len(asked["fields"])] == [{"required": False, **field} for field in asked["fields"]]
+    chosen = {field["id"]: field["options"][1]["value"] for field in asked["fields"]}
+    several = {field["id"] for field in asked["fields"] if field["type"] == "checkbox"}
+    values = {key: [value] if key in several else value for key, value in chosen.items()}
+    assert fill_in(fields_of(asked), chosen) == Filled(values)
+
+
+def test_each_type_of_a_field_keeps_what_it_states() -> None:
+    fields: list[JsonValue] = [
+        {"id": "answer", "type": "textarea", "label": "A", "placeholder": "in full"},
+        {"id": "words", "type": "number", "label": "W", "min": 1, "max": 2000000.5, "default": 3},
+        {
+            "id": "pick",
+            "type": "select",
+            "label": "P",
+            "options": ["a", "b"],
+            "default": "b",
+            "required": True,
+        },
+        {"id": "sure", "type": "checkbox", "label": "S", "default": True},
+        {"id": "day", "type": "date", "label": "D", "help": "Any."},
+    ]
+    form = form_of(a_job(7, "ask_user", question="Which?", fields=fields), 1)
+    found = {field.id: field for field in form.fields}
+    assert [*found] == ["answer", "words", "pick", "sure", "day", "answer_2", "words_2"]
+    assert [field.type for field in form.fields[:5]] == ["textarea", "number", "select", "radio", "text"]
+    assert (found["answer"].placeholder, found["pick"].placeholder) == ("in full", None)
+    assert (found["words"].min, found["words"].max) == (1, 2000000.5)
+    assert [found[name].default for name in ("words", "pick", "sure", "day")] == [3, "b", "yes", None]
+    assert found["words"].help_text == "a number from 1 to 2000000.5 (lcp answer 7 --form words=VALUE)"
+    assert (form.id, form.submit_label) == ("job_7", "Answer")
+
+
+def test_two_forms_never_have_one_id() -> None:
+    def asked(number: int, name: str) -> JobFact:
+        return a_job(number, "ask_user", question="Q", fields=[{"id": "t", "label": "T"}], id=name)
+
+    forms = respond(
+        Facts(
+            mission=a_mission(), held=all_of(asked(3, "a"), asked(4, "a"), asked(5, "job_3"), asked(6, "b"))
+        ),
+        a_course(),
+    ).content.forms
+    assert [form.id for form in forms or ()] == ["job_3", "job_4", "job_5", "b"]
+
+
 def test_a_job_that_nothing_executes_is_not_offered_for_approval() -> None:
     form = form_of(a_job(7, "frobnicate", reason="no_worker"), 1)
     assert [option.value for option in form.fields[0].options or []] == ["reject", "later"]
@@ -160,4 +246,4 @@ def test_a_mission_that_failed_on_a_limit_names_the_limit_to_raise() -> None:
     assert isinstance(content, dict)
     step = content["next_step"]
     assert isinstance(step, dict)
-    assert "lcp resume 1 --set limits.max_turns=N" in (step["suggestions"] or [])  # type: ignore[operator]  # a list
+    assert "lcp resume 1 --set limits.max_turns=N" in (step["commands"] or [])  # type: ignore[operator]  # a list

@@ -154,8 +154,12 @@ class Write(Dialog[bool]):
         Binding("escape", "leave", "back"),
     ]
 
-    def __init__(self, question: str, draft: Draft, edit: Callable[[Draft], str], problem: str = "") -> None:
+    def __init__(
+        self, question: str, draft: Draft, edit: Callable[[Draft], str], problem: str = "", *, words: str = ""
+    ) -> None:
+        """`words` are a planner's; they stand above the question, marked."""
         super().__init__()
+        self._words = words
         self._question = question
         self._draft = draft
         self._edit = edit
@@ -163,6 +167,8 @@ class Write(Dialog[bool]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="written"):
+            if self._words:
+                yield _Words(self._words, classes="question")
             yield _Question(Text(self._question), classes="question")
             yield Static(Text(self._problem, style="red"), id="problem")
             yield TextArea(self._draft.text, compact=True)

@@ -447,7 +447,7 @@ class InboxView(Vertical):
         for place, asked in enumerate(fields, 1):
             problem, typed = "", ""
             while True:
-                answer = await self._desk.ask(_ask_for(asked, f"{place} of {len(fields)}", problem, typed))
+                answer = await self._ask_for(asked, f"{place} of {len(fields)}", problem, typed)
                 if answer is None:
                     return None
                 match fill_in([asked], {asked.id: entered_in(asked, answer)}):
@@ -457,6 +457,18 @@ class InboxView(Vertical):
                     case Unfilled(problems):
                         problem, typed = one_line(problems[0].message), answer
         return entered
+
+    async def _ask_for(self, asked: FormField, place: str, problem: str, typed: str) -> str | None:
+        """Ask for the value of a field; None if the person leaves."""
+        title, words = f"{place}{'' if asked.required else ' (optional)'}: ", "\n".join(field_words(asked))
+        if asked.type != "textarea":
+            how = f"{FIELD_WAYS.get(asked.type, asked.expectation)}{usual_of(asked)}"
+            return await self._desk.ask(Ask(title + how, problem, typed, words=words))
+        draft = Draft(typed or str(asked.default or ""), f"{asked.id}.txt")
+        is_sent = await self._desk.write(
+            Write(f"{title}{asked.expectation}", draft, self._desk.edit, problem, words=words)
+        )
+        return draft.text if is_sent else None
 
     async def _approve_all(self, shown: ShownJob) -> None:
         """Show what every held job of this kind and mission would change, and approve exactly that."""
@@ -538,12 +550,6 @@ def _parts_of(diff: Diff) -> Iterator[_Part]:
         yield _Part(diff.path, diff.path, "", f"+{diff.added:,} -{diff.removed:,}")
     for number, hunk in enumerate(diff.parts, 1):
         yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]))
-
-
-def _ask_for(asked: FormField, place: str, problem: str, typed: str) -> Ask:
-    how = f"{FIELD_WAYS.get(asked.type, asked.expectation)}{usual_of(asked)}"
-    title = f"{place}{'' if asked.required else ' (optional)'}: {how}"
-    return Ask(title, problem, typed, words="\n".join(field_words(asked)))
 
 
 def _table_of(held: Sequence[Held], gone: int | None) -> Table:

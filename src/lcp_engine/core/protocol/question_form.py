@@ -31,10 +31,10 @@ _YES = frozenset({"yes", "y", "true", "on", "1"})
 _NO = frozenset({"no", "n", "false", "off", "0"})
 _NUMBER = re.compile(r"[-+]?[0-9]{1,300}")
 
-Type: TypeAlias = Literal["text", "number", "select", "multi_select", "checkbox", "date"]
-CHOOSING = ("select", "multi_select")
+Type: TypeAlias = Literal["text", "textarea", "number", "select", "radio", "multi_select", "checkbox", "date"]
+CHOOSING = ("select", "radio", "multi_select")
 """The types of fields that offer options."""
-ENTERING = ("text", "number", "checkbox", "date")
+ENTERING = ("text", "textarea", "number", "checkbox", "date")
 """The others."""
 _Word = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -68,9 +68,12 @@ class FormField(_Part):
     type: Type = Field(default="text", description="What is filled in.")
     label: _Word = Field(description="What the person is asked.")
     help: _Word | None = Field(default=None, description="A sentence of explanation.")
+    placeholder: _Word | None = Field(
+        default=None, description="What an empty field shows, such as an example; never a value."
+    )
     required: bool = Field(default=False, description="Whether it needs a value.")
     options: Annotated[list[FieldOption], Field(max_length=MOST_CHOICES)] | None = Field(
-        default=None, validate_default=True, description="What a select or multi_select offers."
+        default=None, validate_default=True, description="What a select, radio or multi_select offers."
     )
     min: float | None = Field(default=None, description="The least number.")
     max: float | None = Field(default=None, description="The greatest number.")
@@ -79,17 +82,16 @@ class FormField(_Part):
     @model_validator(mode="before")
     @classmethod
     def _read_other_words(cls, value: JsonValue) -> JsonValue:
-        """Read a field of seed 004: its types, and its word for help; a placeholder is not kept."""
+        """Read a field of seed 004: several of the options of its checkbox may be ticked, and help is `help_text`."""
         if not isinstance(value, dict):
             return value
-        field = {key: part for key, part in value.items() if key not in ("help_text", "placeholder")}
-        if "help_text" in value:
+        field = {key: part for key, part in value.items() if key != "help_text"}
+        if value.get("help_text"):
             field.setdefault("help", value["help_text"])
-        kind = field.get("type")
-        if kind == "checkbox" and field.get("options"):
-            field["type"] = "multi_select"  # there, several of the options may be ticked
-        elif isinstance(kind, str):
-            field["type"] = _OTHER_TYPES.get(kind, kind)
+        if field.get("placeholder") == "":
+            del field["placeholder"]
+        if field.get("type") == "multi-select" or (field.get("type") == "checkbox" and field.get("options")):
+            field["type"] = "multi_select"
         return field
 
     @field_validator("options")
@@ -102,7 +104,7 @@ class FormField(_Part):
             raise PydanticCustomError(RULE, "a {kind} needs options", {"kind": kind})
         if kind not in CHOOSING and options:
             raise PydanticCustomError(
-                RULE, "options belong to select and multi_select, not to {kind}", {"kind": kind}
+                RULE, "options belong to select, radio and multi_select, not to {kind}", {"kind": kind}
             )
         values = [option.value for option in options or ()]
         if twice := next((value for value in values if values.count(value) > 1), None):
@@ -133,14 +135,12 @@ class FormField(_Part):
     def expectation(self) -> str:
         """What is to be entered, in a few words."""
         match self.type:
-            case "text":
+            case "text" | "textarea":
                 return "text"
             case "number":
-                bounds = (("from", self.min), ("to", self.max))
-                return " ".join(
-                    ["a number", *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)]
-                )
-            case "select":
+                bounds = (("from", self.least), ("to", self.most))
+                return " ".join(["a number", *(f"{word} {bound}" for word, bound in bounds if bound)])
+            case "select" | "radio":
                 return "one of the options"
             case "multi_select":
                 return "any of the options"
@@ -150,6 +150,16 @@ class FormField(_Part):
                 return "a date such as 2026-01-31"
             case _:
                 assert_never(self.type)
+
+    @property
+    def least(self) -> str:
+        """The least number, in digits; empty if there is none."""
+        return _digits(self.min)
+
+    @property
+    def most(self) -> str:
+        """The greatest number, in digits; empty if there is none."""
+        return _digits(self.max)
 
     def shown(self, value: JsonValue) -> str:
         """A value of this field, for people."""
@@ -162,11 +172,11 @@ class FormField(_Part):
     def read(self, entered: JsonValue) -> JsonValue | Wrong:
         """The value that was entered: as JSON, or in the words of a person."""
         match self.type:
-            case "text":
+            case "text" | "textarea":
                 return self._text(entered)
             case "number":
                 return self._number(entered)
-            case "select":
+            case "select" | "radio":
                 return self._choice(entered)
             case "multi_select":
                 return self._choices(entered)
@@ -260,9 +270,6 @@ class Unfilled:
     problems: tuple[Problem, ...]
 
 
-_OTHER_TYPES: Mapping[str, Type] = {"textarea": "text", "radio": "select", "multi-select": "multi_select"}
-
-
 def fill_in(fields: Sequence[FormField], entered: Mapping[str, JsonValue]) -> Filled | Unfilled:
     """The values of `fields`; what is blank or missing has the field's default."""
     problems = [
@@ -298,6 +305,13 @@ def as_words(fields: Sequence[FormField], values: Mapping[str, JsonValue]) -> st
 
 def _is_blank(value: JsonValue) -> bool:
     return value is None or value == [] or (isinstance(value, str) and not value.strip())
+
+
+def _digits(bound: float | None) -> str:
+    # Not `:g`, which makes 1.23457e+06 of 1234567.
+    return (
+        "" if bound is None else str(int(bound)) if bound.is_integer() and abs(bound) < 1e15 else str(bound)
+    )
 
 
 def _told(value: JsonValue) -> str:

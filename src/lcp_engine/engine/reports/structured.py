@@ -6,7 +6,10 @@ The forms offer what a person can decide on each held job. The response follows 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Annotated, Literal, Self, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -21,7 +24,7 @@ from lcp_engine.core.summaries import question_in, subject_of
 from lcp_engine.engine.reports.markdown import Section, sections, standing, title, words
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFact
 from lcp_engine.store.queries.records import Mission, MissionStatus
-from lcp_engine.workers.ask_user import fields_of
+from lcp_engine.workers.ask_user import asked_in, fields_of
 
 Emotion: TypeAlias = Literal["neutral", "encouraging", "celebratory", "supportive", "informative"]
 Kind: TypeAlias = Literal["educational", "conversational", "assessment", "summary", "error"]
@@ -92,6 +95,7 @@ class FormField(_Part):
     help_text: str | None = None
     min: float | None = None
     max: float | None = None
+    default: JsonValue = Field(default=None, description="The value that it has if nothing is entered")
 
     @model_validator(mode="after")
     def _has_options(self) -> Self:
@@ -109,6 +113,7 @@ class Form(_Part):
     fields: list[FormField]
     submit_label: str = "Submit"
     optional: bool = True
+    job_id: int | None = Field(default=None, description="The held job that it decides on")
 
 
 class Medium(_Part):
@@ -121,11 +126,14 @@ class Medium(_Part):
 
 
 class NextStep(_Part):
-    """What can be done now; the suggestions are commands that can be run as they are."""
+    """What can be done now: words that answer the first question that has options, and commands."""
 
     prompt: str | None = None
     suggestions: list[str] | None = None
     can_skip: bool = True
+    commands: list[str] | None = Field(
+        default=None, description="Commands; words in capitals are to be replaced"
+    )
 
 
 class Content(_Part):
@@ -190,7 +198,7 @@ def respond(facts: Facts, course: Course) -> StructuredResponse:
     return StructuredResponse(
         content=Content(
             text_blocks=_blocks(facts, milestone),
-            forms=[form_of(job, mission.id) for job in facts.held.rows],
+            forms=_forms(facts.held.rows, mission.id),
             next_step=next_step(facts),
         ),
         meta=Meta(
@@ -274,11 +282,11 @@ def next_step(facts: Facts) -> NextStep:
     match mission.status:
         case MissionStatus.WAITING:
             prompt = f"{_waiting(held)} Fill in a form, or say in your own words what to do."
-            commands = [command for job in held.rows[:_MOST_SUGGESTED] for command in commands_for(job)]
-            suggestions = [*commands, f"lcp say {number} TEXT", f"lcp cancel {number}"]
+            decisions = [command for job in held.rows[:_MOST_SUGGESTED] for command in commands_for(job)]
+            commands = [*decisions, f"lcp say {number} TEXT", f"lcp cancel {number}"]
         case MissionStatus.RUNNING:
             prompt = "It continues while a runner works; you can send the planner a message at any time."
-            suggestions = [
+            commands = [
                 f"lcp watch {number}", "lcp work --until-idle", f"lcp say {number} TEXT", f"lcp cancel {number}",
             ]  # fmt: skip
         case MissionStatus.COMPLETED:
@@ -289,7 +297,7 @@ def next_step(facts: Facts) -> NextStep:
                 prompt = "It is complete. Check what it changed; it can be undone while its files are as it left them."
             else:
                 prompt = "It is complete. It changed no files."
-            suggestions = [
+            commands = [
                 *_about_unfulfilled(left, held),
                 *([f"lcp changes {number}", f"lcp undo {number} --dry-run"] if has_written else []),
                 f"lcp resume {number}",
@@ -299,12 +307,18 @@ def next_step(facts: Facts) -> NextStep:
             limit = outcome.removeprefix("limit:")
             higher = f" --set limits.{limit}=N" if outcome.startswith("limit:") else ""
             prompt = "It has ended. Check what happened, then resume it or undo its changes."
-            suggestions = [
+            commands = [
                 f"lcp show {number}", f"lcp resume {number}{higher}", f"lcp undo {number} --dry-run",
             ]  # fmt: skip
         case _:
             assert_never(mission.status)
-    return NextStep(prompt=prompt, suggestions=suggestions)
+    return NextStep(prompt=prompt, suggestions=_words_to_say(held), commands=commands)
+
+
+def _words_to_say(held: Excerpt[JobFact]) -> list[str] | None:
+    """The options of the first question that has some, as the words that answer it."""
+    asked = (_choices(job.params.get("options")) for job in held.rows if job.kind == QUESTION)
+    return next(([option.value for option in options] for options in asked if options), None)
 
 
 def _about_unfulfilled(ids: Sequence[int], held: Excerpt[JobFact]) -> list[str]:
@@ -362,6 +376,16 @@ def _module_state(mission: Mission, course: Course) -> ModuleState:
     )
 
 
+def _forms(held: Sequence[JobFact], mission_id: int) -> list[Form]:
+    """A form for each held job, each with an id of its own."""
+    forms = [form_of(job, mission_id) for job in held]
+    known = Counter(form.id for form in forms)
+    return [
+        form if known[form.id] == 1 else form.model_copy(update={"id": f"job_{form.job_id}"})
+        for form in forms
+    ]
+
+
 def form_of(job: JobFact, mission_id: int) -> Form:
     """The form of a held job: an answer to a question, a decision on anything else."""
     return _answer(job, mission_id) if job.kind == QUESTION else _decision(job, mission_id)
@@ -377,43 +401,60 @@ def commands_for(job: JobFact) -> list[str]:
 
 
 def _answer(job: JobFact, mission_id: int) -> Form:
-    choices = _choices(job.params.get("options"))
-    own = "Or in your own words" if choices or job.params.get("fields") else "Your answer"
-    fields = [FormField(id="answer", type="textarea", label=own, help_text=f"lcp answer {job.id} TEXT")]
+    choices, asked = _choices(job.params.get("options")), asked_in(job.params)
+    own = [_of_question(field, job.id) for field in fields_of(job.params)]
     if choices:
-        fields.insert(0, FormField(id="choice", type="radio", label="Your choice", options=choices))
-    fields = [*(_of_question(field, job.id) for field in fields_of(job.params)), *fields]
+        own.append(FormField(id="choice", type="radio", label="Your choice", options=choices))
+    taken = {field.id for field in own}
+    words = FormField(
+        id=_free("answer", taken), type="textarea", label="Or in your own words" if own else "Your answer",
+        help_text=f"lcp answer {job.id} TEXT",
+    )  # fmt: skip
+    stated_id = asked.id if asked is not None else None
     return Form(
-        id=f"job_{job.id}",
+        id=f"job_{job.id}" if stated_id is None or _OF_ENGINE.fullmatch(stated_id) else stated_id,
         title=f"Question {job.id}",
-        description=question_in(job.params) or job.name or "",
-        fields=[*fields, _message(mission_id)],
-        submit_label="Answer",
+        description=(question_in(job.params) if asked is None else asked.question) or job.name or "",
+        fields=[*own, words, _message(mission_id, _free("words", taken))],
+        submit_label=(asked.submit_label if asked is not None else None) or "Answer",
+        job_id=job.id,
     )
+
+
+_OF_ENGINE = re.compile(r"job_\d+")
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, or with the first number from 2 on that makes it one that is not taken."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    return name if name not in taken else next(one for one in numbered if one not in taken)
 
 
 def _of_question(field: question_form.FormField, job_id: int) -> FormField:
     """A field of the question itself, in the types that this format has."""
     options = [Option(value=option.value, label=option.shown) for option in field.options or ()]
-    if field.type == "checkbox":
+    kind, default = field.type, field.default
+    if kind == "checkbox":
         options = [Option(value="yes", label="Yes"), Option(value="no", label="No")]
+        default = None if default is None else field.shown(default)
     command = f"lcp answer {job_id} --form {field.id}=VALUE"
     return FormField(
-        id=f"form_{field.id}",
-        type=_TYPES[field.type],
+        id=field.id,
+        type=_TYPES[kind],
         label=field.label,
         required=field.required,
         options=options or None,
-        placeholder=None if field.default is None else field.shown(field.default),
+        placeholder=field.placeholder,
         help_text=f"{field.help} ({command})" if field.help else f"{field.expectation} ({command})",
         min=field.min,
         max=field.max,
+        default=default,
     )
 
 
-_TYPES: Mapping[str, FieldType] = {
-    "text": "text", "number": "number", "select": "radio", "multi_select": "checkbox", "checkbox": "radio",
-    "date": "text",
+_TYPES: Mapping[question_form.Type, FieldType] = {
+    "text": "text", "textarea": "textarea", "number": "number", "select": "select", "radio": "radio",
+    "multi_select": "checkbox", "checkbox": "radio", "date": "text",
 }  # fmt: skip
 
 
@@ -451,13 +492,14 @@ def _decision(job: JobFact, mission_id: int) -> Form:
         description=f"Job {job.id} waits: {explain_reason(job.reason or 'it needs a person')}.",
         fields=[decision, *fields, _message(mission_id)],
         submit_label="Decide",
+        job_id=job.id,
     )
 
 
-def _message(mission_id: int) -> FormField:
+def _message(mission_id: int, field_id: str = "words") -> FormField:
     """A message is possible instead of any decision (R14)."""
     return FormField(
-        id="words",
+        id=field_id,
         type="textarea",
         label="Or send the planner a message; it decides nothing",
         help_text=f"lcp say {mission_id} TEXT",
