@@ -25,7 +25,7 @@ __all__ = ["faults"]  # the fixture
 MISSION = {
     "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
     "limits", "turns", "jobs", "unfulfilled", "open", "tokens", "created_at", "started_at", "ended_at", "session_id",
-    "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for",
+    "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for", "assessment",
 }  # fmt: skip
 JOB = {
     "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",
@@ -139,7 +139,7 @@ def _suggested(lcp: Lcp) -> list[str]:
     response = StructuredResponse.model_validate(lcp("report", 1, "--format", "structured").json)
     step = response.content.next_step
     assert step is not None
-    return [command.split()[1] for command in step.suggestions or []]
+    return [command.split()[1] for command in step.commands or []]
 
 
 SAYS_UNTIL = re.compile(r"the model's server asks to wait until ([0-9-]{10} )?[0-9]{2}:[0-9]{2}:[0-9]{2}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -274,6 +276,41 @@ def test_an_empty_plan_ends_the_mission_like_a_reply_without_jobs(lab: Lab) -> N
     assert (mission.status, mission.outcome, mission.summary) == (
         "completed", "no_followup_jobs", "All is there.",
     )  # fmt: skip
+
+
+SEED = json.loads(
+    (Path(__file__).parents[1] / "core" / "protocol" / "seed_000.json").read_text(encoding="utf-8")
+)
+NOTES = ("response_type", "status")
+
+
+@pytest.mark.parametrize(("kind", "section"), [
+    ("verification", "verification_data"), ("answer", "answer_data"), ("research", "research_data"),
+])  # fmt: skip
+def test_what_a_response_says_of_itself_stays_typed_in_the_mission(lab: Lab, kind: str, section: str) -> None:
+    example = next(one for one in SEED["examples"] if one["response_type"] == kind)
+    stated = {key: value for key, value in example[section].items() if key != "findings"}
+    expected = {**{key: example[key] for key in NOTES}, **stated}
+    mission = lab.run(example, planner=UNIVERSAL)
+    assert (mission.status, mission.assessment) == ("completed", expected)
+    assert mission.json["assessment"] == expected
+    (told,) = lab.rows("SELECT assessment FROM mission_overview")
+    assert json.loads(str(told[0])) == expected
+
+
+def test_scores_and_failed_checks_stay_typed_in_the_result_of_their_turn(lab: Lab) -> None:
+    (unclear,) = [one for one in SEED["examples"] if one["response_type"] == "clarity"]
+    failed: Object = {"checks": [{"criterion": "c", "passed": False, "note": "n"}]}
+    mission = lab.run(respond("verification", "FAIL", verification_data=failed), unclear, planner=UNIVERSAL)
+    assert (mission.status, mission.assessment) == ("waiting", {})
+    told = [json.loads(str(row[0])) for row in lab.rows(
+        "SELECT result FROM job_history WHERE kind = 'agent_plan' AND result IS NOT NULL ORDER BY id"
+    )]  # fmt: skip
+    assert {"response_type": "verification", "status": "FAIL", **failed} in [
+        one.get("assessment") for one in told
+    ]
+    scores = {**{key: unclear[key] for key in NOTES}, **unclear["clarity_data"]}
+    assert scores in [one.get("assessment") for one in told]
 
 
 OPEN = respond("answer", message="It is a library.", answer_data={"follow_up_needed": True})

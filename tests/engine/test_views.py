@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MISSION = [
     "id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
     "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at", "session_id", "user_id",
-    "result", "target_file", "issues", "recommendations", "cost", "waits_for", "open",
+    "result", "target_file", "issues", "recommendations", "cost", "waits_for", "open", "assessment",
 ]  # fmt: skip
 JOB = [
     "id", "mission_id", "turn", "parent_id", "name", "kind", "params", "auto_dispatch", "state", "reason", "priority",

@@ -476,6 +476,8 @@ def _summarized(reply: Action) -> dict[str, JsonValue]:
     )
     if isinstance(reply, CreateFollowupJobs):
         shown["jobs"] = len(reply.new_jobs)
+    if reply.assessment:
+        shown["assessment"] = dict(reply.assessment)
     return shown
 
 

@@ -50,7 +50,7 @@ _RELEASE_KEY = Statement(
     .where(missions.c.key == bindparam("wanted"), text("ended_at IS NOT NULL"))
     .values(key=null())
 )
-_FOUND = ("result", "target_file", "issues", "recommendations")
+_FOUND = ("result", "target_file", "issues", "recommendations", "assessment")
 _REOPEN = Statement(
     update(missions)
     .where(missions.c.id == bindparam("mission"))
@@ -169,6 +169,7 @@ class Findings:
     target_file: str | None = None
     issues: str | None = None
     recommendations: str | None = None
+    assessment: str | None = None
 
 
 NOTHING_FOUND = Findings()
@@ -178,12 +179,13 @@ MOST_LISTED = 64 * 1024
 
 def findings_in(said: JsonObject) -> Findings:
     """The findings of an action. Of a long list the first entries are kept, and how many there are beyond."""
-    result, target = said.get("result"), said.get("target_file")
+    result, target, assessment = said.get("result"), said.get("target_file"), said.get("assessment")
     return Findings(
         result=None if result is None else to_json(result),
         target_file=target if isinstance(target, str) else None,
         issues=_listed(said.get("issues")),
         recommendations=_listed(said.get("recommendations")),
+        assessment=None if not isinstance(assessment, dict) else to_json(assessment),
     )
 
 

@@ -132,6 +132,7 @@ missions = Table(
     Column("currency", Text),
     _counter("unpriced"),
     Column("served_at", Micros),
+    Column("assessment", Text),
     _one_of("status", STATUSES),
     _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
     _partial("ix_missions_session", "session_id", where=OF_SESSION),
@@ -139,8 +140,9 @@ missions = Table(
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
 launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
-known. `session_id` and `user_id` are those of the request that it is for. `result`, `target_file`, `issues` and
-`recommendations` are those of the reply that completed it. `cost` is the sum of those of its turns, an exact decimal in
+known. `session_id` and `user_id` are those of the request that it is for. `result`, `target_file`, `issues`,
+`recommendations` and `assessment` are those of the reply that completed it. `cost` is the sum of those of its turns, an
+exact decimal in
 `currency`; `unpriced` counts the questions that cost tokens and had no price in that currency. `served_at`: when a
 claim last took jobs of it, so that missions take turns; later than that if several began in one microsecond."""
 
@@ -746,7 +748,7 @@ SELECT m.id, m.uid, m.name, m.goal, m.root, m.planner, m.status, m.outcome, m.su
     {{time:m.created_at}} AS created_at, {{time:m.started_at}} AS started_at, {{time:m.ended_at}} AS ended_at,
     m.session_id, m.user_id, m.result, m.target_file, m.issues, m.recommendations,
     {{object:amount=m.cost, currency=m.currency, unpriced=m.unpriced}} AS cost, {{waits_for}} AS waits_for,
-    {{open}} AS open
+    {{open}} AS open, m.assessment
 FROM missions m WHERE m.pruned_at IS NULL
 """,
     ),

@@ -24,7 +24,7 @@ def a_mission(**more: JsonValue) -> Mission:
         "open": 0,
         "created_at": AT, "started_at": None, "ended_at": None, "session_id": None, "user_id": None,
         "result": None, "target_file": None, "issues": None, "recommendations": None, "cost": None,
-        "waits_for": None,
+        "waits_for": None, "assessment": None,
         **more,
     })  # fmt: skip
 

@@ -55,6 +55,7 @@ class _Action(BaseModel):
     _recovered: tuple[str, ...] = PrivateAttr(default=())
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _manner: Manner = PrivateAttr(default=Manner.PLAIN)
+    _assessment: Mapping[str, JsonValue] = PrivateAttr(default_factory=dict)
 
     @property
     def manner(self) -> Manner:
@@ -64,6 +65,16 @@ class _Action(BaseModel):
     def in_manner(self, manner: Manner) -> Self:
         """The action itself, with its manner set."""
         self._manner = manner
+        return self
+
+    @property
+    def assessment(self) -> Mapping[str, JsonValue]:
+        """Checks, confidence, sources and scores of a response in the universal dialect; empty for a reply in LCP."""
+        return self._assessment
+
+    def assessed(self, assessment: Mapping[str, JsonValue]) -> Self:
+        """The action itself, with its assessment set."""
+        self._assessment = assessment
         return self
 
     @property

@@ -43,6 +43,8 @@ from lcp_engine.core.protocol.universal_response import (
 
 MOST_QUESTIONS = 20
 """How many questions a person is asked at once."""
+MOST_KEPT = 100
+"""How many checks, sources, suggestions or questions an assessment has; the whole lists are in the reply."""
 CLEAR = 85
 """From this total score on, of 100, a reply counts as clear: below it a person is asked."""
 
@@ -234,7 +236,24 @@ def _translate(
     action = _read_body(response, body, kinds, recovered, result)
     if isinstance(action, Malformed):
         return action
-    return action.in_manner(manner)
+    return action.in_manner(manner).assessed(_assessment(response))
+
+
+def _assessment(response: Response) -> _Body:
+    """Collect what a response says of the work or of itself, with the keys of its section; long lists lose their end.
+
+    Empty if it says nothing of that kind. Findings of research are the issues of an `analysis_result` already.
+    """
+    sections: Mapping[str, BaseModel | None] = {
+        "verification": response.verification_data, "clarity": response.clarity_data,
+        "research": response.research_data, "answer": response.answer_data,
+    }  # fmt: skip
+    section = sections.get("clarity" if _asks(response) else response.response_type)
+    if section is None or response.status == "error":
+        return {}
+    said: _Body = section.model_dump(mode="json", exclude_none=True, exclude={"findings"})
+    kept = {key: part[:MOST_KEPT] if isinstance(part, list) else part for key, part in said.items()}
+    return {"response_type": response.response_type, "status": response.status, **kept}
 
 
 def _read_body(

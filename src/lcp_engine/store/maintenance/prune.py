@@ -176,7 +176,7 @@ def _mark(tx: Tx, missions: Sequence[int]) -> int:
             tx.plain(
                 f"UPDATE missions SET pruned_at = {tx.now}, spec = '{{}}', summary = NULL, deliverables = NULL, "
                 f"metrics = NULL, error = NULL, root_plan = NULL, session_id = NULL, user_id = NULL, "
-                f"result = NULL, target_file = NULL, issues = NULL, recommendations = NULL "
+                f"result = NULL, target_file = NULL, issues = NULL, recommendations = NULL, assessment = NULL "
                 f"WHERE id = {mission_id}"
             )
             tx.plain(f"DELETE FROM limits WHERE mission_id = {mission_id}")

@@ -25,7 +25,8 @@ _MISSIONS = Columns(
     "mission_overview",
     ("id", "uid", "name", "goal", "root", "planner", "status", "outcome", "summary", "deliverables", "metrics", "error",
      "limits", "turns", "jobs", "unfulfilled", "tokens", "created_at", "started_at", "ended_at",
-     "session_id", "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for", "open"),
+     "session_id", "user_id", "result", "target_file", "issues", "recommendations", "cost", "waits_for", "open",
+     "assessment"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",

@@ -78,6 +78,8 @@ class Mission:
     """What an `analysis_result` found."""
     recommendations: list[JsonValue]
     """What an `analysis_result` recommends."""
+    assessment: JsonObject
+    """What the universal response that completed it says of itself: checks, confidence, sources, scores; else empty."""
     cost: JsonObject
     """What the planner's model cost: `amount`, an exact decimal as text, or null, in `currency`; `unpriced` counts the
     questions that had no price."""
@@ -117,6 +119,7 @@ class Mission:
             target_file=_text(json["target_file"]),
             issues=list_in(json["issues"]),
             recommendations=list_in(json["recommendations"]),
+            assessment=object_in(json["assessment"]),
             cost=object_in(json["cost"]),
             waits_for=object_in(json["waits_for"]),
             json=json,

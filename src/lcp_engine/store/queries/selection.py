@@ -16,7 +16,7 @@ _READ: dict[str, Callable[[str], JsonValue]] = {
     **dict.fromkeys(
         ("jobs", "tokens", "limits", "deliverables", "metrics", "error", "params", "result", "attempts", "data",
          "errors", "unfulfilled", "warnings", "issues", "recommendations", "completions",
-         "cost", "waits_for"),
+         "cost", "waits_for", "assessment"),
         json.loads,
     ),
     "auto_dispatch": bool,
