@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import FrameType
 
 from lcp_engine.cli.exits import Exit
-from lcp_engine.runner.runner import Runner
+from lcp_engine.runner.runner import TELL_SECONDS, Runner
+from lcp_engine.sandbox.file_access import Shortage, start_thread
 
 POLL_SECONDS = 0.1
 MOST_POLL_SECONDS = 1.0
@@ -67,17 +70,47 @@ def work(
 ) -> None:
     """Run `runner` in a thread until it ends, and call `poll` meanwhile. Raises what ended the runner.
 
-    `poll` returns whether anything happened. A signal to stop is acknowledged with `note`.
+    `poll` returns whether anything happened. A signal to stop is acknowledged with `note`, and so is a thread that the
+    system does not start yet.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="lcp-runner") as pool, interrupts.draining(runner.stop):
-        done = pool.submit(runner.run)
+    with interrupts.draining(runner.stop):
+        done = _begun(runner.run, interrupts, note)
         try:
             _poll_until(done, interrupts, poll, note)
-        except BaseException:  # also an interrupt: the runner must stop before its thread can be joined
+        except BaseException:  # also an interrupt: the runner must stop before its end can be waited for
             runner.stop()
+            wait((done,))
             raise
     poll()
     done.result()
+
+
+def _begun(run: Callable[[], None], interrupts: Interrupts, note: Callable[[str], None]) -> Future[None]:
+    """The outcome of `run` in a thread, begun as soon as the system starts one, unless a signal comes before."""
+    done, told = Future[None](), -float("inf")
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 -- it is raised again in the thread that waits
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    while not interrupts:
+        # A daemon: `work` waits for its end, unless a second signal ends all at once.
+        thread = threading.Thread(target=work, name="lcp-runner", daemon=True)
+        try:
+            start_thread(thread)
+        except Shortage as shortage:
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                note(shortage.waiting)
+            time.sleep(MOST_POLL_SECONDS)
+        else:
+            return done
+    done.set_result(None)
+    return done
 
 
 def _poll_until(

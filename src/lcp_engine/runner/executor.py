@@ -507,6 +507,8 @@ class Turns:
             ):
                 return None
             reply = _storable_reply(job, mission.ask(question))
+        except Shortage:  # the question was not asked
+            raise
         except LcpError as error:
             failure = self._failure_unless_put_off(job, asked, server, error)
             if failure is None:

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 
 from lcp_engine.changes.notice import compose_notice
 from lcp_engine.core.protocol.notice import Notice
 from lcp_engine.engine.instance import Instance
+from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
 
@@ -36,23 +38,43 @@ class WaitHook:
         self._command = list(instance.on_wait)
         self._seconds = seconds
         self._threads: list[threading.Thread] = []
+        self._left: deque[tuple[int, int]] = deque()
         self._warned = threading.Lock()
+        self._is_ending = False
 
     def begin(self, waits: Mapping[int, int]) -> None:
         """Run the command for missions that have started to wait, each with the event that says so, in a thread."""
-        for mission_id, seq in waits.items():
-            thread = threading.Thread(target=self._run, args=(mission_id, seq), daemon=True)
-            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
-            thread.start()
+        self._left.extend(waits.items())
+        self.begin_left()
+
+    def begin_left(self) -> None:
+        """Run the command for what the system started no thread or process for until now."""
+        for _ in range(len(self._left)):
+            with suppress(IndexError):  # another thread was faster
+                left = self._left.popleft()
+                thread = threading.Thread(target=self._run, args=left, daemon=True)
+                try:
+                    start_thread(thread)
+                except Shortage:
+                    self._left.append(left)
+                    return
+                self._threads = [*(one for one in self._threads if one.is_alive()), thread]
 
     def finish(self) -> None:
-        """Wait for the commands under way."""
+        """Wait for the commands under way; what still got no thread is run in this one."""
         for thread in self._threads:
             thread.join(self._seconds + 1)
+        self._is_ending = True
+        while self._left:
+            self._run(*self._left.popleft())
 
     def _run(self, mission_id: int, seq: int) -> None:
         try:
             fact = self._call(mission_id, seq)
+        except BlockingIOError as error:  # the system starts no further process
+            fact = str(error) if self._is_ending else None
+            if not self._is_ending:
+                self._left.append((mission_id, seq))
         except Exception as error:  # noqa: BLE001  # the top of a thread: a failed hook must not stop the work
             fact = str(error)
         if fact is not None and self._warned.acquire(blocking=False):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 1.0
 """How often a runner checks for jobs that no signal announced."""
+T = TypeVar("T")
 WATCH_SECONDS = 1.0
 SLOW_SECONDS = 0.5
 """A group of jobs that takes longer gives back the jobs that wait behind it."""
@@ -158,6 +159,8 @@ class Runner:
         self._lanes: list[Lane] = []
         self.tell: Callable[[str], None] = lambda text: None
         self._told_shortage = -math.inf
+        self._put_off: list[Callable[[], None]] = []
+        """Begin what got no thread yet."""
         self._slots = count()
         self._uid = uuid4().hex
         self._host = this_host()
@@ -197,15 +200,28 @@ class Runner:
             leaving.callback(self._leases.unregister)
             self._idle.open(self._instance.notifier.listen(self._uid, self._idle.wake_one))
             leaving.callback(self._idle.close)
-            leaving.callback(watch_for_deaths(self._instance.runtime, self._rescue_at_once))
+            watch = partial(watch_for_deaths, self._instance.runtime, self._rescue_at_once)
+            if (end := self._once_possible(watch)) is not None:
+                leaving.callback(end)
             leaving.callback(self._maintenance.finish)
             leaving.callback(self._stop_timetable)
-            self._maintenance.run_due(self._leases.runner_id)
+            self._once_possible(partial(self._maintenance.run_due, self._leases.runner_id))
             self._fit_lanes(self._threads)
             self._watch()
             self._explain_error()
         if self._error is not None:
             raise self._error
+
+    def _once_possible(self, begin: Callable[[], T]) -> T | None:
+        """Call `begin` as soon as the system starts what it needs; None if this runner is to stop before."""
+        while not self._stopping:
+            try:
+                return begin()
+            except Shortage as shortage:
+                self._note_shortage(shortage)
+                time.sleep(WATCH_SECONDS)
+                self._leases.renew(is_idle=True)
+        return None
 
     def _tell_of_waits(self, leaving: ExitStack) -> None:
         """Have the user's command run, and the webhook called, when missions start to wait for a person."""
@@ -213,11 +229,13 @@ class Runner:
         leaving.callback(hook.finish)
         if self._instance.on_wait:
             told.append(hook.begin)
+            self._put_off.append(hook.begin_left)
         if self._instance.webhook is not None:
             from lcp_engine.runner.webhook import WebhookSender
 
             sender = WebhookSender(self._instance, self._instance.webhook)
             sender.start()
+            self._put_off.append(sender.start)
             leaving.callback(sender.finish)
             told.append(lambda waits: sender.wake())
 
@@ -275,7 +293,7 @@ class Runner:
         now = time.monotonic()
         if now - self._told_shortage > TELL_SECONDS:
             self._told_shortage = now
-            self.tell(f"{shortage}; this runner waits ({shortage.failed.advice})")
+            self.tell(shortage.waiting)
 
     def _run_lane(self, lane: Lane) -> None:
         is_running = True
@@ -390,6 +408,7 @@ class Runner:
                 self._leases.note_silent_roots(self.silent_roots)
                 self._check_lanes(time.monotonic())
                 self._end_lost_programs()
+                self._begin_put_off()
                 if not self._stopping:
                     self._maintenance.rescue(self._leases.runner_id)
                     self._keep_time()
@@ -408,6 +427,10 @@ class Runner:
             except Exception as error:  # noqa: BLE001 -- the top of the watchdog: `run` raises it
                 if not self._may_pass(error):
                     self._fail(error)
+
+    def _begin_put_off(self) -> None:
+        for begin in self._put_off:
+            begin()
 
     def _wait_for_lanes(self) -> None:
         """Wait a moment, or until all lanes have ended."""

@@ -8,6 +8,7 @@ import secrets
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.secret_keys import read_key
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.llm.deadline import Line, TooLate, within
+from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.store import deliveries
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.deliveries import ATTEMPT_SECONDS, Delivery
@@ -44,7 +46,10 @@ class WebhookSender:
         self._thread = threading.Thread(target=self._run, name="lcp-webhook", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Start the thread unless it is started; one that the system refuses is to be started later."""
+        if self._thread.ident is None:
+            with suppress(Shortage):
+                start_thread(self._thread)
 
     def wake(self) -> None:
         """Look at once for what is due."""
@@ -54,7 +59,10 @@ class WebhookSender:
         """Send what is due, but wait for one slow answer at most; the rest is left to the next runner."""
         self._is_ending = True
         self.wake()
-        self._thread.join(self._seconds + 1)
+        if self._thread.ident is None:
+            self._run()
+        else:
+            self._thread.join(self._seconds + 1)
 
     def _run(self) -> None:
         is_last = False

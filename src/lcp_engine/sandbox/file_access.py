@@ -89,6 +89,11 @@ class Shortage(LcpError):
         advice = "Raise the limit of processes (ulimit -u, TasksMax, pids.max), or run fewer threads."
         return cls(ErrorCode.WORKER_DIED, message, advice=advice)
 
+    @property
+    def waiting(self) -> str:
+        """The words of a runner that waits for the end of it."""
+        return f"{self}; this runner waits ({self.failed.advice})"
+
 
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread. Raises `Shortage`."""

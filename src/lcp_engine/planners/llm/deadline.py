@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
+from lcp_engine.sandbox.file_access import start_thread
+
 T = TypeVar("T")
 
 
@@ -72,7 +74,7 @@ class Line:
 def within(seconds: float, request: Callable[[Line], T]) -> T:
     """Result of `request`, or its error; raises `TooLate` after `seconds`, when its line is cut.
 
-    It runs in a thread of its own, because nothing interrupts the resolver of the system.
+    It runs in a thread of its own, because nothing interrupts the resolver of the system. Raises `Shortage`.
     """
     line, outcome = Line(), Future[T]()
 
@@ -82,7 +84,7 @@ def within(seconds: float, request: Callable[[Line], T]) -> T:
         except BaseException as raised:  # noqa: BLE001  # it is raised again in the thread that waits
             outcome.set_exception(raised)
 
-    threading.Thread(target=run, name="lcp-request", daemon=True).start()
+    start_thread(threading.Thread(target=run, name="lcp-request", daemon=True))
     try:
         return outcome.result(min(max(seconds, 0), threading.TIMEOUT_MAX))
     except TimeoutError as late:
