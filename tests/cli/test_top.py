@@ -49,6 +49,7 @@ FORM: JsonValue = {
                 "options": ["small", "large"],
                 "default": "large",
             },
+            {"id": "notes", "type": "textarea", "label": "What is new?", "required": True},
         ],
     },
 }
@@ -608,19 +609,24 @@ def test_a_form_is_filled_in_field_by_field(engine: Engine, root: Path) -> None:
     async def script(person: Person) -> None:
         await person.opens_inbox("Which version?")
         await person.press("enter")
-        await person.sees("▌ Which version?", "1 of 2: text")
+        await person.sees("▌ Which version?", "1 of 3: text")
         await person.press("enter")
         await person.sees("is required")
         await person.type("2.0")
-        await person.sees("▌ Which size?", "▌   1) small", "2 of 2 (optional): number or value", "[large]")
+        await person.sees("▌ Which size?", "▌   1) small", "2 of 3 (optional): number or value", "[large]")
         await person.type("1")
+        await person.sees("▌ What is new?", "3 of 3: text")
+        await person.press("ctrl+s")
+        await person.sees("is required")
+        await person.press("o", "n", "e", "enter", "t", "w", "o", "ctrl+s")
         await person.sees("in your own words")
         await person.type("soon")
         await person.sees("job 2 answered")
 
     drive(engine, script)
     result = engine.job(2).result or {}
-    assert (result["values"], result["words"]) == ({"version": "2.0", "size": "small"}, "soon")
+    assert result["values"] == {"version": "2.0", "size": "small", "notes": "one\ntwo"}
+    assert result["words"] == "soon"
 
 
 def test_a_message_to_the_planner_leaves_the_job_held(engine: Engine, root: Path) -> None:
