@@ -54,6 +54,40 @@ def test_a_merge_shows_each_file_and_what_it_was_changed_for(theatre: Theatre) -
     assert look.diff.lines[2].startswith("# 1/6 new/n.txt: for job ")
 
 
+def test_a_merge_names_a_name_in_another_unicode_form_that_the_root_has_by_now(theatre: Theatre) -> None:
+    held = write("b2.txt", "b\n", auto_dispatch=False)
+    theatre.play(ask(write("caf\u00e9.txt", "new\n"), held), DONE, **{"continue": "per_decision"})
+    theatre.write("cafe\u0301.txt", "old\n")
+    (waits,) = theatre.engine.jobs(mission_id=theatre.mission, states=[State.HELD])
+    theatre.engine.reject(waits.id, "Not that one.")
+    theatre.work()
+    merge = theatre.merge()
+    reason = str(theatre.engine.job(merge).reason)
+    assert '(1 file, beside the same name in another Unicode form: "cafe\\u0301.txt")' in reason
+    (shown,) = theatre.engine.diff(merge, by="ada")
+    said = '"cafe\\u0301.txt", the same name in another Unicode form; there will be both'
+    assert said in (shown.note or "")
+    look = theatre.engine.look(merge)
+    assert look.diff is not None
+    assert said in look.diff.lines[2]
+    theatre.approve(merge)
+    job = theatre.engine.job(merge)
+    assert (job.result or {}).get("files") == [
+        {"ok": True, "path": "caf\u00e9.txt", "change": "created", "jobs": [2], "left_out": [], "edited": False,
+         "twin": "cafe\u0301.txt"}
+    ]  # fmt: skip
+
+
+def test_a_held_merge_names_it_and_one_that_removes_it_does_not(theatre: Theatre) -> None:
+    theatre.write("cafe\u0301.txt", "old\n")
+    moved: JsonValue = {
+        "kind": "move_file", "params": {"rel_path": "cafe\u0301.txt", "new_path": "caf\u00e9.txt"}
+    }  # fmt: skip
+    theatre.play(ask(moved), DONE)
+    assert all("Unicode" not in (diff.note or "") for diff in theatre.engine.diff(theatre.merge(), by="ada"))
+    assert "Unicode" not in str(theatre.engine.job(theatre.merge()).reason)
+
+
 def test_a_merge_is_undone_as_one_and_the_undo_is_undone(theatre: Theatre) -> None:
     theatre.play(EDITS, DONE)
     theatre.approve(theatre.merge())

@@ -7,6 +7,7 @@ file that a person takes in part or has edited, with the content that was kept b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +49,7 @@ from lcp_engine.changes.staged_files import (
     opened,
     staged_files_of,
     state_of_file,
+    with_twins,
 )
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -74,6 +76,8 @@ from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import Hold
 from lcp_engine.workers.merge import MERGE, MergedFile, MergeParams, MergeResult
 
+TWIN = "twin"
+"""The key of a change that names what has the same name in another Unicode form."""
 MOST_NAMED = 5
 """Files that a reason names."""
 WAIT_SECONDS = 30.0
@@ -147,10 +151,11 @@ class _Merge:
             if locked is None:
                 message = f"files that are to be merged are still being written after {WAIT_SECONDS:g} s"
                 raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
-            compared = [
+            alone = [
                 judged(one, _digest(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
             ]
+            compared = with_twins(alone, root)
             found = dict(zip((one.path for one in files), locked, strict=True))
             if all(one.is_done for one in compared):
                 return self._succeeded([], [])
@@ -257,6 +262,8 @@ class _Merge:
         if one.compared.now is None and there is not None and not file.path.endswith("/"):
             mode = there.mode
         result: dict[str, JsonValue] = {} if mode is None else {"mode": mode}
+        if one.compared.twin is not None:
+            result[TWIN] = one.compared.twin
         if one.part is not None:
             result[PART] = {"left_out": [*one.part.left_out], "edited": one.part.is_edited}
         return ChangeRow(
@@ -361,7 +368,8 @@ class _Merge:
 
 
 def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:
-    part = object_in(from_json(change.result).get(PART))
+    stored = from_json(change.result)
+    part, twin = object_in(stored.get(PART)), stored.get(TWIN)
     left_out = part.get("left_out")
     return MergedFile(
         path=change.path,
@@ -369,6 +377,7 @@ def _merged_file(change: ChangeRow, jobs: Sequence[int]) -> MergedFile:
         jobs=[*jobs],
         left_out=[*map(str, left_out)] if isinstance(left_out, list) else [],
         edited=part.get("edited") is True,
+        twin=twin if isinstance(twin, str) else None,
     )
 
 
@@ -458,9 +467,11 @@ def _reason(compared: Sequence[Compared]) -> Reason:
     if conflicts:
         return because(ReasonCode.MERGE_CONFLICT, files=_named(conflicts))
     count = sum(not one.is_done for one in compared)
-    return because(ReasonCode.MERGE, count=count, files=f"{count:,} file{'' if count == 1 else 's'}")
+    twins = _named([json.dumps(one.twin) for one in compared if one.twin is not None])
+    beside = f", beside the same name in another Unicode form: {twins}" if twins else ""
+    return because(ReasonCode.MERGE, count=count, files=f"{count:,} file{'' if count == 1 else 's'}{beside}")
 
 
-def _named(paths: Sequence[str]) -> JsonValue:
+def _named(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return ", ".join(shortened(one_line(path), 80) for path in paths[:MOST_NAMED]) + more

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -48,12 +48,23 @@ Judge: TypeAlias = Callable[[StagedFile], Ruling]
 class Compared:
     """A staged file, and what it is in the root: its hash, None if there is no file, or the code of an error.
 
-    `fault` is why it cannot be merged, in words.
+    `fault` is why it cannot be merged, in words. `twin` is what the root has, and will have beside it, under a name
+    that differs only in its Unicode form.
     """
 
     file: StagedFile
     now: str | None
     fault: str | None = None
+    twin: str | None = None
+
+    @property
+    def twin_in_words(self) -> str | None:
+        """Names the twin in ASCII, since its letters would look the same."""
+        return (
+            None
+            if self.twin is None
+            else f"the root has {json.dumps(self.twin)}, the same name in another Unicode form; there will be both"
+        )
 
     @property
     def is_done(self) -> bool:
@@ -63,7 +74,10 @@ class Compared:
 
 def digest_of(compared: Sequence[Compared]) -> str:
     """The hash of what there is to merge and of what it meets, whatever part of it a person takes."""
-    facts = [[one.file.path, one.file.base, one.file.staged, one.now, one.fault] for one in compared]
+    facts = [
+        [one.file.path, one.file.base, one.file.staged, one.now, one.fault, *filter(None, (one.twin,))]
+        for one in compared
+    ]
     return sha256(json.dumps(facts).encode())
 
 
@@ -90,6 +104,19 @@ def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[Sta
 
 def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: Judge) -> Compared:
     return judged(one, state_of_file(access, root, one.path), state_of_file(access, stage, one.path), judge)
+
+
+def with_twins(compared: Sequence[Compared], root: Root) -> list[Compared]:
+    """Those files with the twins that a merge of them all would leave in the root."""
+    removed = {one.file.path for one in compared if one.file.staged is None}
+
+    def twin(one: Compared) -> str | None:
+        with suppress(OSError):
+            found = None if one.file.staged is None else root.twin_of(one.file.path)
+            return None if found in removed else found
+        return None
+
+    return [replace(one, twin=twin(one)) for one in compared]
 
 
 def state_of_file(access: FileAccess, root: Root, path: str) -> str | None:

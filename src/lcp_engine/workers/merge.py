@@ -97,7 +97,8 @@ def nothing_taken(what: str) -> LcpError:
 class MergedFile(Result):
     """A file that was merged: what was done, and for which jobs of the mission.
 
-    `left_out` are the hunks that a person did not take; `edited`: it has the text of that person instead.
+    `left_out` are the hunks that a person did not take; `edited`: it has the text of that person instead. `twin` is
+    what the root has under the same name in another Unicode form.
     """
 
     path: str
@@ -105,6 +106,7 @@ class MergedFile(Result):
     jobs: list[int]
     left_out: list[str] = Field(default=[])
     edited: bool = False
+    twin: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class MergeResult(Result):
