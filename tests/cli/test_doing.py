@@ -99,6 +99,7 @@ def test_what_cannot_be_done_is_said_in_one_line(lcp: Lcp) -> None:
             1,
             "a mission names such a path in `root_aliases`",
         ),
+        (("Do", "it.", "--planner", "human"), 2, 'one goal is expected, in quotes: lcp do "Do it."'),
         (("m.yaml",), 2, "'m.yaml' is a file, which `lcp run m.yaml` runs"),
     ):
         done = lcp("do", *arguments)

@@ -223,7 +223,7 @@ def test_the_environment_chooses_a_planner(environment: dict[str, str], chosen: 
 
 
 def test_a_key_in_the_environment_chooses_no_planner() -> None:
-    with pytest.raises(LcpError, match="names none; choose one with `--planner NAME`") as refused:
+    with pytest.raises(LcpError, match="none is named; choose one with `--planner NAME`") as refused:
         usual_planner({"OPENAI_API_KEY": "secret", "ANTHROPIC_API_KEY": "secret"})
     assert refused.value.code is ErrorCode.NO_PLANNER
     assert "secret" not in str(refused.value)

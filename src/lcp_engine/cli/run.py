@@ -66,7 +66,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
 def goal_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of a mission without a file; the command gets them as one `MissionOptions` with its goal."""
     return _with_options(command, (
-        click.argument("mission", metavar="GOAL"),
+        click.argument("mission", metavar="GOAL", nargs=-1, required=True, callback=_one_goal),
         click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
                      help="The directory the mission is confined to.  [default: .]"),
         click.option("--planner", shell_complete=planner_names, metavar="NAME",
@@ -77,6 +77,14 @@ def goal_options(command: Callable[..., int]) -> Callable[..., int]:
                      help="Set the variable ${NAME} of the goal."),
         _stage_option,
     ))  # fmt: skip
+
+
+def _one_goal(context: click.Context, _: click.Parameter, words: Sequence[str]) -> str:
+    if len(words) > 1:
+        raise click.UsageError(
+            f'one goal is expected, in quotes: {context.command_path} "{" ".join(words)}"', context
+        )
+    return "".join(words)
 
 
 _stage_option = click.option(
