@@ -7,9 +7,8 @@ import json
 import pytest
 from pydantic import JsonValue
 from tests.engine.conftest import Lab, Object
-from tests.tables import table
 
-from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.policy import Named, Policy, Rule, Verdict
 from lcp_engine.workers.edit_file import WORKER as EDIT
 from lcp_engine.workers.move_file import WORKER as MOVE
 
@@ -96,18 +95,12 @@ def test_of_a_new_file_all_is_told(lab: Lab) -> None:
     assert result["sha256_after"] is not None
 
 
-@table(
-    ("kind", "rules"),
-    [
-        (EDIT, [Rule(kinds=("edit_file",), do=Verdict.AUTO)]),
-        (MOVE, [Rule(kinds=("move_file",), do=Verdict.AUTO)]),
-    ],
-)
-def test_a_denied_content_is_denied_where_it_is_now(kind: object, rules: list[Rule]) -> None:
-    worker = {id(one): one for one in (EDIT, MOVE)}[id(kind)]
+@pytest.mark.parametrize("named", [EDIT.named, MOVE.named], ids=["edit_file", "move_file"])
+def test_a_denied_content_is_denied_where_it_is_now(named: Named) -> None:
+    allowed = Rule(kinds=("edit_file", "move_file"), do=Verdict.AUTO)
     denied = Rule(kinds=("read_file",), paths=("a.txt",), do=Verdict.DENY)
-    policy = Policy([*rules, denied]).following([("a.txt", "b.txt")])
-    judge = policy.for_kind(worker.named, has_effects=True, writes=True)
+    policy = Policy([allowed, denied]).following([("a.txt", "b.txt")])
+    judge = policy.for_kind(named, has_effects=True, writes=True)
     assert [judge(path).verdict for path in ("b.txt", "c.txt")] == [Verdict.DENY, Verdict.AUTO]
-    explained = policy.explain(worker.named, has_effects=True, writes=True, paths=("b.txt",))
+    explained = policy.explain(named, has_effects=True, writes=True, paths=("b.txt",))
     assert explained[0].ruling.verdict is Verdict.DENY

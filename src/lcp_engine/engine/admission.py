@@ -392,7 +392,8 @@ def with_known_kinds(spec: MissionSpec, workers: Workers, *, source: str = "miss
             raise LcpError(ErrorCode.INVALID_MISSION, message, advice="State its settings once.")
         named[kind] = key
     settings = {kind: spec.kinds[key] for kind, key in named.items()}
-    return spec.model_copy(update={"policy": with_kinds(spec.policy, workers), "kinds": settings})
+    known = {"policy": with_kinds(spec.policy, workers), "kinds": settings}
+    return spec.model_copy(update={key: value for key, value in known.items() if value})
 
 
 def with_kinds(rules: Iterable[Rule], workers: Workers) -> tuple[Rule, ...]:
