@@ -94,6 +94,7 @@ def _link(directory: int, name: str, to: Path) -> None:
 def _copy(directory: int, name: str, to: Path) -> None:
     descriptor = os.open(name, _READ, dir_fd=directory)
     unfinished = to.with_name(f"{to.name}.new")
+    unfinished.touch(mode=0o600)
     with os.fdopen(descriptor, "rb") as source, unfinished.open("wb") as target:
         shutil.copyfileobj(source, target)
         target.flush()

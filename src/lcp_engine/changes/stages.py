@@ -291,7 +291,9 @@ def _note_database(database: Database, directory: Path) -> None:
     """Say beside the stages which file they belong to, so that what is left of them can be told when it is gone."""
     if isinstance(database.backend, Sqlite):
         with suppress(OSError):
-            (directory / OF_DATABASE).write_text(f"{database.backend.path.resolve()}\n", "utf-8")
+            named = directory / OF_DATABASE
+            named.touch(mode=0o600)
+            named.write_text(f"{database.backend.path.resolve()}\n", "utf-8")
 
 
 def _bytes_beneath(place: Path) -> int:
