@@ -382,6 +382,16 @@ def test_a_file_that_comes_out_differently_is_found(lab: Lab) -> None:
     assert found.startswith("job 2 write_file a.txt: result.sha256_after 2d711642")
 
 
+def test_what_an_older_version_did_not_keep_is_no_difference(lab: Lab) -> None:
+    said: JsonValue = {"confidence": "high"}
+    answer: JsonValue = {"response_type": "answer", "status": "success", "message": "m", "answer_data": said}
+    assert lab.run(answer, planner={"dialect": "universal"}).status == "completed"
+    ((turn, result),) = lab.rows("SELECT id, result FROM jobs WHERE result LIKE '%assessment%'")
+    kept = {key: value for key, value in json.loads(str(result)).items() if key != "assessment"}
+    change(lab, f"UPDATE jobs SET result = '{json.dumps(kept)}' WHERE id = {turn}")
+    same(lab)
+
+
 def test_a_rule_of_the_user_that_is_new_is_found(lab: Lab, open_lab: OpenLab) -> None:
     from lcp_engine.core.policy import Rule, Verdict
 

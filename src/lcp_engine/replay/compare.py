@@ -14,6 +14,8 @@ from lcp_engine.core.safe_text import one_line, shortened
 from lcp_engine.core.summaries import subject
 
 MOST_KEYS = 3
+_ADDED = frozenset({"assessment"})
+"""Keys of results that older versions did not keep: a run that they recorded differs in nothing by them."""
 MISSION = "the mission"
 READ = "read differently"
 """The field of a difference in how the engine reads a reply that is the same."""
@@ -165,7 +167,11 @@ def _compare_jobs(
     if old.is_final:
         if not _is_same_reason(old.reason, new.reason):
             fields.append(("reason", _text(old.reason), _text(new.reason)))
-        fields += _keys("result", old.result or {}, new.result or {})
+        recorded = old.result or {}
+        shared = {
+            key: value for key, value in (new.result or {}).items() if key in recorded or key not in _ADDED
+        }
+        fields += _keys("result", recorded, shared)
     for name, before, after in fields:
         if before != after:
             yield Difference(old.id, title, name, before, after)

@@ -142,9 +142,9 @@ that was pruned only this row is left: ids and keys are never used again. `sched
 launched it, which may be gone by now. `root_identity` says which directory the root was at the launch, if that is
 known. `session_id` and `user_id` are those of the request that it is for. `result`, `target_file`, `issues`,
 `recommendations` and `assessment` are those of the reply that completed it. `cost` is the sum of those of its turns, an
-exact decimal in
-`currency`; `unpriced` counts the questions that cost tokens and had no price in that currency. `served_at`: when a
-claim last took jobs of it, so that missions take turns; later than that if several began in one microsecond."""
+exact decimal in `currency`; `unpriced` counts the questions that cost tokens and had no price in that currency.
+`served_at`: when a claim last took jobs of it, so that missions take turns; later than that if several began in one
+microsecond."""
 
 plans = Table(
     "plans",
