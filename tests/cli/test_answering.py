@@ -41,9 +41,8 @@ def test_a_number_of_no_option_is_refused_with_the_options(asking: Lcp) -> None:
 
 
 def test_an_answer_comes_from_stdin_or_a_file(asking: Lcp) -> None:
-    assert asking("answer", 2, "-", stdin="neither,\nreally\n").out.startswith(
-        "job 2 answered: neither,<U+000A>really"
-    )
+    answered = asking("answer", 2, "-", stdin="neither,\nreally\n")
+    assert answered.out == "job 2 answered: neither, really (in your own words)\n"
     (asking.home / "same.txt").write_text("neither,\nreally")
     assert "was already answered" in asking("answer", 2, "--file", "same.txt").out
     job = asking("answer", 2, "--file", "-", "--json", stdin="neither,\nreally").object

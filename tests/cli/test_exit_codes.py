@@ -34,6 +34,11 @@ CANNOT_BE_USED = """
     run m.yaml --root root --set nokey=1
     run m.yaml --root root --set limits.max_turns=many
     run m.yaml --root root --var a=1
+    run m.yaml --root root --approve nothing
+    work --kind nothing --until-idle
+    do
+    do " " --planner human
+    do a b --planner human
     launch
     launch m.yaml --root root --set limits.max_turns=0
     validate
@@ -109,14 +114,12 @@ IS_NOT_THERE_OR_NOT_VALID = """
     run raw --root root
     run m.yaml --root nowhere
     run m.yaml --root root --planner nobody
-    run m.yaml --root root --approve nothing
     launch nothing.yaml
     launch bad.yaml --root root
     launch m.yaml --root nowhere
     validate nothing.yaml
     validate bad.yaml --root root
     work --root x=nowhere
-    work --kind nothing --until-idle
     missions --schedule nothing
     missions --db sqlite:////nowhere/x.db
     show 99

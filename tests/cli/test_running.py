@@ -42,7 +42,7 @@ def test_a_narrow_terminal_breaks_what_happens_between_words(lcp: Lcp) -> None:
         terminal.answer("q")
         terminal.end()
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    assert "worst case: 26 turns, 76 questions, 100 jobs, 33 min, 104.9\r\n  MB written\r\n" in plain
+    assert "worst case: 26 turns, 76 questions, 100 jobs, 33 min, 104.9\r\n    MB written\r\n" in plain
     assert "  held         2  write_file notes.md  default policy: kinds\r\n" in plain
     assert f"{' ' * 18}with effects wait for a person\r\n" in plain
 

@@ -53,7 +53,7 @@ def mission(number: int, other: int, name: str, goal: str) -> Mission:
         "error": None, "limits": {}, "turns": 7, "jobs": counts, "unfulfilled": [], "open": 0, "tokens": {},
         "created_at": AT,
         "started_at": None, "ended_at": None, "session_id": None, "user_id": None, "result": None, "target_file": None,
-        "issues": None, "recommendations": None, "cost": None, "waits_for": None,
+        "issues": None, "recommendations": None, "cost": None, "waits_for": None, "assessment": None,
     })  # fmt: skip
 
 

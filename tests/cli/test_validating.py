@@ -231,6 +231,7 @@ def test_a_rule_that_never_matches_is_not_said_to_decide_by_path(lcp: Lcp) -> No
     assert isinstance(kinds, list)
     by_path = {str(one["kind"]): one["by_path"] for one in kinds if isinstance(one, dict) and one["by_path"]}
     assert by_path == {
+        "edit_file": ["mission rule 3 (any*): deny"],
         "list_files": ["mission rule 4 (*, !a): hold"],
         "move_file": ["mission rule 3 (any*): deny"],
         "read_file": ["mission rule 3 (any*): deny"],

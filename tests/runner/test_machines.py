@@ -37,12 +37,13 @@ from lcp_engine.sandbox import root_identity
 from lcp_engine.sandbox.atomic_write import LocalFile
 _, url, machine, moment, do, roots = sys.argv
 root_identity.this_machine = lambda: machine
-put = LocalFile.put
-def last(*given, **named):
-    if moment == "after":
-        put(*given, **named)
-    os.kill(os.getpid(), signal.SIGKILL)
-LocalFile.put = last
+def dying(put):
+    def last(*given, **named):
+        if moment == "after":
+            put(*given, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return last
+LocalFile.put, LocalFile.put_prepared = dying(LocalFile.put), dying(LocalFile.put_prepared)
 with Engine(url, isolation="off") as engine:
     if do == "work":
         engine.runner(until_idle=True, roots=json.loads(roots)).run()

@@ -564,7 +564,7 @@ def test_everything_but_the_live_part_works_without_javascript(window: Window) -
     page.get_by_label(f"Select job {second}").check()
     page.get_by_label("Reason to reject").fill("not now")
     page.get_by_role("button", name="Reject", exact=True).click()
-    page.get_by_text("Rejected 1 job. The planner will read the reason.").wait_for()
+    page.get_by_text("1 job was rejected. The planner will read the reason.").wait_for()
     assert [window.house.engine.job(job).state for job in (first, second)] == ["queued", "rejected"]
 
 

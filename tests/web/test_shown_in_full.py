@@ -194,7 +194,7 @@ def test_what_cannot_be_told_beforehand_is_said_wherever_it_is_decided_on(shop: 
         (f"/jobs/{look}", False),
     ):
         assert ("cannot be told beforehand" in shop.get(path).words) is is_said, path
-    assert "Approved" in shop.post("/inbox", {"job": str(deploy), "decision": "approve",
+    assert "1 job was approved." in shop.post("/inbox", {"job": str(deploy), "decision": "approve",
                                               **shop.shown("/inbox", f"shown.{deploy}")}).words  # fmt: skip
 
 

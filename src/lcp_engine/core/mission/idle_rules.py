@@ -27,17 +27,23 @@ def rules_by_path(
     rules: Sequence[Rule], user_rules: Sequence[Rule], named: KindNames
 ) -> list[tuple[str, Rule]]:
     """The rules about certain paths that may decide about jobs of a kind of these names, each with its name."""
+    ordered = _in_order(rules, user_rules)
+    others = [_by_path(ordered, KindNames((other,))) for other in named.denied_with]
+    denials = [name for found in others for name, rule in found.items() if rule.do is Verdict.DENY]
+    found = {*_by_path(ordered, named), *denials}
+    return [(name, rule) for name, rule in ordered if name in found]
+
+
+def _by_path(ordered: Sequence[tuple[str, Rule]], named: KindNames) -> dict[str, Rule]:
     own = [
-        (name, rule)
-        for name, rule in _in_order(rules, user_rules)
-        if any(_has(rule, kind) for kind in named.for_rules(rule.do))
+        (name, rule) for name, rule in ordered if any(_has(rule, kind) for kind in named.for_rules(rule.do))
     ]
-    return [
-        (name, rule)
+    return {
+        name: rule
         for at, (name, rule) in enumerate(own)
         if rule.paths and (_EVERYTHING.isdisjoint(rule.paths) or _excludes(rule.paths))
         if not any(_covers(other, rule) for _, other in own[:at] if _decides(other, named))
-    ]
+    }
 
 
 def _decides(rule: Rule, named: KindNames) -> bool:
