@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
 
+from lcp_engine.core.kinds import tool_ids
 from lcp_engine.core.protocol.envelopes import ToolDefinition
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Example, Worker
@@ -112,6 +113,13 @@ def test_the_id_of_a_tool_stands_for_its_kind_wherever_one_is_named(lcp: Lcp) ->
     assert lcp("work", "--kind", "tool-read-file", "--until-idle").code == 0
     refused = lcp("run", mission, "--root", "root", "--approve", "tool-write-fil")
     assert "--approve expects kinds" in refused.err
+
+
+def test_a_built_in_kind_keeps_its_id_beside_kinds_alike() -> None:
+    ids = tool_ids(["read.file", "read_file", "Read_file"])
+    assert ids["read_file"] == "tool-read-file"
+    assert all(one.startswith("tool-read-file-") for kind, one in ids.items() if kind != "read_file")
+    assert len({*ids.values()}) == 3
 
 
 def test_a_rule_of_the_configuration_may_name_the_id_of_a_tool(lcp: Lcp) -> None:

@@ -219,6 +219,11 @@ def test_a_script_says_what_will_be_held_denied_or_executed_by_nothing(lcp: Lcp)
     assert empty == ["planner.replies is empty; the first question ends the mission as failed"]
 
 
+def test_a_character_that_is_not_seen_is_named_once(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.complete, name="a", goal="bell\x07")
+    assert "a: bell<U+0007>\n" in lcp("validate", mission, "--root", "root").out
+
+
 def test_a_rule_that_never_matches_is_not_said_to_decide_by_path(lcp: Lcp) -> None:
     rules: list[JsonValue] = [
         {"kinds": ["write_file"], "do": "hold"},

@@ -16,7 +16,7 @@ from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import mission_options
 from lcp_engine.core.mission.spec import NO_PLANNER
-from lcp_engine.core.safe_text import sentence, shortened
+from lcp_engine.core.safe_text import Shown, one_line, sentence, shortened
 
 if TYPE_CHECKING:
     from lcp_engine.api.dry_run import DryRun, RootOutlook
@@ -68,7 +68,7 @@ def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Col
 
 def _lines(found: DryRun, approved: Collection[str], *, verbose: bool) -> Iterator[tuple[str, str]]:
     spec, planner = found.spec, found.spec.planner
-    yield "mission", f"{spec.name}: {shortened(spec.goal.strip().splitlines()[0], 200)}"
+    yield "mission", Shown(f"{one_line(spec.name)}: {shortened(spec.goal.strip().splitlines()[0], 200)}")
     yield "root", _root(found.root)
     yield (
         "planner",

@@ -81,11 +81,14 @@ def _with_lines(key: str, value: JsonValue) -> str:
 
 
 def tool_ids(kinds: Iterable[str]) -> dict[str, str]:
-    """By kind, its id as a ToolDefinition. Of kinds alike all but the first by name have a part of a hash in theirs."""
+    """By kind, its id as a ToolDefinition. Of kinds alike all but the first have a part of a hash in theirs.
+
+    The first is the one in small letters with `_`, as the built-in kinds are: no further kind takes their ids.
+    """
     ids: dict[str, str] = {}
     taken: set[str] = set()
-    for kind in sorted(kinds):
-        plain = f"tool-{re.sub('[^a-z0-9-]', '-', kind.lower())}"
+    plains = {kind: f"tool-{re.sub('[^a-z0-9-]', '-', kind.lower())}" for kind in sorted(kinds)}
+    for kind, plain in sorted(plains.items(), key=lambda one: one[1] != f"tool-{one[0].replace('_', '-')}"):
         is_taken = plain in taken
         ids[kind] = f"{plain}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}" if is_taken else plain
         taken.add(ids[kind])

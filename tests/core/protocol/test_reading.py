@@ -430,7 +430,7 @@ def test_other_unknown_keys_of_an_action_stay_a_warning(more: Body) -> None:
     "key",
     [
         "execution_plan", "error_handling", "dependencies", "depends_on", "wait_for", "condition", "conditions",
-        "run_if",
+        "run_if", "dependsOn", "after", "needs", "if", "when", "on-failure", "fallback_plans", "dry_run",
     ],
 )  # fmt: skip
 def test_a_key_that_would_change_the_course_is_never_ignored(key: str) -> None:

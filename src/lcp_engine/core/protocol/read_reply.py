@@ -400,12 +400,24 @@ _PLAN = "execution_plan"
 _NO_ORDER = "a job of new_jobs lists what it waits for in dependencies, by id or name; {key} is not read here"
 _NO_PLAN = "a plan stands in execution_plan of create_followup_jobs, without new_jobs; {key} is not read here"
 _NO_CONDITION = "a step of execution_plan may have a condition; {key} is not read here"
+_LONGEST_KEY = 40
+_NO_REHEARSAL = "jobs are executed, or held for a person by auto_dispatch: false; {key} is not read"
+_ORDERS = (
+    "dependencies", "dependency", "depends_on", "depends", "wait_for", "after", "run_after", "requires", "needs",
+    "sequential",
+)  # fmt: skip
+_CONDITIONS = ("condition", "conditions", "run_if", "only_if", "if", "when")
+_PLANS = (_PLAN, "error_handling", "on_error", "on_failure", "fallback", "fallbacks", "fallback_plans")
 _COURSE: Mapping[str, str] = {
-    **dict.fromkeys((_PLAN, "error_handling"), _NO_PLAN),
-    **dict.fromkeys(("dependencies", "depends_on", "wait_for"), _NO_ORDER),
-    **dict.fromkeys(("condition", "conditions", "run_if"), _NO_CONDITION),
-}
+    key.replace("_", ""): refusal
+    for keys, refusal in (
+        (_PLANS, _NO_PLAN), (_ORDERS, _NO_ORDER), (_CONDITIONS, _NO_CONDITION), (("dry_run",), _NO_REHEARSAL)
+    )
+    for key in keys
+}  # fmt: skip
 """Keys that would change the course, and why they are refused where they are not read: ignored, jobs would run anyhow.
+
+They are looked up without `_` and `-`, in small letters.
 
 `execution_plan` beside `create_followup_jobs`, and `dependencies` of a job of it, are read.
 """
@@ -413,9 +425,10 @@ _COURSE: Mapping[str, str] = {
 
 def _refuse_course(path: str, key: str, value: JsonValue, findings: Findings) -> bool:
     """Refuse a key that would change the course of the mission; one that states nothing does not."""
-    if key not in _COURSE or not value or findings.is_full:
+    refusal = _COURSE.get(key.lower().replace("_", "").replace("-", "")) if len(key) < _LONGEST_KEY else None
+    if refusal is None or not value or findings.is_full:
         return False
-    findings.refuse(join(path, key), _COURSE[key].format(key=key))
+    findings.refuse(join(path, key), refusal.format(key=key))
     return True
 
 
