@@ -689,7 +689,7 @@ def test_every_refused_form_is_readable(
 @pytest.mark.proof
 def test_the_forms_of_a_merge_are_readable(window: Window) -> None:
     jobs = _furnish(window.house)
-    page = window.open(f"/jobs/{jobs['merge']}")
+    page, edited = window.open(f"/jobs/{jobs['merge']}"), ""
     for width in (1024, 375):
         page.set_viewport_size({"width": width, "height": 800})
         page.goto(window.home + f"/jobs/{jobs['merge']}")
@@ -700,7 +700,8 @@ def test_the_forms_of_a_merge_are_readable(window: Window) -> None:
         assert _faults(page) == [], width
         page.get_by_role("button", name="Edit the chosen files first").click()
         text = page.get_by_role("textbox", name="long.txt")
-        text.fill(text.input_value() + "one more\n")
+        edited = edited or text.input_value() + "one more\n"
+        text.fill(edited)
         assert _faults(page) == [], width
         page.get_by_role("button", name="Show the diff").click()
         page.get_by_text("+one more").wait_for()
