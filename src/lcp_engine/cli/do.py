@@ -13,7 +13,7 @@ from lcp_engine.cli.init import goal_lines, yaml_value
 from lcp_engine.cli.load_mission import MissionOptions, load_goal
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import approved_kinds, goal_options, run_mission, work_options
-from lcp_engine.core.mission.parse import GRANTED
+from lcp_engine.core.mission.parse import GRANTED, without_variables
 from lcp_engine.core.mission.spec import MissionSpec
 
 _FIRST = ("name", "goal", "root", "planner")
@@ -66,18 +66,7 @@ def mission_file(spec: MissionSpec) -> dict[str, JsonValue]:
         exclude={*GRANTED, *(() if spec.stage else ("stage",))},
     )
     keys = sorted(stated, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    return {key: _without_variables(stated[key]) for key in keys}
-
-
-def _without_variables(value: JsonValue) -> JsonValue:
-    """`value` with `$${` for `${` in all its texts, as a mission file has to write it."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, list):
-        return [_without_variables(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _without_variables(item) for key, item in value.items()}
-    return value
+    return {key: without_variables(stated[key]) for key in keys}
 
 
 def _lines(stated: dict[str, JsonValue]) -> list[str]:

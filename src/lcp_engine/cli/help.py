@@ -13,7 +13,7 @@ _LEAST = 24
 """Room for the text beside a term; with less, it stands below the term."""
 _NARROWEST = 20
 _BELOW = 4
-"""How far a text below its term is indented."""
+"""Blanks before a text that is below its term."""
 
 
 class HelpFormatter(click.HelpFormatter):

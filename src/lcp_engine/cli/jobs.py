@@ -100,15 +100,12 @@ def _check_kinds(history: History, kinds: Collection[str]) -> None:
     """Raise `INVALID_ARGUMENT` for a kind that no job has and no worker executes: it was meant otherwise."""
     from lcp_engine.workers.registry import find_workers
 
-    known = [kind for kind, _ in find_workers().items()]
+    known = [*find_workers()]
     for kind in sorted(kinds):
         if kind not in known and not history.jobs(kinds=[kind], limit=1):
-            message = (
-                f"--kind: no job has the kind {kind!r}, and no worker executes it; {nearest(kind, known)}"
-            )
-            raise LcpError(
-                ErrorCode.INVALID_ARGUMENT, message, advice="Name a kind that has a worker or a job."
-            )
+            fact = f"no job has the kind {kind!r}, and no worker executes it; {nearest(kind, known)}"
+            advice = "Name a kind that has a worker or a job."
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, f"--kind: {fact}", advice=advice)
 
 
 @click.command("held", cls=LcpCommand)

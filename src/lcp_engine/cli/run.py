@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 
@@ -47,36 +48,44 @@ OPEN_STATES = [State.QUEUED, State.RUNNING]
 
 def mission_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options that name a mission; the command gets them as one `MissionOptions`."""
-    return _with_options(command, (
+    return _with_options(command, [
         click.argument("mission", shell_complete=mission_files, metavar="MISSION"),
-        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
-                     help="The directory the mission is confined to.  [default: root of the file]"),
-        click.option("--planner", shell_complete=planner_names, metavar="NAME",
-                     help="Use this planner instead of the file's."),
-        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                     help="Override a key of the file, e.g. limits.max_turns=5."),
-        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-                     help="Set the variable ${NAME} of the file."),
+        *_common_options(
+            root="[default: root of the file]", planner="Use this planner instead of the file's.",
+            settings="Override a key of the file", variables="the file",
+        ),
         click.option("--allow-admin", is_flag=True,
                      help="Let it request jobs of the level admin; they are held for a person."),
         _stage_option,
-    ))  # fmt: skip
+    ])  # fmt: skip
 
 
 def goal_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of a mission without a file; the command gets them as one `MissionOptions` with its goal."""
-    return _with_options(command, (
+    return _with_options(command, [
         click.argument("mission", metavar="GOAL", nargs=-1, required=True, callback=_one_goal),
-        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
-                     help="The directory the mission is confined to.  [default: .]"),
-        click.option("--planner", shell_complete=planner_names, metavar="NAME",
-                     help="Who answers.  [env: LCP_PLANNER]"),
-        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                     help="Set any key of a mission file, e.g. limits.max_turns=5."),
-        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-                     help="Set the variable ${NAME} of the goal."),
+        *_common_options(
+            root="[default: .]", planner="Who answers.  [env: LCP_PLANNER]",
+            settings="Set any key of a mission file", variables="the goal",
+        ),
         _stage_option,
-    ))  # fmt: skip
+    ])  # fmt: skip
+
+
+_Option: TypeAlias = Callable[[Callable[..., int]], Callable[..., int]]
+
+
+def _common_options(*, root: str, planner: str, settings: str, variables: str) -> Sequence[_Option]:
+    """The options of both, with the words that differ."""
+    return (
+        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
+                     help=f"The directory the mission is confined to.  {root}"),
+        click.option("--planner", shell_complete=planner_names, metavar="NAME", help=planner),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help=f"{settings}, e.g. limits.max_turns=5."),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+                     help=f"Set the variable ${{NAME}} of {variables}."),
+    )  # fmt: skip
 
 
 def _one_goal(context: click.Context, _: click.Parameter, words: Sequence[str]) -> str:
@@ -110,9 +119,7 @@ def work_options(command: Callable[..., int]) -> Callable[..., int]:
     return threads(approve(command))
 
 
-def _with_options(
-    command: Callable[..., int], options: Sequence[Callable[[Callable[..., int]], Callable[..., int]]]
-) -> Callable[..., int]:
+def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Callable[..., int]:
     @wraps(command)
     def with_options(
         *,

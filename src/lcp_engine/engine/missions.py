@@ -106,11 +106,9 @@ def launch(
 def _launched_before(mission: MissionRow, spec: MissionSpec) -> int:
     """The id of the mission that a request was launched as. Raises `CONFLICT` if that had another content."""
     before = spec_of(mission.spec)
-    if before.background is None or spec.background is None:
-        is_same = before.goal == spec.goal  # it was launched by an engine that kept no more
-    else:
-        is_same = before.background.content == spec.background.content
-    if is_same:
+    known, new = before.background, spec.background
+    # An older engine kept no more of a request than its goal.
+    if known.content == new.content if known and new else before.goal == spec.goal:
         return mission.id
     message = f"request {mission.uid} was launched as mission {mission.id} with other content"
     raise LcpError(ErrorCode.CONFLICT, message, advice="Give the new request an id of its own.")

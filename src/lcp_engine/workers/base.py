@@ -191,7 +191,7 @@ class Applied:
     encodings: tuple[str | None, str] | None = None
     """The encoding of the file before, None without text, and after, if the job named one that it did not have."""
     is_new: bool = False
-    """Whether there was no file."""
+    """True if there was no file."""
     is_told: bool = True
     """False of a file that was there and may not be read without a person: hashes are None, and the size is 0."""
 

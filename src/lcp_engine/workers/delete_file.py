@@ -17,7 +17,7 @@ class DeleteFileParams(FileParams):
 
 
 class DeleteFileResult(Result):
-    """What was deleted; `sha256_before` is its SHA-256 in hex, `mode` its mode bits.
+    """Facts about the deleted file: `sha256_before` is its SHA-256 in hex, `mode` its mode bits.
 
     The hash is null for a file that may not be read without a person.
     """

@@ -197,7 +197,7 @@ def parse_request(text: str, *, source: str) -> AgentRequest | None:
 
 def mission_of(request: AgentRequest) -> str:
     """The text of a mission file with the goal of a request."""
-    return json.dumps({"name": "request", "goal": request.input.replace("${", "$${")})
+    return json.dumps(without_variables({"name": "request", "goal": request.input}))
 
 
 def _read(text: str, source: str) -> dict[str, JsonValue]:
@@ -230,17 +230,17 @@ def _mission_of_plan(stated: dict[str, JsonValue], source: str) -> dict[str, Jso
     return {
         "name": name if isinstance(name, str) else "plan",
         "goal": "Carry out the plan.",
-        "plan": _as_it_is(stated),
+        "plan": without_variables(stated),
     }
 
 
-def _as_it_is(value: JsonValue) -> JsonValue:
-    """`value` with `$${` for each `${`, so that no variables are read in its texts."""
+def without_variables(value: JsonValue) -> JsonValue:
+    """`value` with `$${` for each `${`, so that a mission file reads no variables in its texts (pure)."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, list):
-        return [_as_it_is(item) for item in value]
-    return {key: _as_it_is(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [without_variables(item) for item in value]
+    return {key: without_variables(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 GRANTED: Mapping[str, str] = {

@@ -241,6 +241,12 @@ class Findings:
         more = (f"… and {self._unnamed:,} more",) if self._unnamed else ()
         return (*self._named, *more)
 
+    def judge(self, action: Action | None, recovered: tuple[str, ...]) -> Action | Malformed:
+        """`action` with the warnings, or what is wrong with it; `recovered` is what was removed around it."""
+        if action is None or self.problems:
+            return Malformed(errors=tuple(self.problems), recovered=recovered, warnings=self.warnings)
+        return action.note(recovered, self.warnings)
+
     def validate(self, model: type[M], fields: Mapping[str, JsonValue], path: str, place: str) -> M | None:
         """`fields` as `model`; None if they do not fit, with a problem for each reason beneath `path`.
 

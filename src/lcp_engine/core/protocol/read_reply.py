@@ -26,11 +26,13 @@ from lcp_engine.core.protocol.actions import (
     shortened,
 )
 from lcp_engine.core.protocol.near_misses import (
+    LONGEST,
     JobKey,
     is_word_for_kind,
     job_key_meant,
     mode_meant,
     param_meant,
+    squashed,
 )
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
@@ -78,10 +80,7 @@ def read_object(
 ) -> Action | Malformed:
     """Like `read_reply`, for the object itself; `recovered` is what was removed around it."""
     findings = Findings()
-    action = _read_action(body, kinds, result, findings)
-    if action is None or findings.problems:
-        return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
-    return action.note(recovered, findings.warnings)
+    return findings.judge(_read_action(body, kinds, result, findings), recovered)
 
 
 def refuse_unframed(text: str, found: Unframed, key: str) -> Malformed:
@@ -207,9 +206,13 @@ def _read_plan(
     if body.get("new_jobs"):
         findings.refuse(_PLAN, f"a reply requests jobs (new_jobs) or a plan ({_PLAN}), not both")
     rest = {key: value for key, value in body.items() if key not in (_PLAN, "new_jobs")}
-    commentary = _pick_own("create_followup_jobs", rest, findings).get("commentary")
-    said = commentary if isinstance(commentary, str) else None
+    said = _commentary(_pick_own("create_followup_jobs", rest, findings))
     return read_plan(body[_PLAN], kinds, findings, place=_PLAN, commentary=said)
+
+
+def _commentary(own: _Fields) -> str | None:
+    said = own.get("commentary")
+    return said if isinstance(said, str) else None
 
 
 def _check_ok(body: _Fields, findings: Findings) -> None:
@@ -352,9 +355,7 @@ def _read_jobs(
     if any(isinstance(entry, dict) and entry.get("dependencies") for entry in entries):
         from lcp_engine.core.protocol.answered_plan import read_ordered_jobs
 
-        commentary = own.get("commentary")
-        said = commentary if isinstance(commentary, str) else None
-        return read_ordered_jobs(entries, kinds, findings, said)
+        return read_ordered_jobs(entries, kinds, findings, _commentary(own))
     known = {kind: (model, frozenset(param_names(model))) for kind, model in kinds.items()}
     jobs: list[JobSpec] = []
     for index, entry in enumerate(entries):
@@ -400,7 +401,6 @@ _PLAN = "execution_plan"
 _NO_ORDER = "a job of new_jobs lists what it waits for in dependencies, by id or name; {key} is not read here"
 _NO_PLAN = "a plan stands in execution_plan of create_followup_jobs, without new_jobs; {key} is not read here"
 _NO_CONDITION = "a step of execution_plan may have a condition; {key} is not read here"
-_LONGEST_KEY = 40
 _NO_REHEARSAL = "jobs are executed, or held for a person by auto_dispatch: false; {key} is not read"
 _ORDERS = (
     "dependencies", "dependency", "depends_on", "depends", "wait_for", "after", "run_after", "requires", "needs",
@@ -409,7 +409,7 @@ _ORDERS = (
 _CONDITIONS = ("condition", "conditions", "run_if", "only_if", "if", "when")
 _PLANS = (_PLAN, "error_handling", "on_error", "on_failure", "fallback", "fallbacks", "fallback_plans")
 _COURSE: Mapping[str, str] = {
-    key.replace("_", ""): refusal
+    squashed(key): refusal
     for keys, refusal in (
         (_PLANS, _NO_PLAN), (_ORDERS, _NO_ORDER), (_CONDITIONS, _NO_CONDITION), (("dry_run",), _NO_REHEARSAL)
     )
@@ -417,7 +417,7 @@ _COURSE: Mapping[str, str] = {
 }  # fmt: skip
 """Keys that would change the course, and why they are refused where they are not read: ignored, jobs would run anyhow.
 
-They are looked up without `_` and `-`, in small letters.
+They are looked up without case and separators (`squashed`).
 
 `execution_plan` beside `create_followup_jobs`, and `dependencies` of a job of it, are read.
 """
@@ -425,7 +425,7 @@ They are looked up without `_` and `-`, in small letters.
 
 def _refuse_course(path: str, key: str, value: JsonValue, findings: Findings) -> bool:
     """Refuse a key that would change the course of the mission; one that states nothing does not."""
-    refusal = _COURSE.get(key.lower().replace("_", "").replace("-", "")) if len(key) < _LONGEST_KEY else None
+    refusal = None if len(key) > LONGEST else _COURSE.get(squashed(key))
     if refusal is None or not value or findings.is_full:
         return False
     findings.refuse(join(path, key), refusal.format(key=key))

@@ -78,16 +78,12 @@ def schema_model(
             and isinstance(part, dict | bool)
             and validator_of(part).is_valid(None)
         )
-        stated_defaults = {
-            key: part["default"]
-            for key, part in parts.items()
-            if fills_defaults and isinstance(part, dict) and part.get("default") is not None
-        }
-        for key, part in parts.items():
-            if key in stated_defaults and isinstance(part, dict):
-                default = stated_defaults[key]
+        stated_defaults: dict[str, JsonValue] = {}
+        for key, part in parts.items() if fills_defaults else ():
+            if isinstance(part, dict) and (default := part.get("default")) is not None:
                 if not validator_of(part).is_valid(default):
                     raise ValueError(f"the default of {key} does not fit: {json.dumps(default)}")
+                stated_defaults[key] = default
     except (jsonschema_rs.ReferencingError, ValueError, RecursionError) as error:
         said = fault_of_schema(error)
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a JSON Schema is expected: {said}") from error

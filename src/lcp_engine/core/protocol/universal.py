@@ -44,7 +44,7 @@ from lcp_engine.core.protocol.universal_response import (
 MOST_QUESTIONS = 20
 """How many questions a person is asked at once."""
 MOST_KEPT = 100
-"""How many checks, sources, suggestions or questions an assessment has; the whole lists are in the reply."""
+"""Checks, sources, suggestions or questions that an assessment has at most; the whole lists are in the reply."""
 CLEAR = 85
 """From this total score on, of 100, a reply counts as clear: below it a person is asked."""
 
@@ -429,10 +429,7 @@ def _read_plan(
     commentary: str | None,
 ) -> Action | Malformed:
     findings = Findings()
-    action = read_plan(stated, kinds, findings, commentary=commentary)
-    if action is None:
-        return Malformed(errors=tuple(findings.problems), recovered=recovered, warnings=findings.warnings)
-    return action.note(recovered, findings.warnings)
+    return findings.judge(read_plan(stated, kinds, findings, commentary=commentary), recovered)
 
 
 def _commented(inner: _Body, message: str) -> _Body:

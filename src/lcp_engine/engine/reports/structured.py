@@ -126,7 +126,7 @@ class Medium(_Part):
 
 
 class NextStep(_Part):
-    """What can be done now: words that answer the first question that has options, and commands."""
+    """Next steps: words that answer the first question that has options, and commands."""
 
     prompt: str | None = None
     suggestions: list[str] | None = None

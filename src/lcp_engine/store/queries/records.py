@@ -79,7 +79,7 @@ class Mission:
     recommendations: list[JsonValue]
     """What an `analysis_result` recommends."""
     assessment: JsonObject
-    """What the universal response that completed it says of itself: checks, confidence, sources, scores; else empty."""
+    """Checks, confidence, sources and scores of the universal response that completed it; else empty."""
     cost: JsonObject
     """What the planner's model cost: `amount`, an exact decimal as text, or null, in `currency`; `unpriced` counts the
     questions that had no price."""
