@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import NamedTuple
 
 import pytest
@@ -38,5 +39,7 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 @pytest.fixture
 def theatre(ground: Ground, tmp_path: Path) -> Iterator[Theatre]:
     with open_theatre(ground.url, ground.isolation) as engine:
+        if (stages := engine.instance.stages) is not None:
+            rmtree(stages, ignore_errors=True)  # of earlier tests that used the same PostgreSQL database
         yield Theatre(engine, tmp_path / "root")
     assert check_database(ground.url) == []
