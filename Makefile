@@ -25,8 +25,8 @@ AUDIT := .venv-audit
 # What builds the site of the documentation.
 DOCS := .venv-docs
 SURVEY := survey
-# Test processes: twice as many as cores, since they wait for processes, commits and pages half of their time.
-JOBS ?= $(shell expr 2 '*' $$(nproc 2>/dev/null || echo 2))
+# Test processes: three times as many as cores, since they wait for processes, commits and pages most of their time.
+JOBS ?= $(shell expr 3 '*' $$(nproc 2>/dev/null || echo 2))
 # The interpreter of the virtual environment: the first that really starts, is new enough and can make one.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \

@@ -31,7 +31,7 @@ REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
 SQLITE, POSTGRES = "sqlite_copy_url", "emptied_postgres_url"
 """The fixtures behind `emptied_database_url`."""
 
-RULES = {"api", "engine", "planners", "runner", "sandbox"}
+RULES = {"api", "engine", "planners", "runner", "sandbox", "wall"}
 """Rooms whose tests are about rules, not about a database."""
 
 EMPTY = "; ".join(

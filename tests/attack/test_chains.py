@@ -12,7 +12,7 @@ import pytest
 from tests.attack.chains import WAYS, is_ended, runner_of, started
 from tests.pids_limit import Limit, pids_limit, wait_until
 
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.wall.programs import cannot_confine
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
 FEW = ["command: forks", "kind that stays: forks twice"]

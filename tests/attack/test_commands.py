@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.attack.commands import attacks, by_a_naive_runner, by_the_engine, leaks
 
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.wall.programs import cannot_confine
 
 pytestmark = [
     pytest.mark.proof,

@@ -20,7 +20,7 @@ from tests.cli.conftest import Lcp
 from tests.runner.plain_server import write_plain_server
 from tests.tables import table
 
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.wall.programs import cannot_confine
 
 SHOUT = '''\
 from __future__ import annotations

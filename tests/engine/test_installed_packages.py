@@ -14,8 +14,8 @@ import pytest
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
-from lcp_engine.sandbox.programs import Ended, Program, cannot_confine
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.programs import Ended, Program, cannot_confine
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_in_copy
 

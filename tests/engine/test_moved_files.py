@@ -11,7 +11,7 @@ from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
 
 from lcp_engine import Engine, LcpError, PlannerSpec
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.workers.base import Applied, Context, FileEffect, Outcome, Worker
 
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}

@@ -15,7 +15,7 @@ from tests.engine.conftest import Lab, Object
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.engine.admission import allowed_kinds
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.wall.programs import cannot_confine
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}

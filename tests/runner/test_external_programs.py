@@ -31,8 +31,8 @@ from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined import external
-from lcp_engine.sandbox.programs import cannot_confine
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.external import Answered, Needs, kinds_in

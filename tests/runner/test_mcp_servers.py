@@ -29,8 +29,8 @@ from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.sandbox.programs import cannot_confine, descendants
 from lcp_engine.store.queries.records import Job
+from lcp_engine.wall.programs import cannot_confine, descendants
 from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.mcp import (
     McpTool,

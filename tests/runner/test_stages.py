@@ -22,8 +22,8 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Verdict
 from lcp_engine.sandbox.atomic_write import LocalFile, is_temporary
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.sandbox.programs import cannot_confine
 from lcp_engine.store.changes import left_open
+from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.workers.base import Caps
 
 

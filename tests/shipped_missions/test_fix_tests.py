@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.shipped_missions.conftest import Twin
 
-from lcp_engine.sandbox.programs import cannot_confine
+from lcp_engine.wall.programs import cannot_confine
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -10,9 +10,9 @@ from lcp_engine.core.evaluation.scores import CheckResult
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
-from lcp_engine.sandbox.programs import Ended, Program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
+from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.workers.external import FoundCommand, found_command
 from lcp_engine.workers.run_command import Surroundings, run_in_copy
 

@@ -21,10 +21,10 @@ from uuid import uuid4
 from pydantic import JsonValue
 
 from lcp_engine.changes.merge_contents import remove_kept
+from lcp_engine.changes.private_copy import copy_privately
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import directories
 from lcp_engine.sandbox.own_places import make_private
-from lcp_engine.sandbox.private_copy import copy_privately
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
 from lcp_engine.sandbox.syscalls import sync_file_system

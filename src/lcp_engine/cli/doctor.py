@@ -115,8 +115,8 @@ def _examine(
     invocation: Invocation, planner: str | None, options: MissionOptions | None, root: Path | None
 ) -> Iterator[Finding]:
     from lcp_engine.sandbox.landlock import examine_isolation
-    from lcp_engine.sandbox.programs import cannot_confine
     from lcp_engine.settings import config_path, make_room, shown_url
+    from lcp_engine.wall.programs import cannot_confine
 
     yield well("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     try:

@@ -19,7 +19,7 @@ from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.plug_ins import import_paths
-from lcp_engine.sandbox.installed_programs import found_program, readable_place
+from lcp_engine.wall.installed_programs import found_program, readable_place
 from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
 
 MOST_SECONDS = 86_400.0

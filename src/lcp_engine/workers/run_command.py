@@ -14,11 +14,11 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.sandbox.own_places import own_places
-from lcp_engine.sandbox.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.working_copy import WorkingCopy, working_copy
+from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
+from lcp_engine.wall.programs import Bounds, Ended, Program
+from lcp_engine.wall.working_copy import WorkingCopy, working_copy
 from lcp_engine.workers.base import Example, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 

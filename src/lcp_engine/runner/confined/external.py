@@ -1,7 +1,7 @@
 """Execute the jobs of kinds that are external programs: a line of JSON to the program, a line of JSON from it.
 
 To the program: `{"id": 17, "attempt": 1, "kind": "look_up", "params": {…}}`. From it: `{"result": {…}}` or
-`{"error": "…"}`, with the `id` again if it is long-lived. Programs are confined (`sandbox/programs.py`).
+`{"error": "…"}`, with the `id` again if it is long-lived. Programs are confined (`wall/programs.py`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Reque
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
 from lcp_engine.runner.confined.server import PROGRAMS
-from lcp_engine.sandbox.installed_programs import environment_of, is_in, places_of
 from lcp_engine.sandbox.own_places import own_directories
-from lcp_engine.sandbox.programs import SYSTEM, Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.working_copy import WorkingCopy, scratch_directory, working_copy
+from lcp_engine.wall.installed_programs import environment_of, is_in, places_of
+from lcp_engine.wall.programs import SYSTEM, Bounds, Ended, Program
+from lcp_engine.wall.working_copy import WorkingCopy, scratch_directory, working_copy
 from lcp_engine.workers.base import Context, Worker
 from lcp_engine.workers.external import Answered, ExternalProgram
 

@@ -21,8 +21,8 @@ from lcp_engine.runner.confined.channel import (
 )
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.server import PROGRAMS
-from lcp_engine.sandbox.programs import Ended, Program
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.programs import Ended, Program
 
 _MORE_SECONDS = 30.0
 """Beyond what the program may take: to start it, and to end all that it started."""

@@ -16,8 +16,8 @@ from tests.patience import wait_until
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
-from lcp_engine.sandbox.programs import Bounds, Ended, Program, cannot_confine, descendants
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.programs import Bounds, Ended, Program, cannot_confine, descendants
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
 PYTHON = (sys.base_prefix, sys.prefix)

@@ -13,7 +13,7 @@ from lcp_engine.sandbox.own_places import own_directories
 
 _BIN = frozenset({"bin", "sbin", "shims"})
 _INTERPRETERS = ("python3", "node")
-"""Those of what `sandbox/installed_packages.py` shares."""
+"""Those of what `wall/installed_packages.py` shares."""
 
 
 def found_program(name: str, directory: Path) -> str:

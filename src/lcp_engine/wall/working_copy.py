@@ -16,9 +16,9 @@ from pathlib import Path
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.installed_packages import SHARED, packages_of
 from lcp_engine.sandbox.list_tree import Filters, list_files
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.installed_packages import SHARED, packages_of
 
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 1024 * 1024

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox import working_copy as module
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.working_copy import scratch_directory, working_copy
+from lcp_engine.wall import working_copy as module
+from lcp_engine.wall.working_copy import scratch_directory, working_copy
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import is_temporary
-from lcp_engine.sandbox.installed_packages import SHARED
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.wall.installed_packages import SHARED
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
