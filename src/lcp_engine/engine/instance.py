@@ -25,7 +25,7 @@ from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
-from lcp_engine.store.host.liveness import place_beside, runtime_directory, stages_directory
+from lcp_engine.store.host.liveness import place_beside, runtime_directory, stages_directory, wall_directory
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
@@ -87,6 +87,8 @@ class Instance:
     upkeep: Upkeep = field(default_factory=Upkeep)
     stages: Path | None = None
     """Where the stages of missions are on this machine; None has them work in their roots, which a replay does."""
+    walls: Path | None = None
+    """Where what commands see and leave is kept on this machine; None keeps nothing between commands."""
 
     def read(self, query: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return `query(tx, …)`, all of it read from one state of the database."""
@@ -140,6 +142,7 @@ def open_instance(url: str, options: Options) -> Instance:
                 *_engine_files(database.backend),
                 str(runtime.resolve()),
                 str(stages_directory(url).parent.resolve()),
+                str(wall_directory(url).parent.resolve()),
                 str(backup_directory(database.backend, options.upkeep.backup).resolve()),
             ),
             frozenset(options.approvers),
@@ -158,6 +161,7 @@ def open_instance(url: str, options: Options) -> Instance:
         url,
         options.upkeep,
         stages_directory(url),
+        wall_directory(url),
     )
 
 

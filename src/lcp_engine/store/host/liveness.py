@@ -87,6 +87,13 @@ def stages_directory(url: str) -> Path:
     return user_state_path(f"{APP}-stages") / digest_of(url)
 
 
+def wall_directory(url: str) -> Path:
+    """Where this machine keeps what commands of a database's missions see and leave besides their roots."""
+    from platformdirs import user_state_path
+
+    return user_state_path(f"{APP}-wall") / digest_of(url)
+
+
 def digest_of(url: str) -> str:
     """The name of a database among files of this user that belong to several."""
     backend = make_backend(url)
