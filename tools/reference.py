@@ -22,6 +22,7 @@ from lcp_engine.core.mission.plan import (
     StatedStep,
 )
 from lcp_engine.core.mission.spec import (
+    Commands,
     KindSettings,
     Limits,
     MemoryUse,
@@ -29,6 +30,7 @@ from lcp_engine.core.mission.spec import (
     ResultSpec,
     Retry,
 )
+from lcp_engine.core.network import AllowedHost, NetworkGrant
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Price, Prices
@@ -83,6 +85,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         KindSettings,
         Retry,
         RateLimit,
+        Commands,
         StatedPlan,
         StatedStep,
         StatedCondition,
@@ -100,6 +103,8 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         Webhook,
         SignedLinks,
         CapSettings,
+        NetworkGrant,
+        AllowedHost,
         Prices,
         Price,
         Retention,
@@ -119,6 +124,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     KindSettings: "kinds.KIND",
     Retry: "kinds.KIND.retry",
     RateLimit: "kinds.KIND.rate_limit",
+    Commands: "commands",
     StatedPlan: "plan",
     StatedStep: "plan.steps",
     StatedCondition: "plan.steps.condition",
@@ -131,6 +137,8 @@ KEYS: Mapping[type[BaseModel], str] = {
     ResultSpec: "result",
     Variable: "variables.NAME",
     CapSettings: "caps",
+    NetworkGrant: "commands_network",
+    AllowedHost: "commands_network.hosts",
     Prices: "prices",
     Price: "prices.models.NAME",
     Expectation: "missions.expect",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         ResultSpec,
         Retry,
     )
+    from lcp_engine.core.network import AllowedHost, NetworkGrant, NetworkUse
     from lcp_engine.core.permits import RateLimit
     from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
     from lcp_engine.core.policy import (
@@ -162,6 +163,7 @@ __all__ = [
     "ActiveRunner",
     "AgentError",
     "AgentRequest",
+    "AllowedHost",
     "AnalysisResult",
     "Applied",
     "Approvals",
@@ -250,6 +252,8 @@ __all__ = [
     "Names",
     "Need",
     "Needs",
+    "NetworkGrant",
+    "NetworkUse",
     "NotFound",
     "Opened",
     "Outcome",
@@ -360,6 +364,7 @@ _MODULES = {
         "ResultSpec",
         "Retry",
     ),
+    "core.network": ("AllowedHost", "NetworkGrant", "NetworkUse"),
     "core.permits": ("RateLimit",),
     "core.plan_graph": ("GraphStep", "Link", "PlanGraph"),
     "core.policy": (

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lcp_engine.core.approvers import StatedApprovers
 from lcp_engine.core.decision_link import SignedLinks
 from lcp_engine.core.mission.yaml import NotReadable, read_document
+from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Prices
 from lcp_engine.core.refused_values import explain_first
@@ -114,6 +115,11 @@ class ConfigFile(BaseModel):
         default=(),
         description="Files and directories that commands of missions may read and execute beside the system's "
         "(commands.md), such as `~/.cargo`; relative to this file.",
+    )
+    commands_network: NetworkGrant = Field(
+        default=NO_NETWORK_GRANTED,
+        description="What missions may ask of the network for their commands: `{hosts: [registry.example.org]}`, or "
+        "`host` (commands.md).",
     )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lcp_engine.config_file import ConfigFile
     from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.prices import Prices
     from lcp_engine.core.upkeep import Upkeep
@@ -111,6 +112,11 @@ class Settings:
             return upkeep
         own = self.own_upkeep
         return upkeep.model_copy(update={key: value for key, value in own if key in own.model_fields_set})
+
+    @property
+    def commands_network(self) -> NetworkGrant | None:
+        """Hosts that missions may ask for their commands; None if no file states any."""
+        return None if self.stated is None else self.stated.commands_network
 
     @property
     def prices(self) -> Prices | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -248,3 +249,54 @@ def test_a_command_sees_beside_a_root_in_a_place_of_the_system_but_not_the_root(
         assert said.count("the root") == 1
         assert {"bin", "lib"} <= {*said.split()}
         assert "around" not in said
+
+
+@pytest.mark.parametrize("allowed", [None, {"hosts": ["a.example.org"]}, "host"])
+def test_a_mission_gets_no_network_that_the_user_does_not_allow(tmp_path: Path, allowed: JsonValue) -> None:
+    spec: Object = {"goal": "a", "planner": {"type": "script", "replies": [DONE]}}
+    grant = {"hosts": []} if allowed is None else allowed
+    assert isinstance(grant, str | dict)
+    with Engine(sqlite_url(tmp_path), commands_network=grant) as engine:
+        asks: list[JsonValue] = [{"hosts": ["a.example.org"]}, {"hosts": ["b.example.org"]}, "host"]
+        for asked in asks:
+            mission: Object = {**spec, "commands": {"allow": [["curl"]], "network": asked}}
+            if allowed in ("host", asked):
+                engine.launch(mission, root=tmp_path)
+                continue
+            with pytest.raises(LcpError, match="the configuration of this machine does not allow it"):
+                engine.launch(mission, root=tmp_path)
+
+
+def test_a_runner_without_the_grant_of_the_launch_runs_no_command_with_network(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    spec: Object = {
+        "goal": "Connect.",
+        "planner": {"type": "script", "replies": [ask(["true"]), DONE]},
+        "commands": {"allow": [["true"]], "network": "host"},
+        "policy": AUTO,
+    }
+    with Engine(sqlite_url(tmp_path), commands_network="host") as engine:
+        mission = engine.launch(spec, root=tmp_path / "root")
+    with Engine(sqlite_url(tmp_path)) as engine:
+        engine.work(until_idle=True)
+        (job,) = (job for job in engine.jobs(mission_id=mission.id) if job.kind == "run_command")
+    assert job.error is not None
+    assert job.error["error_code"] == "NOT_ALLOWED"
+
+
+def test_a_command_with_the_network_of_the_machine_connects_to_its_servers(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connect = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo connected"
+        spec: Object = {
+            "goal": "Connect.",
+            "planner": {"type": "script", "replies": [ask(["bash", "-c", connect]), DONE]},
+            "commands": {"allow": [["bash", "-c", "*"]], "network": "host"},
+            "policy": AUTO,
+        }
+        with Engine(sqlite_url(tmp_path), commands_network="host") as engine:
+            mission = engine.launch(spec, root=tmp_path / "root")
+            engine.work(until_idle=True)
+            (job,) = (job for job in engine.jobs(mission_id=mission.id) if job.kind == "run_command")
+    assert job.result is not None, job.error
+    assert job.result["stdout"] == "connected\n"

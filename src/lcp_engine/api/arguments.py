@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
+from lcp_engine.core.network import NetworkGrant, granted
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import check_plans
@@ -33,7 +35,7 @@ def checked_spec(
 ) -> MissionSpec:
     """The mission, with a planner that can be made: errors show now and not at the first turn.
 
-    Raises `INVALID_MISSION`, `NO_PLANNER`.
+    Raises `INVALID_MISSION`, `NO_PLANNER`, and `NOT_ALLOWED` for a network that the user does not allow.
     """
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
     planner = make_planner(known.planner, instance.planner_environment)
@@ -41,7 +43,17 @@ def checked_spec(
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     known = with_known_kinds(known, instance.admission.workers)
     check_plans(known, instance.admission.workers)
+    granted(known.commands.network, instance.commands_network)
     return known.model_copy(update={"allow_admin": allow_admin})
+
+
+def network_grant(stated: NetworkGrant | Mapping[str, JsonValue] | str | None) -> NetworkGrant:
+    """Read what missions may ask of the network. Raises `INVALID_ARGUMENT`."""
+    try:
+        return NetworkGrant.model_validate({} if stated is None else stated)
+    except ValidationError as refused:
+        message = explain_first(refused, NetworkGrant, "commands_network")
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
 
 
 def existing_directory(root: str | os.PathLike[str]) -> Path:

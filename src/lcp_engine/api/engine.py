@@ -17,6 +17,7 @@ from lcp_engine.api.arguments import (
     existing_directory,
     fork_point,
     known_worker,
+    network_grant,
     new_root,
 )
 from lcp_engine.api.bulk import each_outcome
@@ -69,6 +70,7 @@ from lcp_engine.workers.base import Caps, Worker, Workers
 if TYPE_CHECKING:
     from lcp_engine.api.decision_links import DecisionLinks
     from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.prices import Prices
     from lcp_engine.core.webhook import Webhook
     from lcp_engine.replay.fork import Forked
@@ -106,6 +108,8 @@ class Engine(History):
       signed links need a token. Default: none.
     - `commands_read`: files and directories that commands of missions may read and execute beside the system's, where
       they are there. Default: none.
+    - `commands_network`: what missions may ask of the network for their commands, as in the configuration file: a
+      `NetworkGrant`, a mapping `{"hosts": [NAME, …]}` or `"host"`. Default: nothing.
     - `isolation`: whether file kinds run in confined processes. Default, as on the command line: `Isolation.AUTO`,
       where the kernel has Landlock. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on one without it. The plain
       strings "off", "auto" and "require" mean the same.
@@ -113,8 +117,8 @@ class Engine(History):
       Default: nothing.
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
-    for a planner whose name is taken or that has no `answer`, for an unknown isolation, and for a place that commands
-    must not read.
+    for a planner whose name is taken or that has no `answer`, for an unknown isolation, for a place that commands must
+    not read, and for a network that is none.
 
     Methods that decide take `by`: the name that history records. Default: the user of this process.
     """
@@ -136,6 +140,7 @@ class Engine(History):
         links: SignedLinks | None = None,
         approvers: Mapping[str, str] | None = None,
         commands_read: Sequence[str | os.PathLike[str]] = (),
+        commands_network: NetworkGrant | Mapping[str, JsonValue] | str | None = None,
         isolation: Isolation | str = Isolation.AUTO,
         upkeep: Upkeep | None = None,
     ) -> None:
@@ -154,6 +159,7 @@ class Engine(History):
             links=links,
             approvers=approvers or {},
             commands_read=commands_read,
+            commands_network=network_grant(commands_network),
             isolation=isolation,
             upkeep=upkeep or Upkeep(),
         )

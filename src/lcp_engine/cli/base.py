@@ -104,6 +104,7 @@ class Invocation:
                 links=settings.links,
                 approvers=settings.approvers,
                 commands_read=settings.commands_read,
+                commands_network=settings.commands_network,
                 isolation=settings.isolation,
                 upkeep=settings.upkeep,
             )

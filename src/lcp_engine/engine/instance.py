@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
+from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine.admission import Admission, with_kinds
@@ -62,6 +63,7 @@ class Options:
     links: SignedLinks | None = None
     approvers: Mapping[str, str] = field(default_factory=dict)
     commands_read: Sequence[str | os.PathLike[str]] = ()
+    commands_network: NetworkGrant = NO_NETWORK_GRANTED
     isolation: Isolation = Isolation.OFF
     upkeep: Upkeep = field(default_factory=Upkeep)
 
@@ -81,6 +83,7 @@ class Instance:
     links: SignedLinks | None = None
     approvers: Mapping[str, str] = field(default_factory=dict)
     commands_read: tuple[str, ...] = ()
+    commands_network: NetworkGrant = NO_NETWORK_GRANTED
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
     url: str = ""
@@ -156,6 +159,7 @@ def open_instance(url: str, options: Options) -> Instance:
         options.links,
         options.approvers,
         commands_read,
+        options.commands_network,
         options.isolation,
         options.clock or system_clock,
         url,

@@ -448,8 +448,8 @@ class Turns:
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
     ) -> str | None:
         """Reason why the command of a check does not pass; None if it does."""
-        seconds = min(spec.commands.seconds, CHECK_SECONDS)
-        commands = spec.commands.model_copy(update={"seconds": seconds})
+        commands = spec.commands
+        commands = commands.model_copy(update={"seconds": min(commands.seconds, CHECK_SECONDS)})
         try:
             context = replace(
                 self._missions.context_of_kind(mission, RUN_COMMAND), job_id=job.id, attempt=job.attempt

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.stages import open_stage
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.network import granted
 from lcp_engine.core.policy import PathPolicy, Policy, Verdict
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.question import earlier_job
@@ -212,12 +213,17 @@ class OpenMissions:
         )
 
     def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
-        """Surroundings that a command is run with. Raises `INVALID_PARAMS` if the mission has no root."""
+        """Surroundings that a command is run with.
+
+        Raises `INVALID_PARAMS` if the mission has no root, `NOT_ALLOWED` for a network that the user does not allow.
+        """
         may_read = self.readable(mission, context)
+        commands = mission.spec.commands
+        network = granted(commands.network, self._instance.commands_network)
         places = self._instance.commands_read
         attempt = (context.job_id or 0, context.attempt)
         run = partial(run_program, attempt=attempt, under_way=self._under_way)
-        return Surroundings(context.root, may_read, mission.spec.commands, places, run)
+        return Surroundings(context.root, may_read, commands, places, run, network=network)
 
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.

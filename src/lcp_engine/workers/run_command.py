@@ -12,6 +12,7 @@ from pydantic import Field
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands
+from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
@@ -68,6 +69,8 @@ class Surroundings:
     run: Callable[[Root, Program], Ended]
     texts: Mapping[str, str] = field(default_factory=dict)
     """What the program finds in files, each named by a variable of its environment."""
+    network: NetworkGrant = NO_NETWORK_GRANTED
+    """What it may reach of the network."""
 
 
 def run_allowed(command: Sequence[str], around: Surroundings) -> RunCommandResult:
@@ -82,8 +85,15 @@ def run_allowed(command: Sequence[str], around: Surroundings) -> RunCommandResul
 def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResult:
     """Run a command on a copy of the root.
 
-    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, and what `Surroundings.run` raises.
+    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, `NOT_ISOLATED`, and what
+    `Surroundings.run` raises.
     """
+    if around.network.hosts:
+        raise LcpError(
+            ErrorCode.NOT_ISOLATED,
+            f"{command[0]} may reach some hosts alone, and nothing here can hold it to that",
+            advice="Remove commands.network from the mission; `host` allows every host, if the user does.",
+        )
     with working_copy(around.root, around.may_read) as copy:
         path = found_program(command[0], copy.files)
         ended = around.run(around.root, _program(path, command, copy, around))
@@ -115,6 +125,7 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
         listed=copy.listed,
         hidden=(*own_places(), str(Path.home()), *around.root.places),
         bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
+        network=around.network.is_host,
     )
 
 

@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen
 from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.money import told_amount
+from lcp_engine.core.network import NO_NETWORK, NetworkUse
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Amount, Price
@@ -148,6 +149,11 @@ class Commands(Frozen):
         default={}, description="Variables of their environment, which is empty but for a few."
     )
     seconds: float = Field(default=120, gt=0, le=3600, description="How long a command may run.")
+    network: NetworkUse = Field(
+        default=NO_NETWORK,
+        description="Hosts that they may reach, `{hosts: [registry.example.org]}`, or `host`; none by default. The "
+        "configuration (`commands_network`) has to allow it.",
+    )
 
 
 NO_COMMANDS = Commands()
