@@ -15,6 +15,7 @@ from tests.engine.conftest import Lab, Object
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.summaries import gist
 from lcp_engine.engine.admission import allowed_kinds
 from lcp_engine.wall.programs import cannot_confine
 
@@ -93,6 +94,25 @@ def test_what_a_command_changes_stays_in_its_copy(lab: Lab) -> None:
     }  # fmt: skip
     assert {path.name: path.read_text() for path in lab.root.iterdir()} == {"a.txt": "a\n"}
     assert lab.engine.changes(1) == []
+
+
+def test_the_verdict_of_the_tool_is_in_the_result_and_its_line(lab: Lab) -> None:
+    found = result_of(lab, "echo '2 failed, 5 passed in 0.1s'; echo warning: slow >&2; exit 1")
+    assert found["verdict"] == "2 failed, 5 passed"
+    assert gist(found) == "exit code 1: 2 failed, 5 passed"
+
+
+def test_the_verdict_is_taken_from_more_output_than_prompts_show(lab: Lab) -> None:
+    found = result_of(lab, "seq 50000; echo '2 failed, 5 passed in 0.1s'; seq 30000; exit 1")
+    assert found["verdict"] == "2 failed, 5 passed"
+    assert str(found["stdout"]).count("\n") == 80_001, "all of it can be recalled"
+
+
+def test_a_failure_for_reasons_of_the_wall_is_named(lab: Lab) -> None:
+    script = "echo 'curl: (7) Network is unreachable' >&2; exit 7"
+    assert result_of(lab, script)["wall"] == [
+        "Network is unreachable: the wall's, not the program's: commands have no network here (docs/commands.md)"
+    ]
 
 
 def test_it_sees_what_was_written_before(lab: Lab) -> None:

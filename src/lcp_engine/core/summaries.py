@@ -267,9 +267,9 @@ def _answered(result: Object) -> str:
 
 
 def _ran(result: Object) -> str:
-    """How a command ended, and the last line that it wrote."""
+    """The end of a command, with the verdict of what it ran, else with the last line that it wrote."""
     said = f"{result.get('stdout') or ''}\n{result.get('stderr') or ''}".split("\n")
-    last = next((line for line in reversed(said) if line.strip()), "")
+    last = result.get("verdict") or next((line for line in reversed(said) if line.strip()), "")
     how = result.get("ended") or f"exit code {result.get('exit_code')}"
     return f"{how}: {last}" if last else str(how)
 

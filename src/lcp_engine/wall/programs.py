@@ -62,7 +62,7 @@ _REST_SECONDS = 0.0005
 _MOST_COUNTED = 20_000
 _MOST_BURIED = 1024
 """Processes that are reaped in a row, before limits are looked at again."""
-_KEPT = 32 * 1024
+_KEPT = 256 * 1024
 """Bytes of the beginning and of the end of each stream that are kept."""
 _CHUNK = 64 * 1024
 

@@ -14,6 +14,8 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.verdicts import verdict_of
+from lcp_engine.core.wall_words import named_as_walls
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root
@@ -45,6 +47,12 @@ class RunCommandResult(Result):
     """None if it did not end by itself."""
     ended: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Why it has no exit code."""
+    verdict: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The verdict of the tests or compilers that it ran, such as `1 failed, 12 passed`."""
+    wall: list[str] = Field(default=[], exclude_if=lambda value: not value)
+    """Reasons of a failure that are not the program's, but those of what confines it."""
+    cpu_seconds: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Processor time of the program and all that it started."""
     stdout: str
     stderr: str
     changed: list[str] = Field(default=[], exclude_if=lambda value: not value)
@@ -52,9 +60,10 @@ class RunCommandResult(Result):
 
     @property
     def how(self) -> str:
-        """How it ended, with the end of what it wrote, for people and planners."""
+        """How it ended, with its verdict and the end of what it wrote, for people and planners."""
         end = (self.stdout + self.stderr).strip()[-_MOST_TOLD:]
-        return f"{self.ended or f'exit code {self.exit_code}'}{f': {end}' if end else ''}"
+        how = self.ended or f"exit code {self.exit_code}"
+        return ": ".join(filter(None, (how, self.verdict, *self.wall, end)))
 
 
 @dataclass(frozen=True)
@@ -97,11 +106,14 @@ def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResul
     with working_copy(around.root, around.may_read) as copy:
         path = found_program(command[0], copy.files)
         ended = around.run(around.root, _program(path, command, copy, around))
+        stdout, stderr = (copy.told(_text(each)) for each in (ended.stdout, ended.stderr))
         return RunCommandResult(
             exit_code=ended.exit_code,
             ended=_why(ended),
-            stdout=copy.told(_text(ended.stdout)),
-            stderr=copy.told(_text(ended.stderr)),
+            verdict=verdict_of(command, ended.exit_code, stdout, stderr),
+            wall=[*named_as_walls(stdout, stderr, ended.exit_code)],
+            stdout=stdout,
+            stderr=stderr,
             changed=copy.changed()[:_MOST_CHANGED],
         )
 

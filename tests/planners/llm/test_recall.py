@@ -6,9 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lcp_engine import Engine
+from lcp_engine.wall.programs import cannot_confine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pydantic import JsonValue
@@ -47,3 +51,40 @@ def test_a_model_reads_again_what_its_prompt_left_out(
     schemas = [json.dumps(request.body["response_format"]) for request in faults.requests]
     assert '"number": {"type": "integer", "enum": [4]}' in schemas[3]
     assert '"enum": [6]' in schemas[4], "now the other one has no room"
+
+
+@pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+def test_of_the_output_of_a_command_both_ends_are_shown_and_the_rest_is_recalled(
+    new_database_url: str, tmp_path: Path, faults: FaultServer
+) -> None:
+    script = "seq -f 'line %g of the log' 1 9000; echo '1 failed, 8 passed in 0.1s'; exit 1"
+    planner: JsonValue = {
+        "type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 5120, "max_tokens": 512,
+    }  # fmt: skip
+    run = reply("run_command", command=["sh", "-c", script])
+    faults.play(*map(faults.says, (run, reply("recall", number=2, offset=5000, limit=20), DONE)))
+    faults.tokenize = faults.counts
+    with Engine(new_database_url) as engine:
+        allow: JsonValue = {"allow": [["sh", "-c", "*"]]}
+        policy: JsonValue = [{"kinds": ["run_command"], "do": "auto"}]
+        spec: dict[str, JsonValue] = {"goal": "Run.", "planner": planner, "commands": allow, "policy": policy}
+        mission = engine.launch(spec, root=tmp_path)
+        engine.work(until_idle=True)
+        assert engine.mission(mission.id).outcome == "mission_complete"
+    first, second, third = ["".join(map(str, _contents(request.body))) for request in faults.requests]
+    assert "run_command" in first
+    assert 'done, "1 failed, 8 passed"' in second
+    assert "  line 1 of the log\n" in second
+    assert "  line 9000 of the log\n  1 failed, 8 passed in 0.1s\n" in second
+    assert "line 5000 of the log\n" not in second
+    said = re.search(
+        r"\[left out here: ([\d,]+) lines of 9,\d+, [\d,]+ bytes; read on with recall, number 2, ", second
+    )
+    assert said is not None
+    assert "line 5000 of the log\n" in third
+
+
+def _contents(body: Mapping[str, JsonValue]) -> list[JsonValue]:
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    return [message["content"] for message in messages if isinstance(message, dict)]

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -36,6 +37,8 @@ class Body:
     """What the lines are, if not lines of a file."""
     read_on: str | None = None
     """The kind and params that show lines further down, beside `offset` and `limit`; None if there are none."""
+    has_end: bool = False
+    """True for the output of a program, whose end counts as much as its beginning."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,11 @@ def left_out(told: Body, kept: str | None, number: int, view: View) -> LeftOut |
     left = byte_count(told.text) - byte_count(shown)
     if not left and kept is not None:
         return None
-    lines = line_count(shown)
     return LeftOut(
         number,
         what(told.job, view),
-        first=told.first + lines,
-        lines=line_count(told.text) - lines,
+        first=told.first + line_count(commonprefix((told.text, shown))),  # noqa: RUF071 -- of texts, not paths
+        lines=line_count(told.text) - line_count(shown),
         bytes=left,
         is_whole=not shown,
     )
@@ -97,7 +99,7 @@ def body(job: SeenJob, view: View) -> Body | None:
     if role in (*CHANGES, KindRole.ASKS):
         return None
     whole = shown_text(result, view.shows(job))
-    return Body(job, whole, total=line_count(whole)) if whole else None
+    return Body(job, whole, total=line_count(whole), has_end=role is KindRole.RUNS) if whole else None
 
 
 _BINARY = "  (binary)"
@@ -125,6 +127,8 @@ def show(given: Body, tokens: int, count: Count) -> Shown:
     """The body in a fence; a longer one is cut to about `tokens`, and followed by how to read the rest."""
     # What says that it is left out takes as much room as a short text.
     is_short = count(given.text) <= max(tokens, _MARKER // 2)
+    if given.has_end and not is_short and (both := _both_ends(given, tokens - 2 * _MARKER, count)):
+        return both
     text = given.text if is_short else cut(given.text, max(tokens - _MARKER, 0), count)
     last = given.first + line_count(text)
     if len(text) == len(given.text) and last >= given.total:
@@ -132,6 +136,30 @@ def show(given: Body, tokens: int, count: Count) -> Shown:
     said = f"[{_cut_at(given, text, last)}{_advice(given, last)}]"
     whole = "\n".join(part for part in (fenced(text) if text else "", said) if part)
     return Shown(whole, text, last if last < given.total else None)
+
+
+def _both_ends(given: Body, tokens: int, count: Count) -> Shown | None:
+    """The first and the last lines of a body, each in a fence; None if there is no room for both."""
+    half = max(tokens // 2, 0)
+    first = cut(given.text, half, count)
+    last = _cut_start(given.text[len(first) :], half, count)
+    if not first.endswith("\n") or not last:
+        return None
+    goes_on = line_count(first)
+    middle = given.text[len(first) : -len(last)]
+    left = (
+        f"{counted(line_count(middle), 'lines')} of {given.total:,}, {counted(byte_count(middle), 'bytes')}"
+    )
+    said = f"[left out here: {left}{_advice(given, goes_on)}]"
+    return Shown(f"{fenced(first)}\n{said}\n{fenced(last)}", first + last, goes_on)
+
+
+def _cut_start(text: str, tokens: int, count: Count) -> str:
+    """The last lines of `text` with at most `tokens`; empty if its last line is too long."""
+    kept = text
+    while kept and (needed := count(kept)) > tokens:
+        kept = kept[len(kept) - min(len(kept) - 1, len(kept) * tokens // max(needed, 1)) :]
+    return kept if len(kept) == len(text) else kept.partition("\n")[2]
 
 
 def _cut_at(given: Body, text: str, last: int) -> str:
@@ -290,7 +318,7 @@ def _success(job: SeenJob, result: Mapping[str, JsonValue], view: View) -> str:
     if role in CHANGES:
         size = result.get("size_bytes")
         return "written" + (f", it has {counted(size, 'bytes')} now" if isinstance(size, int) else "")
-    summary = result.get("summary") or result.get("answer")
+    summary = result.get("summary") or result.get("answer") or result.get("verdict")
     return f"done, {fold(summary)}" if isinstance(summary, str) else "done"
 
 

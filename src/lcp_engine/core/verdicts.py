@@ -1,0 +1,500 @@
+"""Read the verdict of a tool, such as `1 failed, 12 passed`, from the output of a command. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from posixpath import basename
+
+_MOST = 300
+"""Characters of a verdict."""
+_LONGEST = 2000
+"""Characters of a line that are looked at."""
+_MOST_TOOLS = 3
+"""Tools whose verdicts are told, if one command runs several."""
+_VIEWERS = {
+    "awk", "bat", "cat", "diff", "echo", "fd", "find", "git", "grep", "head", "less", "ls", "more", "printf", "rg",
+    "sed", "sort", "tail", "tree", "wc",
+}  # fmt: skip
+"""Programs that show other texts, whose verdicts are not theirs."""
+
+
+def verdict_of(command: Sequence[str], exit_code: int | None, stdout: str, stderr: str) -> str | None:
+    """The verdict of the tools that a command ran, on one line; None if none of them is known.
+
+    Results of tests come first. Errors of compilers, build tools and uncaught exceptions are told if the command has
+    failed and no result of tests says so. Of several tools the first three are told, failures before successes.
+    """
+    if not command or basename(command[0]) in _VIEWERS:
+        return None
+    text = _plain(f"{stdout}\n{stderr}")
+    found = [each for read in _OF_TESTS if (each := read(text)) is not None]
+    if exit_code != 0 and not any(each.has_failed for each in found):
+        stopped = (_first(text, readers) for readers in (_OF_CHECKS, _OF_ERRORS))
+        found += [each for each in stopped if each is not None][:1]
+    elif not found:
+        found = [each for read in _OF_CHECKS if (each := read(text)) is not None]
+    found.sort(key=lambda each: not each.has_failed)
+    said = "; ".join(dict.fromkeys(each.said for each in found[:_MOST_TOOLS]))
+    return (said if len(said) <= _MOST else f"{said[: _MOST - 1]}…") or None
+
+
+@dataclass(frozen=True)
+class _Found:
+    said: str
+    has_failed: bool
+
+
+_Reader = Callable[[str], _Found | None]
+
+
+def _first(text: str, readers: Iterable[_Reader]) -> _Found | None:
+    """What the first reader finds that finds a failure."""
+    found = (read(text) for read in readers)
+    return next((each for each in found if each is not None and each.has_failed), None)
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b\(B|\r(?=\n)")
+
+
+def _plain(text: str) -> str:
+    """`text` without colours, with the states of a progress bar as lines; of long lines the beginning."""
+    lines = _ESCAPES.sub("", text).replace("\r", "\n").split("\n")
+    return "\n".join(line if len(line) <= _LONGEST else line[:_LONGEST] for line in lines)
+
+
+def _lines(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.MULTILINE)
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    last = None
+    for each in pattern.finditer(text):
+        last = each
+    return last
+
+
+def _with_first(said: str, match: re.Match[str] | None) -> str:
+    """A verdict with the name of the first test that failed."""
+    return said if match is None else f"{said}; first: {match[1].strip()}"
+
+
+def _counts(counts: Iterable[tuple[int, str]]) -> str:
+    """`1 failed, 2 passed` without what there is none of."""
+    return ", ".join(f"{count:,} {word}" for count, word in counts if count)
+
+
+def _total(counts: Sequence[tuple[int, str]], has_failed: bool) -> _Found:
+    return _Found(_counts(counts) or "no tests ran", has_failed or not any(count for count, _ in counts))
+
+
+def _s(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+# Tests
+
+_PYTEST = _lines(
+    r"^(?:=+ )?((?:\d+ [a-z][a-z ]*, )*\d+ [a-z][a-z ]*|no tests ran) in \d[\d.]*s(?: \([\d:, days]+\))?(?: =+)?$"
+)
+_PYTEST_WORDS = re.compile(
+    r"\d+ (?:passed|failed|skipped|errors?|deselected|xfailed|xpassed|warnings?|rerun)\b|no "
+)
+_PYTEST_SUMMARY = _lines(r"^=+ short test summary info =+$")
+_PYTEST_FAILED = _lines(r"^(?:FAILED|ERROR) (\S[^\n]*?)(?: - [^\n]*)?$")
+_PYTEST_REASON = _lines(r"^ERROR: (?!usage:)(\S[^\n]*)$|^[\w./-]*pytest[\w.]*: error: ([^\n]*)$")
+_COVERAGE = _lines(r"^(?:FAIL|ERROR:?) ?(Required test coverage [^\n]*)$|^(Coverage failure: [^\n]*)$")
+
+
+def _pytest(text: str) -> _Found | None:
+    summary = _last(_PYTEST, text)
+    if summary is None or not _PYTEST_WORDS.match(summary[1]):
+        return _quiet_pytest(text)
+    said, first = summary[1], _PYTEST_FAILED.search(text)
+    has_failed = bool(re.search("failed|error|no tests", said)) or not re.search(
+        "passed|skipped|xfailed", said
+    )
+    if said.startswith("no tests") and (reason := _PYTEST_REASON.search(text)):
+        return _Found(f"{said}; {reason[1] or reason[2]}", True)
+    if missing := _COVERAGE.search(text):
+        return _Found(f"{said}; {missing[1] or missing[2]}", True)
+    return _Found(_with_first(said, first if has_failed else None), has_failed)
+
+
+def _quiet_pytest(text: str) -> _Found | None:
+    """`pytest -qq` says only which tests failed, and nothing is counted if its arguments are wrong."""
+    start = _last(_PYTEST_SUMMARY, text)
+    if start is None:
+        reason = _PYTEST_REASON.search(text)
+        return _Found(f"no tests ran; {reason[2]}", True) if reason and reason[2] else None
+    part = text[start.end() :]
+    failed, errors = (len(re.findall(rf"(?m)^{word} ", part)) for word in ("FAILED", "ERROR"))
+    if not failed + errors:
+        return None
+    said = _counts(((failed, "failed"), (errors, f"error{'' if errors == 1 else 's'}")))
+    return _Found(_with_first(said, _PYTEST_FAILED.search(part)), True)
+
+
+_UNITTEST = _lines(r"^Ran (\d+) tests? in [\d.]+s\n+(OK|FAILED|NO TESTS RAN)( \([^)\n]*\))?$")
+_UNITTEST_FAILED = _lines(r"^(?:FAIL|ERROR): ([^\n]+)$")
+
+
+def _unittest(text: str) -> _Found | None:
+    found = _last(_UNITTEST, text)
+    if found is None:
+        return None
+    count, outcome = int(found[1]), found[2] + (found[3] or "")
+    has_failed = found[2] != "OK" or count == 0
+    said = f"{_s(count, 'test')}: {outcome}"
+    return _Found(_with_first(said, _UNITTEST_FAILED.search(text) if has_failed else None), has_failed)
+
+
+_CARGO = _lines(r"^test result: (ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+_CARGO_FAILED = _lines(r"^test (\S[^\n]*?) \.\.\. FAILED$")
+_NEXTEST = _lines(r"^ +Summary \[[^]\n]*\] +(\d[^\n]*? tests? run: [^\n]+)$")
+_NEXTEST_FAILED = _lines(r"^ +FAIL \[[^]\n]*\] +(?:\([^)\n]*\) +)?([^\n]+)$")
+
+
+def _cargo(text: str) -> _Found | None:
+    if summary := _last(_NEXTEST, text):
+        has_failed = " failed" in summary[1] or " timed out" in summary[1]
+        return _Found(
+            _with_first(summary[1], _NEXTEST_FAILED.search(text) if has_failed else None), has_failed
+        )
+    found = [*_CARGO.finditer(text)]
+    if not found:
+        return None
+    passed, failed, ignored = (sum(int(each[column]) for each in found) for column in (2, 3, 4))
+    said = _counts(((failed, "failed"), (passed, "passed"), (ignored, "ignored"))) or "no tests ran"
+    # Programs of tests without any test, such as those of a crate's documentation, are the usual case: no failure.
+    return _Found(_with_first(said, _CARGO_FAILED.search(text) if failed else None), failed > 0)
+
+
+_GO = _lines(r"^(ok|FAIL|\?) *\t(\S+)(?:[ \t]+([^\n]*))?$")
+_GO_FAILED = _lines(r"^ *--- FAIL: (\S+)")
+_GO_JSON = _lines(r'^\{"[^\n]*"Action":"(?:pass|fail|skip)"[^\n]*\}$')
+
+
+def _go(text: str) -> _Found | None:
+    text = f"{text}\n{_told_by_go(text)}"
+    packages = [*{each[2]: each for each in _GO.finditer(text)}.values()]
+    good = sum(each[1] == "ok" for each in packages)
+    bad = [each for each in packages if each[1] == "FAIL"]
+    if not packages:
+        return None
+    said = _counts(((len(bad), f"package{'' if len(bad) == 1 else 's'} failed"), (good, "ok")))
+    if not bad:
+        return _Found(f"{_s(good, 'package')} ok" if good else "no test files", not good)
+    first, why = _GO_FAILED.search(text), bad[0][3] or ""
+    test = why if why.startswith("[") else first[1] if first else ""
+    return _Found(f"{said}; first: {bad[0][2]} {test}".rstrip(), True)
+
+
+def _told_by_go(text: str) -> str:
+    """Lines of `go test` within those of `go test -json`."""
+    said: list[str] = []
+    for line in text.split("\n"):
+        if not line.startswith('{"') or '"Action":"output"' not in line:
+            continue
+        try:
+            part = json.loads(line)
+        except ValueError:
+            continue
+        said.append(str(part.get("Output", "")))
+    return "".join(said)
+
+
+_JEST_TESTS = _lines(r"^Tests: +([^\n]*\btotal)$")
+_JEST_SUITES = _lines(r"^Test Suites: +([^\n]*\btotal)$")
+_JEST_FAILED = _lines(r"^ +● ([^\n]+)$")
+_NO_JEST = _lines(r"^(No tests found, exiting with code 1|No test files found, exiting with code 1)$")
+
+
+def _jest(text: str) -> _Found | None:
+    tests, suites = _last(_JEST_TESTS, text), _last(_JEST_SUITES, text)
+    if none := _NO_JEST.search(text):
+        return _Found(none[1].partition(",")[0], True)
+    if tests is None or suites is None:
+        return None
+    if " failed" in suites[1] and " failed" not in tests[1]:
+        return _Found(_with_first(f"suites: {suites[1]}", _JEST_FAILED.search(text)), True)
+    has_failed = " failed" in tests[1]
+    return _Found(_with_first(tests[1], _JEST_FAILED.search(text) if has_failed else None), has_failed)
+
+
+_VITEST = _lines(r"^ +Tests  ([^\n]*\(\d+\)|no tests)$")
+_VITEST_FILES = _lines(r"^ +Test Files  ([^\n]*\(\d+\))$")
+_VITEST_FAILED = _lines(r"^ FAIL  ([^\n]+)$")
+
+
+def _vitest(text: str) -> _Found | None:
+    tests, files = _last(_VITEST, text), _last(_VITEST_FILES, text)
+    if files is None:
+        return None
+    has_failed = " failed" in files[1]
+    is_of_files = tests is None or (has_failed and " failed" not in tests[1])
+    said = f"files: {files[1]}" if is_of_files or tests is None else tests[1]
+    said = said.replace(" | ", ", ")
+    return _Found(_with_first(said, _VITEST_FAILED.search(text) if has_failed else None), has_failed)
+
+
+_MOCHA = _lines(r"^  (\d+) (passing|pending|failing)(?: \([^)\n]*\))?$")
+_MOCHA_FAILED = re.compile(r"^  1\) ([^\n]+(?:\n {4,}[^\n]+)*?):\n", re.MULTILINE)
+
+
+def _mocha(text: str) -> _Found | None:
+    found = {each[2]: int(each[1]) for each in _MOCHA.finditer(text)}
+    if "passing" not in found:
+        return None
+    failing = found.get("failing", 0)
+    said = _counts((found.get(word, 0), word) for word in ("failing", "passing", "pending")) or "0 passing"
+    name = _MOCHA_FAILED.search(text) if failing else None
+    return _Found(f"{said}; first: {' '.join(name[1].split())}" if name else said, failing > 0)
+
+
+_NODE = _lines(r"^(?:#|\u2139) (tests|pass|fail|cancelled|skipped|todo) (\d+)$")
+_NODE_FAILED = _lines(r"^(?:not ok \d+ - |✖ )([^\n]+?)(?: \([\d.]+ms\))?$")
+
+
+def _node(text: str) -> _Found | None:
+    counts: dict[str, int] = {}
+    for each in _NODE.finditer(text):  # each workspace says its own
+        counts[each[1]] = counts.get(each[1], 0) + int(each[2])
+    if "tests" not in counts or "pass" not in counts:
+        return None
+    failed = counts.get("fail", 0) + counts.get("cancelled", 0)
+    words = (("fail", "failed"), ("cancelled", "cancelled"), ("pass", "passed"), ("skipped", "skipped"))
+    said = _counts((counts.get(key, 0), word) for key, word in words) or "no tests ran"
+    return _Found(_with_first(said, _NODE_FAILED.search(text) if failed else None), failed > 0)
+
+
+_CTEST = _lines(r"^(\d+)% tests passed, (\d+) tests? failed out of (\d+)")
+_CTEST_FAILED = _lines(r"^The following tests FAILED:\n\s+\d+ - ([^\n]+?)(?: \([^)\n]*\))?(?: +\w+)?$")
+_NO_CTEST = _lines(r"^No tests were found!!!$")
+
+
+def _ctest(text: str) -> _Found | None:
+    found = _last(_CTEST, text)
+    if found is None:
+        return _Found("no tests were found", True) if _NO_CTEST.search(text) else None
+    failed, count = int(found[2]), int(found[3])
+    if not failed:
+        return _Found(f"{count:,} passed", False)
+    said = _counts(((failed, "failed"), (count - failed, "passed")))
+    return _Found(_with_first(said, _CTEST_FAILED.search(text)), True)
+
+
+_PROVE = _lines(r"^Files=(\d+), Tests=(\d+),[^\n]*\nResult: (\w+)$")
+_PROVE_FAILED = _lines(r"^(\S+) +\(Wstat: ")
+
+
+def _prove(text: str) -> _Found | None:
+    found = _last(_PROVE, text)
+    if found is None:
+        return None
+    has_failed = found[3] != "PASS"
+    said = f"Result: {found[3]}, {_s(int(found[2]), 'test')} in {_s(int(found[1]), 'file')}"
+    return _Found(_with_first(said, _PROVE_FAILED.search(text) if has_failed else None), has_failed)
+
+
+_SUREFIRE = _lines(
+    r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+)(?:, Skipped: (\d+))?(?! *, Time)\.?$"
+)
+_SUREFIRE_FAILED = _lines(r"^\[ERROR\] {2,}(\w[\w.$]*[.:][^\n]*?)(?: »[^\n]*)?$")
+_GRADLE = _lines(r"^(\d+) tests? completed, (\d+) failed(?:, (\d+) skipped)?$")
+_GRADLE_FAILED = _lines(r"^(\S[^\n]*) FAILED$")
+
+
+def _java(text: str) -> _Found | None:
+    if modules := [*_SUREFIRE.finditer(text)]:
+        run, failures, errors, skipped = (
+            sum(int(each[column] or 0) for each in modules) for column in (1, 2, 3, 4)
+        )
+        counts = (
+            (failures + errors, "failed"),
+            (run - failures - errors - skipped, "passed"),
+            (skipped, "skipped"),
+        )
+        found = _total(counts, failures + errors > 0)
+        return (
+            _Found(_with_first(found.said, _SUREFIRE_FAILED.search(text)), True)
+            if found.has_failed
+            else found
+        )
+    if completed := _last(_GRADLE, text):
+        run, failed, skipped = (int(completed[column] or 0) for column in (1, 2, 3))
+        said = _counts(((failed, "failed"), (run - failed - skipped, "passed"), (skipped, "skipped")))
+        return _Found(_with_first(said, _GRADLE_FAILED.search(text)), failed > 0)
+    return None
+
+
+_RSPEC = _lines(r"^(\d+) examples?, (\d+) failures?(?:, \d+ [^\n]+)?$")
+_RSPEC_FAILED = _lines(r"^rspec (\S+)")
+_MINITEST = _lines(r"^\d+ (?:runs|tests), \d+ assertions, (\d+) failures, (\d+) errors(?:, \d+ \w+)*$")
+
+
+def _ruby(text: str) -> _Found | None:
+    if found := _last(_RSPEC, text):
+        has_failed = found[2] != "0" or "error" in found[0]
+        return _Found(_with_first(found[0], _RSPEC_FAILED.search(text) if has_failed else None), has_failed)
+    if found := _last(_MINITEST, text):
+        return _Found(found[0], (found[1], found[2]) != ("0", "0"))
+    return None
+
+
+_PHPUNIT = _lines(r"^(Tests: \d+, Assertions: \d+[^\n]*?)\.?$")
+_PHPUNIT_OK = _lines(r"^OK \((\d+ tests?), \d+ assertions?\)$")
+_PHPUNIT_FAILED = _lines(r"^1\) (\S+)$")
+
+
+def _phpunit(text: str) -> _Found | None:
+    if found := _last(_PHPUNIT, text):
+        has_failed = bool(re.search(r"Errors: |Failures: ", found[1]))
+        return _Found(_with_first(found[1], _PHPUNIT_FAILED.search(text) if has_failed else None), has_failed)
+    found = _last(_PHPUNIT_OK, text)
+    return found and _Found(f"OK ({found[1]})", False)
+
+
+_DOTNET = _lines(r"^(?:Passed|Failed)! +- Failed: +(\d+), Passed: +(\d+), Skipped: +(\d+), Total: ")
+_DOTNET_FAILED = _lines(r"^ +Failed (\S+) \[")
+
+
+def _dotnet(text: str) -> _Found | None:
+    found = [*_DOTNET.finditer(text)]
+    if not found:
+        return None
+    failed, passed, skipped = (sum(int(each[column]) for each in found) for column in (1, 2, 3))
+    total = _total(((failed, "failed"), (passed, "passed"), (skipped, "skipped")), failed > 0)
+    return _Found(_with_first(total.said, _DOTNET_FAILED.search(text) if failed else None), total.has_failed)
+
+
+_OF_TESTS: Sequence[_Reader] = (
+    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _ctest, _prove, _java, _ruby, _phpunit, _dotnet,
+)  # fmt: skip
+
+
+# Checks and compilers
+
+_MYPY = _lines(
+    r"^(Found \d+ errors? in \d+ files?[^\n]*?)(?: \(checked [^\n]*\))?$|^(Success: no issues found in [^\n]+)$"
+)
+_RUFF = _lines(r"^(?:Found (\d+) errors?(?: \([^)\n]*\))?\.|(All checks passed!))$")
+_RUFF_PLACE = _lines(r"^([A-Z]+\d+ [^\n]+)\n +--> (\S+)$|^(\S+:\d+:\d+): ([A-Z]+\d+ [^\n]+)$")
+_RUFF_FORMAT = _lines(r"^(\d+ files? would be reformatted)(?:, [^\n]+)?$")
+_ESLINT = _lines(r"^✖ (\d+ problems? \((\d+) errors?, [^)\n]*\))$")
+_TSC = _lines(
+    r"^(\S[^\n]*?\(\d+,\d+\): error TS\d+: [^\n]+|\S+:\d+:\d+ - error TS\d+: [^\n]+|error TS\d+: [^\n]+)$"
+)
+_RUSTC = _lines(r"^(error(?:\[E\d+\])?: [^\n]+)\n +--> (\S+)$")
+_CC = _lines(r"^((?:\[ERROR\] )?\S+?:(?:\d+(?::\d+)?|\[\d+,\d+\]):? (?:(?:fatal )?error: )?[^\n]+)$")
+_CC_ERROR = re.compile(r":\d+: (?:fatal )?error: |^\[ERROR\] \S+:\[\d+,\d+\] ")
+_GO_BUILD = _lines(r"^# \S+(?: \[\S+\])?\n(?:vet: )?(\S+\.go:\d+:\d+: [^\n]+)$")
+_LINKER = _lines(
+    r"^[^\n]*?(undefined reference to [^\n]+|cannot find -l[^\n]+|multiple definition of [^\n]+)$"
+)
+
+
+def _mypy(text: str) -> _Found | None:
+    found = _last(_MYPY, text)
+    if found is None or found[2]:
+        return found and _Found(found[2], False)
+    first = re.search(r"(?m)^(\S[^\n]*?:\d+: error: [^\n]+)$", text)
+    return _Found(_with_first(found[1], first), True)
+
+
+def _ruff(text: str) -> _Found | None:
+    if changed := _last(_RUFF_FORMAT, text):
+        return _Found(changed[1], True)
+    found = _last(_RUFF, text)
+    if found is None or found[2]:
+        return found and _Found(found[2], False)
+    place = _RUFF_PLACE.search(text)
+    first = "" if place is None else f"; first: {place[2] or place[3]}: {place[1] or place[4]}"
+    return _Found(f"{_s(int(found[1]), 'error')}{first}", True)
+
+
+def _eslint(text: str) -> _Found | None:
+    found = _last(_ESLINT, text)
+    return found and _Found(found[1], found[2] != "0")
+
+
+_OF_CHECKS: Sequence[_Reader] = (_mypy, _ruff, _eslint)
+
+
+def _tsc(text: str) -> _Found | None:
+    return _errors([each[1] for each in _TSC.finditer(text)])
+
+
+def _rustc(text: str) -> _Found | None:
+    return _errors([*dict.fromkeys(f"{each[2]}: {each[1]}" for each in _RUSTC.finditer(text))])
+
+
+def _cc(text: str) -> _Found | None:
+    found = [each[1] for each in _CC.finditer(text) if _CC_ERROR.search(each[1])]
+    return _errors([*dict.fromkeys(line.removeprefix("[ERROR] ") for line in found)])
+
+
+def _go_build(text: str) -> _Found | None:
+    return _errors([each[1] for each in _GO_BUILD.finditer(text)])
+
+
+def _linker(text: str) -> _Found | None:
+    return _errors([each[1] for each in _LINKER.finditer(text)])
+
+
+def _errors(found: Sequence[str]) -> _Found | None:
+    """The first of several errors, with their number."""
+    if not found:
+        return None
+    more = f" ({len(found):,} errors)" if len(found) > 1 else ""
+    return _Found(f"{found[0].strip()}{more}", True)
+
+
+# Build tools, shells and exceptions
+
+_CMAKE = _lines(r"^(CMake Error[^\n]*?):?\n+ +([^\n]+)$")
+_GRADLE_WRONG = _lines(r"^\* What went wrong:\n([^\n]+)$")
+_MAVEN = _lines(r"^\[ERROR\] (\w[^\n]+)$")
+_NPM_WHY = _lines(
+    r"^npm (?:ERR!|error) (?!code |path |workspace |location |command |A complete|errno |syscall )(\S[^\n]*)$"
+)
+_NPM_CODE = _lines(r"^npm (?:ERR!|error) code (\S+)$")
+_NO_SCRIPT = _lines(r"^\S*python[\w.]*: (can't open file [^\n]+|No module named [^\n]+)$")
+_EXCEPTION = _lines(r"^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(\w[^\n]*)$")
+_UNCAUGHT = _lines(
+    r'^((?:Uncaught )?\w*Error(?: \[\w+\])?: [^\n]+|Exception in thread "[^"\n]*" [^\n]+|panic: [^\n]+)$'
+)
+_PANIC = _lines(r"^(thread '[^'\n]*' (?:\(\d+\) )?panicked at [^\n]+?):?\n([^\n]+)$")
+_SHELL = _lines(
+    r"^((?:\S*/)?(?:sh|bash|dash|zsh): [^\n]*(?:not found|No such file or directory|Permission denied))$"
+)
+_MAKE = _lines(r"^(g?make(?:\[\d+\])?: \*\*\* [^\n]+)$")
+_NINJA = _lines(r"^(ninja: (?:error: |build stopped: )[^\n]+)$")
+
+
+def _line_of(*patterns: re.Pattern[str], last: bool = False) -> _Reader:
+    """A reader of the first or last line that one of these patterns finds."""
+
+    def read(text: str) -> _Found | None:
+        for pattern in patterns:
+            if found := _last(pattern, text) if last else pattern.search(text):
+                return _Found(": ".join(part.strip() for part in found.groups() if part), True)
+        return None
+
+    return read
+
+
+def _npm(text: str) -> _Found | None:
+    why, code = _NPM_WHY.search(text), _NPM_CODE.search(text)
+    if why is None:
+        return None
+    return _Found(f"npm: {why[1].removesuffix(':')}{f' ({code[1]})' if code else ''}", True)
+
+
+_OF_ERRORS: Sequence[_Reader] = (
+    _tsc, _rustc, _cc, _go_build, _linker, _line_of(_CMAKE), _line_of(_GRADLE_WRONG), _line_of(_MAVEN),
+    _line_of(_EXCEPTION, last=True), _line_of(_PANIC, _UNCAUGHT), _line_of(_NO_SCRIPT, _SHELL),
+    _line_of(_MAKE, _NINJA), _npm,
+)  # fmt: skip

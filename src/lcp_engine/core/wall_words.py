@@ -1,0 +1,171 @@
+"""Say what holds for commands: to a planner before one runs, and of one that failed for the wall's reasons. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from posixpath import basename
+from typing import Literal, TypeAlias
+
+Step: TypeAlias = Literal["overlay", "copy", "landlock"]
+"""The means by which commands are confined here: an overlay, a working copy at the root's path, or rules alone."""
+Changes: TypeAlias = Literal["drop", "hold", "stage"]
+"""The end of files that a command changes: they are dropped, held for a person, or become part of the stage."""
+
+
+@dataclass(frozen=True)
+class CommandFacts:
+    """The facts of a mission that its planner is told of commands."""
+
+    step: Step
+    changes: Changes
+    network: Sequence[str] | Literal["host"] = ()
+    """Names of hosts that commands may reach, or all that the host reaches."""
+    masked: int = 0
+    """Files of the root that commands do not see."""
+
+
+def said_of_commands(facts: CommandFacts) -> tuple[str, ...]:
+    """Sentences for the prompt of a planner: each states one thing that holds for the commands of its mission."""
+    return (_OF_STEPS[facts.step], _of_masked(facts), _OF_CHANGES[facts.changes], _of_network(facts))
+
+
+_OF_STEPS = {
+    "overlay": "A command sees the mission's files at their real path, and runs in the root.",
+    "copy": "A command sees the mission's files at their real path, and runs in a working copy of the root there.",
+    "landlock": "A command runs in a copy of the root at another path; nothing of the root itself can be read.",
+}
+_OF_CHANGES = {
+    "drop": "Files that it changes are named in `changed` and not kept: change files with jobs of other kinds.",
+    "hold": "Files that it changes are kept once a person approves them; until then later commands do not see them.",
+    "stage": "Files that it changes are kept in this mission's stage, except where a rule denies it.",
+}
+
+
+def _of_masked(facts: CommandFacts) -> str:
+    if not facts.masked:
+        return "Secret and denied files are not there, and .git can only be read."
+    files = "1 file is" if facts.masked == 1 else f"{facts.masked:,} files are"
+    return f"{files} not there, being secret or denied, and .git can only be read."
+
+
+def _of_network(facts: CommandFacts) -> str:
+    if facts.network == "host":
+        return "It uses the network of this machine."
+    if facts.network:
+        return f"It reaches {', '.join(facts.network)} by its proxy, itself at 127.0.0.1, and no other host."
+    return "It has no network but its own 127.0.0.1: nothing can be downloaded or installed."
+
+
+def named_as_walls(
+    stdout: str, stderr: str, exit_code: int | None, *, masked: Sequence[str] = (), network: bool = False
+) -> tuple[str, ...]:
+    """Causes of a failure that are the wall's and not the program's, one sentence for each; empty if it succeeded.
+
+    `masked` are paths of files that commands do not see; with `network` it has one, so that no failure of it is the
+    wall's.
+    """
+    if exit_code == 0:
+        return ()
+    text = f"{stdout}\n{stderr}"
+    found = [
+        _sentence(match[0], why)
+        for pattern, why in ((() if network else _OF_NETWORK) + _OF_FILES)
+        if (match := pattern.search(text))
+    ]
+    if (missing := _interpreter(text, exit_code)) is not None:
+        found.append(missing)
+    return (*found, *_masked_names(text, masked))
+
+
+def _sentence(words: str, why: str) -> str:
+    return f"{' '.join(words.split())}: the wall's, not the program's: {why} (docs/commands.md)"
+
+
+_NO_NETWORK = "commands have no network here"
+_OF_NETWORK = (
+    (
+        re.compile(
+            "Network is unreachable|ENETUNREACH|No route to host|EHOSTUNREACH|Temporary failure in name resolution"
+            "|Temporary failure resolving|EAI_AGAIN|Name or service not known|getaddrinfo ENOTFOUND"
+            "|[Cc]ould not resolve host|Could not resolve hostname|no such host|UnknownHostException"
+            "|dial (?:tcp|udp)[^\n]{0,80}: network is unreachable"
+        ),
+        _NO_NETWORK,
+    ),
+    (
+        re.compile("Connection refused|ECONNREFUSED|connection refused"),
+        "127.0.0.1 is the command's own, and a server that runs outside is not there",
+    ),
+)
+_OF_FILES = (
+    (
+        re.compile(r"[^\n]{0,120}\.git\b[^\n]{0,120}(?:Read-only file system|EROFS)|EROFS[^\n]{0,120}\.git/"),
+        ".git can only be read; a person commits",
+    ),
+    (
+        re.compile(
+            r"^(?![^\n]*\.git\b)[^\n]{0,200}?(Read-only file system|EROFS)|Errno 30\] Read-only", re.MULTILINE
+        ),
+        "outside of the mission's files, /tmp and its home a command writes nothing",
+    ),
+    (
+        re.compile("Invalid cross-device link|EXDEV"),
+        "directories of the root cannot be renamed by a command; mv and a job move_file move them",
+    ),
+    (
+        re.compile("Operation not permitted|EPERM"),
+        "ownership of others, devices, mounts, tracing and limits cannot be changed",
+    ),
+)
+
+_OF_INTERPRETERS = re.compile(
+    r"bad interpreter[^\n]{0,120}|cannot execute: required file not found|env: [^\n]{1,80}: No such file or directory"
+    r"|(?:spawn|execve?)[^\n]{1,80}ENOENT"
+)
+_NO_PROGRAM = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re.MULTILINE)
+_CANNOT_RUN = re.compile(r"[^\n]{0,120}: Permission denied$", re.MULTILINE)
+_ELSEWHERE = "the operator opens a program that is installed where commands do not see it (commands_read)"
+
+
+def _interpreter(text: str, exit_code: int | None) -> str | None:
+    """A program or interpreter that was not found, or may not be executed."""
+    found = _OF_INTERPRETERS.search(text)
+    if found is None and exit_code == 127:
+        found = _NO_PROGRAM.search(text)
+    if found is None and exit_code == 126:
+        found = _CANNOT_RUN.search(text)
+    if found is None:
+        return None
+    # The shell of an ordinary machine says the same of a program that is installed nowhere.
+    return f"{' '.join(found[0].removeprefix(': ').split())}: perhaps the wall's: {_ELSEWHERE} (docs/commands.md)"
+
+
+_MOST_NAMED = 5
+_MOST_LINES = 200
+_ABSENT = re.compile(
+    r"No such file|ENOENT|[Nn]ot found|FileNotFoundError|cannot open|can't open|does not exist"
+)
+
+
+def _masked_names(text: str, masked: Sequence[str]) -> list[str]:
+    """A sentence for each masked file that a line says is not there."""
+    names = {basename(path): path for path in masked}
+    found: dict[str, None] = {}
+    absent = [line for line in text.split("\n") if _ABSENT.search(line)] if names else []
+    for line in absent[:_MOST_LINES]:
+        found |= dict.fromkeys(path for name, path in names.items() if _is_named(name, line))
+    why = "commands do not see this file, which is secret or denied"
+    return [_sentence(path, why) for path in [*found][:_MOST_NAMED]]
+
+
+def _is_named(name: str, line: str) -> bool:
+    """True if a line has the name of a file, and not as a part of another one."""
+    at = line.find(name)
+    while at >= 0:
+        before, after = line[at - 1 : at] if at else "", line[at + len(name) : at + len(name) + 1]
+        if not (before.isalnum() or before in {"_", "-"}) and not (after.isalnum() or after in {"_", "-"}):
+            return True
+        at = line.find(name, at + 1)
+    return False

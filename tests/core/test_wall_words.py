@@ -1,0 +1,94 @@
+"""What is said of the wall: before a command, and of one that failed for its reasons."""
+
+from __future__ import annotations
+
+from tests.tables import table
+
+from lcp_engine.core.wall_words import CommandFacts, named_as_walls, said_of_commands
+
+
+@table(
+    ("code", "said", "named"),
+    [
+        (1, "OSError: [Errno 101] Network is unreachable", "Network is unreachable"),
+        (1, "curl: (6) Could not resolve host: example.org", "Could not resolve host"),
+        (1, "npm error code EAI_AGAIN", "EAI_AGAIN"),
+        (
+            1,
+            "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+            "Temporary failure in name resolution",
+        ),
+        (1, "dial tcp: lookup proxy.example: no such host", "no such host"),
+        (1, "psycopg.OperationalError: connection refused", "connection refused"),
+        (1, "chown: changing ownership of 'a': Operation not permitted", "Operation not permitted"),
+        (1, "OSError: [Errno 18] Invalid cross-device link: 'a' -> 'b'", "Invalid cross-device link"),
+        (
+            128,
+            "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
+            "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
+        ),
+        (1, "cp: '/usr/x': Read-only file system", "cp: '/usr/x': Read-only file system"),
+        (126, "sh: 1: ./run: Permission denied", "sh: 1: ./run: Permission denied"),
+        (
+            126,
+            "bash: ./run: /opt/py/bin/python: bad interpreter: No such file",
+            "bad interpreter: No such file",
+        ),
+        (127, "sh: 1: nosuchprog: not found", "nosuchprog: not found"),
+        (127, "env: 'ruby': No such file or directory", "env: 'ruby': No such file or directory"),
+        (1, "Error: spawn dot ENOENT", "spawn dot ENOENT"),
+    ],
+)
+def test_a_failure_for_reasons_of_the_wall_is_named(code: int, said: str, named: str) -> None:
+    for streams in ((said, ""), ("", said)):
+        [sentence] = named_as_walls(*streams, code)
+        assert sentence.startswith(f"{named}: ")
+        assert "the wall's" in sentence
+        assert sentence.endswith("(docs/commands.md)")
+
+
+@table(
+    ("code", "said"),
+    [
+        (0, "Network is unreachable"),
+        (1, "AssertionError: 1 != 2"),
+        (1, "sh: 1: ./run: Permission denied"),
+        (2, "FileNotFoundError: [Errno 2] No such file or directory: 'data.json'"),
+    ],
+)
+def test_other_failures_are_the_programs(code: int, said: str) -> None:
+    assert named_as_walls(said, "", code) == ()
+
+
+def test_with_a_network_its_failures_are_not_the_walls() -> None:
+    assert named_as_walls("", "Network is unreachable", 1, network=True) == ()
+
+
+def test_a_masked_file_that_a_line_misses_is_named() -> None:
+    said = "cat: config/.env: No such file or directory\nopen my.env: ENOENT\nread key.pem\n"
+    [sentence] = named_as_walls(said, "", 1, masked=["config/.env", "certs/key.pem", "other/.env.local"])
+    assert sentence.startswith("config/.env: the wall's, not the program's")
+
+
+def test_many_masked_files_are_named_five_at_most() -> None:
+    names = [f"certs/{number}.pem" for number in range(50)]
+    said = "".join(f"cannot open {name}\n" for name in names)
+    assert len(named_as_walls(said, "", 1, masked=names)) == 5
+
+
+def test_each_fact_of_commands_is_told_in_one_sentence() -> None:
+    said = said_of_commands(CommandFacts(step="overlay", changes="drop", masked=2))
+    assert said == (
+        "A command sees the mission's files at their real path, and runs in the root.",
+        "2 files are not there, being secret or denied, and .git can only be read.",
+        "Files that it changes are named in `changed` and not kept: change files with jobs of other kinds.",
+        "It has no network but its own 127.0.0.1: nothing can be downloaded or installed.",
+    )
+
+
+def test_hosts_that_commands_reach_are_told() -> None:
+    told = said_of_commands(CommandFacts(step="copy", changes="hold", network=("pypi.org",)))
+    assert "It reaches pypi.org by its proxy, itself at 127.0.0.1, and no other host." in told
+    assert "It uses the network of this machine." in said_of_commands(
+        CommandFacts(step="landlock", changes="stage", network="host")
+    )
