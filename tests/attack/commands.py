@@ -19,7 +19,7 @@ from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import Ended, Program, cannot_confine
 from lcp_engine.workers.read_file import WORKER as READ_FILE
-from lcp_engine.workers.run_command import Surroundings, run_in_copy
+from lcp_engine.workers.run_command import Surroundings, run_behind_wall
 
 SECRET = "S3CRET"
 INTERPRETERS = (
@@ -79,7 +79,7 @@ def leaks(runs: Runs, build_attack: Callable[[Path], Sequence[str]]) -> list[str
         with Root(root) as opened:
             around = Surroundings(opened, READ_FILE.allowed_paths(policy), Commands(seconds=20), (), runs)
             try:
-                said = run_in_copy(command, around).stdout
+                said = run_behind_wall(command, around).stdout
             except LcpError:
                 return []  # such as an interpreter that may not be executed
     return [line for line in said.splitlines() if SECRET in line or line.startswith("root:")]

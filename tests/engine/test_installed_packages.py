@@ -17,7 +17,7 @@ from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import Ended, Program, cannot_confine
 from lcp_engine.workers.read_file import WORKER as READ_FILE
-from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_in_copy
+from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
 pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
 
@@ -44,7 +44,9 @@ def run(root: Path, *command: str, denied: Sequence[str] = (), seconds: float = 
 
     with Root(root) as opened:
         may_read = READ_FILE.allowed_paths(policy)
-        return run_in_copy(command, Surroundings(opened, may_read, Commands(seconds=seconds), (), confined))
+        return run_behind_wall(
+            command, Surroundings(opened, may_read, Commands(seconds=seconds), (), confined)
+        )
 
 
 def shell(root: Path, script: str, denied: Sequence[str] = ()) -> str:
@@ -96,7 +98,7 @@ def test_a_link_that_is_made_after_the_look_leads_nowhere(root: Path) -> None:
     with Root(root) as opened:
         may_read = READ_FILE.allowed_paths(Policy())
         around = Surroundings(opened, may_read, Commands(), (), confined)
-        assert run_in_copy(["/bin/sh", "-c", "cat node_modules/ok/secret"], around).stdout == ""
+        assert run_behind_wall(["/bin/sh", "-c", "cat node_modules/ok/secret"], around).stdout == ""
 
 
 @pytest.mark.proof

@@ -14,7 +14,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.workers.external import FoundCommand, found_command
-from lcp_engine.workers.run_command import Surroundings, run_in_copy
+from lcp_engine.workers.run_command import Surroundings, run_behind_wall
 
 CHECK_SECONDS = 60.0
 """The most that a check program may take."""
@@ -47,7 +47,7 @@ class TrialChecks:
                 run=run,
                 texts={MISSION_VARIABLE: json_line(mission.json)},
             )
-            result = run_in_copy([command.path, *command.arguments], around)
+            result = run_behind_wall([command.path, *command.arguments], around)
         passes = result.exit_code == 0
         self._lines.add({"trial": trial, "passes": passes, "said": "" if passes else result.how})
 

@@ -82,7 +82,7 @@ from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.external import Answered
 from lcp_engine.workers.merge import MERGE
-from lcp_engine.workers.run_command import WORKER, run_allowed, run_in_copy
+from lcp_engine.workers.run_command import WORKER, run_allowed, run_behind_wall
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -330,7 +330,8 @@ class Executor:
                 worker, label(job), lambda: self._programs.execute(worker, params, context, may_read)
             )
         if worker.command is not None:
-            command, around = worker.command(params), self._missions.surroundings(mission, context)
+            around = self._missions.surroundings(mission, context, job.mission_id)
+            command = worker.command(params)
             return outcome_of(worker, label(job), lambda: run_allowed(command, around))
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
@@ -454,8 +455,9 @@ class Turns:
             context = replace(
                 self._missions.context_of_kind(mission, RUN_COMMAND), job_id=job.id, attempt=job.attempt
             )
-            around = replace(self._missions.surroundings(mission, context), commands=commands)
-            result = run_in_copy(command, around)
+            around = self._missions.surroundings(mission, context, job.mission_id)
+            around = replace(around, commands=commands)
+            result = run_behind_wall(command, around)
         except LcpError as error:
             return str(error)
         return None if result.exit_code == 0 else result.how

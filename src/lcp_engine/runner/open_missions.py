@@ -23,7 +23,7 @@ from lcp_engine.errors import Failed
 from lcp_engine.planners.base import Planner, Question
 from lcp_engine.planners.environment import PlannerEnvironment, refuse_without_price
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.runner.confined.programs import Attempt, ProgramsUnderWay, run_program
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
@@ -34,6 +34,9 @@ from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.people import approved_at
 from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow
+from lcp_engine.wall.programs import Ended, Program
+from lcp_engine.wall.steps import step_here
+from lcp_engine.wall.workspace import Ground
 from lcp_engine.workers.base import Context, EarlierJob, Worker
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import Surroundings
@@ -212,7 +215,7 @@ class OpenMissions:
             self._instance.caps,
         )
 
-    def surroundings(self, mission: OpenMission, context: Context) -> Surroundings:
+    def surroundings(self, mission: OpenMission, context: Context, mission_id: int) -> Surroundings:
         """Surroundings that a command is run with.
 
         Raises `INVALID_PARAMS` if the mission has no root, `NOT_ALLOWED` for a network that the user does not allow.
@@ -223,7 +226,20 @@ class OpenMissions:
         places = self._instance.commands_read
         attempt = (context.job_id or 0, context.attempt)
         run = partial(run_program, attempt=attempt, under_way=self._under_way)
-        return Surroundings(context.root, may_read, commands, places, run, network=network)
+        ground = self._ground(context, mission_id, attempt)
+        return Surroundings(context.root, may_read, commands, places, run, network=network, ground=ground)
+
+    def _ground(self, context: Context, mission_id: int, attempt: Attempt) -> Ground | None:
+        """Where the wall keeps what a command needs, and how strong it is here; None if nothing is kept here."""
+        walls = self._instance.walls
+        if walls is None:
+            return None
+
+        def run(program: Program) -> Ended:
+            return run_program(context.root, program, attempt, self._under_way)
+
+        found = step_here(walls, run)
+        return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
 
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.

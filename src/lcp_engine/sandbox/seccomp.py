@@ -104,6 +104,9 @@ class _Rule:
     values: tuple[int, ...]
     mask: int = 0xFFFFFFFF
     waiting: int | None = None
+    refusal: int = errno.EPERM
+    is_allowed: bool = True
+    """False if it is refused for these values, and allowed for others."""
 
 
 def _rules() -> list[_Rule]:
@@ -131,6 +134,73 @@ def _rules_of_programs(*, network: bool) -> list[_Rule]:
         _Rule((302, 261), 0, (0,)),  # prlimit64: its own limits
     ]
 
+
+_REFUSED_TO_WALLED = frozenset(
+    [
+        "setns",
+        "chroot",
+        "pivot_root",
+        "mount",
+        "umount2",
+        "mount_setattr",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "fspick",
+        "open_tree_attr",
+        "open_by_handle_at",
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "process_madvise",
+        "kcmp",
+        "pidfd_getfd",
+        "add_key",
+        "request_key",
+        "keyctl",
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "quotactl",
+        "quotactl_fd",
+        "syslog",
+        "acct",
+        "uselib",
+        "lookup_dcookie",
+        "kexec_load",
+        "kexec_file_load",
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "reboot",
+        "swapon",
+        "swapoff",
+        "sethostname",
+        "setdomainname",
+        "settimeofday",
+        "clock_settime",
+        "adjtimex",
+        "clock_adjtime",
+        "iopl",
+        "ioperm",
+        "vhangup",
+        "nfsservctl",
+        "lsm_set_self_attr",
+        "fanotify_init",
+        "migrate_pages",
+        "move_pages",
+    ]
+)
+_RULES_OF_WALLED = (
+    # socket: Unix, IP, and what libc asks the kernel for addresses with.
+    _Rule((41, 198), 0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16), refusal=errno.EAFNOSUPPORT),
+    _Rule((56, 220), 0, (0,), _CLONE_NEW),  # clone, unshare: no namespaces
+    _Rule((272, 97), 0, (0,), _CLONE_NEW),
+    # ioctl: nothing that types into the terminal, or selects on a console.
+    _Rule((16, 29), 1, (0x5412, 0x541C), is_allowed=False),
+)
 
 _CLONE3 = 435  # its flags are in memory; "does not exist" makes libc use clone
 _SECCOMP = (317, 277)
@@ -188,6 +258,31 @@ def refuse_calls_of_programs(*, network: bool = False) -> int:
     return _install(machine, steps, _NEW_LISTENER | _UNINTERRUPTED)
 
 
+def hold_births() -> int:
+    """Have each new process of this thread, and of all that it starts, wait for `let_start`, and refuse nothing.
+
+    The thread has to have no_new_privs. Raises OSError as `refuse_calls_of_programs`.
+    """
+    machine = _MACHINES[platform.machine()]
+    births = [number for name, number in _numbers(_REFUSED, machine.column).items() if name in _BIRTHS]
+    clone = _Rule((56, 220), 0, (), _CLONE_THREAD, waiting=0, is_allowed=False)
+    return _install(machine, _program(machine, [clone], {_WAIT: births}), _NEW_LISTENER | _UNINTERRUPTED)
+
+
+def filter_of_walled() -> bytes:
+    """The filter for a program in namespaces of its own, for bubblewrap to install: nothing that it refuses succeeds.
+
+    Such a program has no other processes, files or networks to reach, so that only what opens the kernel itself, looks
+    into other processes or makes namespaces is refused.
+    """
+    machine = _MACHINES[platform.machine()]
+    numbers = _numbers(_REFUSED, machine.column)
+    missing = [number for name, number in numbers.items() if name.startswith("io_uring")]
+    refused = [number for name, number in numbers.items() if name in _REFUSED_TO_WALLED]
+    actions = {_ERRNO | errno.EPERM: refused, _ERRNO | errno.ENOSYS: missing}
+    return b"".join(_program(machine, _RULES_OF_WALLED, actions))
+
+
 def let_start(births: int) -> None:
     """Let the process that has waited longest start another one; no time if none waits (it may have died)."""
     notice = bytearray(_NOTICE_BYTES)
@@ -243,13 +338,14 @@ def _argument_steps(rule: _Rule) -> list[bytes]:
     """Allow or refuse by the lower half of the argument: both machines are little-endian, and ints have 32 bits."""
     waiting = [] if rule.waiting is None else [_step(_EQUAL, rule.waiting, no=1), _step(_RETURN, _WAIT)]
     count = len(rule.values)
+    allowing, refusing = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | rule.refusal)
+    others_first = (refusing, allowing) if rule.is_allowed else (allowing, refusing)
     return [
         _step(_LOAD, _ARGUMENTS_AT + 8 * rule.argument),
         _step(_AND, rule.mask),
         *waiting,
         *(_step(_EQUAL, value, yes=count - nth) for nth, value in enumerate(rule.values)),
-        _step(_RETURN, _ERRNO | errno.EPERM),
-        _step(_RETURN, _ALLOW),
+        *others_first,
     ]
 
 

@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -36,8 +36,10 @@ from lcp_engine.sandbox.landlock import (
     restrict_by,
 )
 from lcp_engine.sandbox.root import look_at
-from lcp_engine.sandbox.seccomp import can_filter, let_start, refuse_calls_of_programs
+from lcp_engine.sandbox.seccomp import can_filter, hold_births, let_start, refuse_calls_of_programs
 from lcp_engine.sandbox.syscalls import landlock_version
+from lcp_engine.wall.bubblewrap import as_signal, enter, why_not_started
+from lcp_engine.wall.view import View
 
 LANDLOCK_NEEDED = 3
 """Before that version a program could shorten files that it may only read."""
@@ -105,6 +107,9 @@ class Program:
     """Places that are readable unless their paths pass a link by now."""
     listed: Sequence[str] = ()
     """Directories like these, whose names alone may be read."""
+    view: View | None = None
+    """Makes it run behind bubblewrap, where it sees this and the system; without, it is confined by Landlock."""
+    bubblewrap: str = ""
     call: Sequence[str] = ()
     """A module, and the arguments of its `main`: a fork of this interpreter calls it, and executes no `path`."""
 
@@ -121,6 +126,8 @@ class Ended:
     """Of long output the beginning and the end, with a line between them that says how much is missing."""
     is_out_of_memory: bool = False
     """Whether it was stopped because it took too much memory."""
+    cpu_seconds: float = 0.0
+    """Of processors, that it and all that it started took."""
 
 
 def cannot_confine() -> str | None:
@@ -166,20 +173,21 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
     All that it started has ended then. `standard` are descriptors for its stdin, stdout and stderr; without them, what
     it writes is kept. Raises `CannotConfine`, and OSError if it cannot be started.
     """
-    if (why := _lacks()) is not None:
+    if program.view is None and (why := _lacks()) is not None:
         raise CannotConfine(why)
     adopt_orphans()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _abandon)
     die_with_parent(os.getppid(), signal.SIGTERM)
-    rules = make_rules(_grants(program), network=program.network)
+    rules = None if program.view is not None else make_rules(_grants(program), network=program.network)
     streams = _Streams(standard)
     trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     began, here = time.monotonic(), os.getpid()
     child = os.fork()
     if child == 0:
         _become(program, rules, streams, tell, here)
-    os.close(rules)
+    if rules is not None:
+        os.close(rules)
     tell.close()
     streams.close_ends_of_child()
     run = _Run(child, program.bounds, streams, hang_up, began)
@@ -193,9 +201,23 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
             if run.births is None and reason == errno.EBUSY:
                 raise CannotConfine(_why_births_are_not_held(reason))
             raise OSError(reason, os.strerror(reason), program.path)
-        return run.follow()
+        ended = run.follow()
     finally:
         run.end_all()
+    return ended if program.view is None else _as_walled(ended, program)
+
+
+def _as_walled(ended: Ended, program: Program) -> Ended:
+    """The end of a program as bubblewrap reports it. Raises `CannotConfine`, and OSError if it was not started."""
+    if ended.exit_code is None:
+        return ended
+    if (why := why_not_started(ended.exit_code, ended.stdout, ended.stderr)) is not None:
+        number, reason = why
+        if number is None:
+            raise CannotConfine(reason)
+        raise OSError(number, reason, program.path)
+    number = as_signal(ended.exit_code)
+    return ended if number is None else replace(ended, exit_code=None, signal=number)
 
 
 def _abandon(number: int, frame: object) -> NoReturn:
@@ -291,17 +313,21 @@ def _around(hidden: Sequence[str]) -> Iterator[_Identity]:
         yield from filter(None, (_identity(str(directory)) for directory in (here, *here.parents)))
 
 
-def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket, parent: int) -> NoReturn:
+def _become(
+    program: Program, rules: int | None, streams: _Streams, tell: socket.socket, parent: int
+) -> NoReturn:
     """Become the program. `tell` is sent the descriptor of its births, and the errno if that fails."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
         os.setsid()
-        restrict_by(rules)
+        if rules is not None:
+            restrict_by(rules)
         streams.become_standard()
         os.closerange(3, tell.fileno())
         os.closerange(tell.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-        os.chdir(program.directory)
+        if rules is not None:
+            os.chdir(program.directory)
         bounds = program.bounds
         for limit, most in (
             (resource.RLIMIT_CORE, 0),
@@ -311,6 +337,11 @@ def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket
             resource.setrlimit(limit, (most, most))
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        if program.view is not None:
+            command = enter(program, program.view, program.bubblewrap)
+            forbid_new_privileges()
+            socket.send_fds(tell, [b"."], [hold_births()])
+            os.execve(command[0], command, {"LC_ALL": "C"})  # noqa: S606 -- it confines
         births = refuse_calls_of_programs(network=program.network)
         socket.send_fds(tell, [b"."], [births])
         if program.call:
@@ -448,6 +479,7 @@ class _Run:
             stdout=stdout,
             stderr=stderr,
             is_out_of_memory=self._is_out_of_memory,
+            cpu_seconds=_cpu_seconds(),
         )
 
     def _wait(self) -> None:
@@ -532,6 +564,12 @@ class _Run:
             _kill(descendants(os.getpid()))
         self._end_births()
         return len(descendants(os.getpid()))
+
+
+def _cpu_seconds() -> float:
+    """Seconds of processors that the dead children of this process, and theirs, took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def end_strangers(known: Collection[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,10 +18,13 @@ from lcp_engine.core.verdicts import verdict_of
 from lcp_engine.core.wall_words import named_as_walls
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
-from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.wall.bubblewrap import HOME
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
+from lcp_engine.wall.steps import Step
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
+from lcp_engine.wall.workspace import Ground, Workspace, workspace
 from lcp_engine.workers.base import Example, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
@@ -80,19 +83,24 @@ class Surroundings:
     """What the program finds in files, each named by a variable of its environment."""
     network: NetworkGrant = NO_NETWORK_GRANTED
     """What it may reach of the network."""
+    ground: Ground | None = None
+    """Where the wall keeps what it needs; without, a copy is made."""
 
 
 def run_allowed(command: Sequence[str], around: Surroundings) -> RunCommandResult:
-    """Run a command of a job. Raises `NOT_ALLOWED` if the mission does not allow it, and what `run_in_copy` raises."""
+    """Run a command of a job.
+
+    Raises `NOT_ALLOWED` if the mission does not allow it, and what `run_behind_wall` raises.
+    """
     if not allows(around.commands.allow, command):
         reason = because(ReasonCode.COMMAND, entry=as_entry(command))
         message = f"{command[0]} is not allowed: {reason}"
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
-    return run_in_copy(command, around)
+    return run_behind_wall(command, around)
 
 
-def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResult:
-    """Run a command on a copy of the root.
+def run_behind_wall(command: Sequence[str], around: Surroundings) -> RunCommandResult:
+    """Run a command over the root, or on a copy where that is all that the wall can do; what it changes is dropped.
 
     Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, `NOT_ISOLATED`, and what
     `Surroundings.run` raises.
@@ -103,19 +111,67 @@ def run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResul
             f"{command[0]} may reach some hosts alone, and nothing here can hold it to that",
             advice="Remove commands.network from the mission; `host` allows every host, if the user does.",
         )
+    ground = around.ground
+    if ground is None or ground.found.step is not Step.OVERLAY:
+        return _run_in_copy(command, around)
+    try:
+        with workspace(around.root, ground, around.may_read) as place:
+            ended = around.run(around.root, _over_root(command, place, around, ground.found.bubblewrap))
+            changed = sorted(place.changed())[:_MOST_CHANGED]
+            masked = sorted(place.masks.masked)
+            return _result(command, ended, changed, masked, lambda text: text)
+    except OSError as error:
+        raise refusal(error, str(ground.directory)) from error
+
+
+def _over_root(command: Sequence[str], place: Workspace, around: Surroundings, bubblewrap: str) -> Program:
+    path = found_program(command[0], Path(place.path))
+    foreign = around.root.places
+    installed = [one for one in places_of(path, foreign=foreign) if not is_in(foreign, one)]
+    return Program(
+        path=path,
+        arguments=tuple(command),
+        directory=place.path,
+        environment={
+            **environment_of(Path(HOME)),
+            "TMPDIR": "/tmp",  # noqa: S108 -- it has its own
+            **around.commands.environment,
+            **_files_with(around.texts, place.home, Path(HOME)),
+        },
+        owned=(),
+        readable=(*installed, *around.readable),
+        hidden=(*own_places(), str(Path.home()), *around.root.places),
+        bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
+        view=replace(place.view, host_network=around.network.is_host),
+        bubblewrap=bubblewrap,
+    )
+
+
+def _run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResult:
     with working_copy(around.root, around.may_read) as copy:
         path = found_program(command[0], copy.files)
         ended = around.run(around.root, _program(path, command, copy, around))
-        stdout, stderr = (copy.told(_text(each)) for each in (ended.stdout, ended.stderr))
-        return RunCommandResult(
-            exit_code=ended.exit_code,
-            ended=_why(ended),
-            verdict=verdict_of(command, ended.exit_code, stdout, stderr),
-            wall=[*named_as_walls(stdout, stderr, ended.exit_code)],
-            stdout=stdout,
-            stderr=stderr,
-            changed=copy.changed()[:_MOST_CHANGED],
-        )
+        return _result(command, ended, copy.changed()[:_MOST_CHANGED], (), copy.told)
+
+
+def _result(
+    command: Sequence[str],
+    ended: Ended,
+    changed: Sequence[str],
+    masked: Sequence[str],
+    told: Callable[[str], str],
+) -> RunCommandResult:
+    stdout, stderr = (told(_text(each)) for each in (ended.stdout, ended.stderr))
+    return RunCommandResult(
+        exit_code=ended.exit_code,
+        ended=_why(ended),
+        verdict=verdict_of(command, ended.exit_code, stdout, stderr),
+        wall=[*named_as_walls(stdout, stderr, ended.exit_code, masked=masked)],
+        stdout=stdout,
+        stderr=stderr,
+        cpu_seconds=ended.cpu_seconds,
+        changed=[*changed],
+    )
 
 
 def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surroundings) -> Program:
@@ -129,7 +185,7 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
         environment={
             **environment_of(copy.home),
             **commands.environment,
-            **_files_with(around.texts, copy.home),
+            **_files_with(around.texts, copy.home, copy.home),
         },
         owned=(str(copy.files), str(copy.home)),
         readable=(*installed, *around.readable),
@@ -141,12 +197,11 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
     )
 
 
-def _files_with(texts: Mapping[str, str], place: Path) -> dict[str, str]:
-    """Write each text into a file of its own in `place`; the files, by the variables that name them."""
-    files = {name: place / name.lower() for name in texts}
+def _files_with(texts: Mapping[str, str], place: Path, seen_at: Path) -> dict[str, str]:
+    """Write each text into a file of its own in `place`; the files as they are seen, by the variables that name them."""
     for name, text in texts.items():
-        files[name].write_text(text, encoding="utf-8")
-    return {name: str(file) for name, file in files.items()}
+        (place / name.lower()).write_text(text, encoding="utf-8")
+    return {name: str(seen_at / name.lower()) for name in texts}
 
 
 def _why(ended: Ended) -> str | None:

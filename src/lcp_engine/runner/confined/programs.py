@@ -105,6 +105,7 @@ def ended_of(head: Head, body: Buffer, program: Program) -> Ended:
         signal=number if isinstance(number, int) else None,
         stopped=None if stopped is None else str(stopped),
         is_out_of_memory=head.get("is_out_of_memory") is True,
+        cpu_seconds=float(cpu) if isinstance(cpu := head.get("cpu_seconds"), int | float) else 0.0,
         stdout=bytes(body[:at]),
         stderr=bytes(body[at:]),
     )

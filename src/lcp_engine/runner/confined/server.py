@@ -271,6 +271,7 @@ def _run_program(end: socket.socket) -> None:
             "signal": ended.signal,
             "stopped": ended.stopped,
             "is_out_of_memory": ended.is_out_of_memory,
+            "cpu_seconds": round(ended.cpu_seconds, 3),
             "stdout": len(ended.stdout),
         }
         channel.send(answer, ended.stdout + ended.stderr)

@@ -1,0 +1,131 @@
+"""Find out how well programs can be confined here: by one trial run in the directories that are used later (R32)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+from uuid import uuid4
+
+from lcp_engine.errors import LcpError
+from lcp_engine.sandbox.directories import remove_tree
+from lcp_engine.sandbox.own_places import make_private
+from lcp_engine.wall.bubblewrap import HOME, find_bubblewrap
+from lcp_engine.wall.programs import Bounds, Ended, Program, cannot_confine
+from lcp_engine.wall.view import Bind, Overlay, View
+
+_RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_APP_ARMOR = (
+    "AppArmor refuses user namespaces to it (apparmor_restrict_unprivileged_userns); the system's bubblewrap has a "
+    "profile that allows them"
+)
+_TRIAL_SECONDS = 20.0
+
+
+class Step(StrEnum):
+    """Walls, from the strongest to none."""
+
+    OVERLAY = "overlay"
+    """Namespaces; the root at its own path, below a directory for what the program changes."""
+    COPY = "copy"
+    """Namespaces; a copy of the root at its path."""
+    LANDLOCK = "landlock"
+    """A copy of the root; Landlock and seccomp."""
+    NONE = "none"
+    """No program can be confined."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The strongest step that holds here, and why each stronger one does not."""
+
+    step: Step
+    bubblewrap: str = ""
+    refused: tuple[tuple[Step, str], ...] = ()
+
+    def why_not(self, step: Step) -> str | None:
+        """Reason why a step does not hold here; None if it does, or was not tried."""
+        return dict(self.refused).get(step)
+
+
+Run: TypeAlias = Callable[[Program], Ended]
+"""Runs a program in a process of its own. Raises `LcpError`: NOT_ISOLATED, FILE_SYSTEM, WORKER_DIED."""
+
+_found: dict[str, Found] = {}
+_trying = threading.Lock()
+
+
+def step_here(place: Path, run: Run) -> Found:
+    """The strongest step for programs whose changes are kept in the directory `place`, found once for each process."""
+    with _trying:
+        known = _found.get(str(place))
+        if known is None:
+            known = _found[str(place)] = _try_all(place, run)
+        return known
+
+
+def _try_all(place: Path, run: Run) -> Found:
+    refused: list[tuple[Step, str]] = []
+    bubblewrap = find_bubblewrap()
+    for step in (Step.OVERLAY, Step.COPY):
+        why = bubblewrap.why_not if bubblewrap.path is None else _why_not(step, place, bubblewrap.path, run)
+        if why is None:
+            return Found(step, bubblewrap.path or "", tuple(refused))
+        refused.append((step, why))
+    if (why := cannot_confine()) is None:
+        return Found(Step.LANDLOCK, "", tuple(refused))
+    return Found(Step.NONE, "", (*refused, (Step.LANDLOCK, why)))
+
+
+def _why_not(step: Step, place: Path, bubblewrap: str, run: Run) -> str | None:
+    trial = place / f"trial-{uuid4().hex}"
+    try:
+        make_private(place)
+        trial.mkdir(mode=0o700)
+        for name in ("root", "up", "work", "home"):
+            (trial / name).mkdir()
+        return _try(step, trial, bubblewrap, run)
+    except OSError as error:
+        return f"{error.filename or place}: {error.strerror}"
+    finally:
+        remove_tree(trial)
+
+
+def _try(step: Step, trial: Path, bubblewrap: str, run: Run) -> str | None:
+    root, home = str(trial / "root"), Bind(str(trial / "home"), HOME, writable=True)
+    view = View(binds=[home, Bind(root, root, writable=True)])
+    if step is Step.OVERLAY:
+        view = View([Overlay(root, [root], str(trial / "up"), str(trial / "work"))], [home])
+    program = Program(
+        path="/bin/sh",
+        arguments=("/bin/sh", "-c", "echo tried > here && mv here there && rm there"),
+        directory=root,
+        environment={"PATH": os.defpath},
+        owned=(),
+        view=view,
+        bubblewrap=bubblewrap,
+        bounds=Bounds(seconds=_TRIAL_SECONDS),
+    )
+    try:
+        ended = run(program)
+    except LcpError as error:
+        said = str(error.failed.details.get("reason") or error.failed.message)
+    else:
+        if ended.exit_code == 0:
+            return None
+        said = (
+            ended.stderr.decode(errors="replace").strip()
+            or f"{ended.stopped or ended.signal or ended.exit_code}"
+        )
+    return f"{said}. {_APP_ARMOR}" if _is_restricted() else said
+
+
+def _is_restricted() -> bool:
+    try:
+        return _RESTRICTED.read_text().strip() == "1"
+    except OSError:
+        return False
