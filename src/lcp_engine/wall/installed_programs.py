@@ -54,7 +54,7 @@ def places_of(path: str, *, foreign: Sequence[str] = (), is_alone: bool = False)
             yield sys.base_prefix
             waiting += _interpreters_of_packages(foreign)
         else:
-            waiting += [real, *_interpreter(real)]
+            waiting += [real, *interpreters_of(real)]
             yield from _around(real, found, foreign, is_alone=is_alone and real == os.path.realpath(path))
         if (is_foreign or found == path) and (environment := _environment_of(found, foreign)) is not None:
             yield environment
@@ -98,7 +98,7 @@ def _interpreters_of_packages(foreign: Sequence[str]) -> Iterator[str]:
     return filter(None, (shutil.which(name, path=path) for name in _INTERPRETERS))
 
 
-def _interpreter(path: str) -> Iterator[str]:
+def interpreters_of(path: str) -> Iterator[str]:
     """Interpreters that the first line of a script names."""
     try:
         with Path(path).open("rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from lcp_engine.wall.bubblewrap import HOME
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.steps import Step
+from lcp_engine.wall.toolchains import toolchain_of
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
 from lcp_engine.wall.workspace import Ground, Workspace, workspace
 from lcp_engine.workers.base import Example, Worker, refuse_to_execute
@@ -178,17 +180,19 @@ def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surro
     commands, foreign = around.commands, (str(copy.files.parent), *around.root.places)
     # What lies in the root is in the copy as far as it may be read.
     installed = [place for place in places_of(path, foreign=foreign) if not is_in(foreign, place)]
+    toolchain = toolchain_of(path, Path.home(), os.environ, foreign=foreign, can_write=False)
     return Program(
         path=path,
         arguments=tuple(command),
         directory=str(copy.files),
         environment={
             **environment_of(copy.home),
+            **toolchain.variables,
             **commands.environment,
             **_files_with(around.texts, copy.home, copy.home),
         },
         owned=(str(copy.files), str(copy.home)),
-        readable=(*installed, *around.readable),
+        readable=(*installed, *(part for one in toolchain.places for part in one.parts), *around.readable),
         packages=copy.shared,
         listed=copy.listed,
         hidden=(*own_places(), str(Path.home()), *around.root.places),

@@ -1,0 +1,231 @@
+"""Find what programs need beside the system: toolchains and caches in the home directory, without their credentials.
+
+`cargo` reads `~/.cargo` and `~/.rustup`, a shim of pyenv all of `~/.pyenv`. Inside the wall the home directory is
+another one, so variables say where these places are. To read them is enough but for some caches.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from lcp_engine.errors import LcpError
+from lcp_engine.wall.installed_programs import interpreters_of, is_in, places_of, readable_place
+
+_RUST = ("cargo", "cargo-*", "rustc", "rustdoc", "rustfmt", "rustup", "clippy-driver", "maturin")
+_JAVA = ("java", "javac", "jar", "javadoc", "jshell", "mvn", "mvnw", "mvnd", "gradle", "gradlew", "kotlin*", "scala*",
+         "sbt", "ant")  # fmt: skip
+_NODE = ("node", "npm", "npx", "corepack")
+_RUN_OTHERS = frozenset(
+    {"ash", "bash", "cmake", "ctest", "dash", "env", "gmake", "just", "ksh", "make", "meson", "ninja", "nox", "npm",
+     "npx", "pnpm", "pre-commit", "sh", "task", "tox", "yarn", "zsh"}
+)  # fmt: skip
+"""Programs that run others, whose toolchains they need."""
+_ANY = (
+    "/etc/alternatives", "/etc/ca-certificates", "/etc/fonts", "/etc/perl", "/etc/pki/ca-trust", "/etc/pki/java",
+    "/etc/pki/tls/certs", "/etc/python3*", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+)  # fmt: skip
+_ETC_OF_JAVA = ("/etc/ant", "/etc/gradle", "/etc/java", "/etc/java-*", "/etc/maven")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt")
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_CREDENTIAL = re.compile(
+    rb"(?i)(token|passw(or)?d|passphrase|secret|private_?key|_auth)[\w.-]*[\"']?\s*[=:>]"
+)
+_MOST_READ = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or directory that a program needs to read, but for `masked` files in it, which hold credentials."""
+
+    source: str
+    masked: tuple[str, ...] = ()
+    is_written: bool = False
+    """Whether programs write there, too: a cache, over which an overlay belongs. Its writes need not last."""
+
+    @property
+    def parts(self) -> Iterator[str]:
+        """Paths in it beside the masked files: all that is beneath each of these may be read."""
+        waiting = [self.source]
+        while waiting:
+            path = waiting.pop()
+            if not any(is_in([path], one) for one in self.masked):
+                yield path
+            elif path not in self.masked:
+                with suppress(OSError):
+                    waiting += [entry.path for entry in os.scandir(path)]
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Everything that a program needs beside the system, and the variables that say where that is."""
+
+    places: tuple[Place, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Access(Enum):
+    """Use that programs make of a directory."""
+
+    READ = "it is read"
+    EITHER = "a cache, which is only read where it cannot be written"
+    WRITE = "a cache that has to be written"
+
+
+@dataclass(frozen=True)
+class _Store:
+    """A directory that some programs use: where `variable` says, else `place` beneath the home directory."""
+
+    variable: str
+    place: str
+    programs: tuple[str, ...] = ()
+    """Names of programs; without any, those that lie in it."""
+    secrets: tuple[str, ...] = ()
+    """Files in it that are masked."""
+    doubtful: tuple[str, ...] = ()
+    """Files in it that are masked if they name a credential."""
+    access: _Access = _Access.READ
+    setting: str = "{}"
+    """Value of the variable, in which `{}` is the place."""
+
+
+_STORES = (
+    _Store("CARGO_HOME", ".cargo", _RUST, ("credentials", "credentials.toml"), ("config", "config.toml"),
+           _Access.EITHER),
+    _Store("RUSTUP_HOME", ".rustup", _RUST),
+    _Store("GOMODCACHE", "go/pkg/mod", ("go", "gopls"), access=_Access.EITHER),
+    _Store("MAVEN_OPTS", ".m2", ("mvn", "mvnw", "mvnd"), ("settings-security.xml",), ("settings.xml",),
+           _Access.EITHER, setting="-Dmaven.repo.local={}/repository"),
+    _Store("GRADLE_USER_HOME", ".gradle", ("gradle", "gradlew"), (), ("gradle.properties", "init.gradle*", "init.d/*"),
+           _Access.WRITE),
+    _Store("npm_config_cache", ".npm", _NODE, access=_Access.WRITE),
+    _Store("PNPM_HOME", ".local/share/pnpm", ("pnpm",), access=_Access.WRITE),
+    _Store("YARN_CACHE_FOLDER", ".cache/yarn", ("yarn",), access=_Access.WRITE),
+    _Store("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", ("uv", "uvx")),
+    _Store("UV_TOOL_DIR", ".local/share/uv/tools", ("uv", "uvx")),
+    _Store("UV_CACHE_DIR", ".cache/uv", ("uv", "uvx"), access=_Access.WRITE),
+    _Store("POETRY_VIRTUALENVS_PATH", ".cache/pypoetry/virtualenvs", ("poetry",)),
+    _Store("WORKON_HOME", ".local/share/virtualenvs", ("pipenv",)),
+    _Store("HATCH_DATA_DIR", ".local/share/hatch", ("hatch",)),
+    _Store("NUGET_PACKAGES", ".nuget/packages", ("dotnet",), access=_Access.WRITE),
+    _Store("DENO_DIR", ".cache/deno", ("deno",), access=_Access.WRITE),
+    _Store("PYENV_ROOT", ".pyenv"),
+    _Store("RBENV_ROOT", ".rbenv"),
+    _Store("NODENV_ROOT", ".nodenv"),
+    _Store("GOENV_ROOT", ".goenv"),
+    _Store("JENV_ROOT", ".jenv"),
+    _Store("ASDF_DATA_DIR", ".asdf"),
+    _Store("MISE_DATA_DIR", ".local/share/mise"),
+    _Store("VOLTA_HOME", ".volta"),
+)  # fmt: skip
+
+
+def toolchain_of(
+    path: str,
+    home: Path,
+    environment: Mapping[str, str],
+    *,
+    foreign: Sequence[str] = (),
+    can_write: bool = True,
+) -> Toolchain:
+    """Find what a program needs, which is at `path`, for a user with this home directory and environment.
+
+    Where nothing can be written over its caches, those are left out that are of no use then.
+
+    A program that runs others, and each one beneath `foreign` directories, such as a script of the root, needs what all
+    programs need that `PATH` has.
+    """
+    programs = {path: _names_of(path)}
+    own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
+    if is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names):
+        programs |= {found: _names_of(found) for found in _all_of(environment, foreign)}
+    places, variables = dict[str, Place](), dict[str, str]()
+    for found in _of_system({name for names in programs.values() for name in names}):
+        places[found] = Place(found, _credentials_in(found, (), ("settings.xml",)))
+    for store in _STORES:
+        place = environment.get(store.variable, "") if store.setting == "{}" else ""
+        place = place or str(home / store.place)
+        if not os.path.exists(place) or (store.access is _Access.WRITE and not can_write):
+            continue
+        if any(_uses(one, names, store, place) for one, names in programs.items()) and _may_be_shown(
+            place, home
+        ):
+            masked = _credentials_in(place, store.secrets, store.doubtful)
+            places[place] = Place(place, masked, is_written=store.access is not _Access.READ)
+            variables[store.variable] = store.setting.format(place)
+    for program in programs:
+        if os.path.realpath(program).startswith("/usr/"):
+            continue
+        for one in places_of(program, foreign=foreign):
+            if not is_in([*_SYSTEM, *places, *foreign], one) and os.path.exists(one):
+                places[one] = Place(one)
+    return Toolchain(tuple(places.values()), variables)
+
+
+def _names_of(path: str) -> frozenset[str]:
+    """Names of a program, of what its links lead to, and of its interpreters."""
+    found = [path, os.path.realpath(path)]
+    found += interpreters_of(found[1])
+    return frozenset(map(os.path.basename, found))
+
+
+def _all_of(environment: Mapping[str, str], foreign: Sequence[str]) -> Iterator[str]:
+    path = os.pathsep.join(
+        one
+        for one in environment.get("PATH", os.defpath).split(os.pathsep)
+        if os.path.isabs(one) and not is_in(foreign, one)
+    )
+    names = {name for store in _STORES for name in store.programs if "*" not in name}
+    for name in sorted(names | {"python3", "pytest", "ruby", *(one for one in _JAVA if "*" not in one)}):
+        if (found := shutil.which(name, path=path)) is not None:
+            yield found
+
+
+def _of_system(names: Iterable[str]) -> Iterator[str]:
+    patterns = (*_ANY, *(_ETC_OF_JAVA if any(_is_named(name, _JAVA) for name in names) else ()))
+    for pattern in patterns:
+        yield from map(str, sorted(Path("/").glob(pattern[1:])))
+
+
+def _uses(path: str, names: Iterable[str], store: _Store, place: str) -> bool:
+    if store.programs:
+        return any(_is_named(name, store.programs) for name in names)
+    return is_in([place], path)
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _may_be_shown(place: str, home: Path) -> bool:
+    """True if the place is absolute, and neither the home directory nor the engine's own files are in it."""
+    if is_in([place], str(home)):
+        return False
+    try:
+        readable_place(Path(place), "toolchain")
+    except LcpError:
+        return False
+    return os.path.isabs(place)
+
+
+def _credentials_in(place: str, secrets: Sequence[str], doubtful: Sequence[str]) -> tuple[str, ...]:
+    directory = Path(place)
+    certain = {str(file) for pattern in secrets for file in directory.glob(pattern)}
+    found = {str(file) for pattern in doubtful for file in directory.glob(pattern) if _names_credential(file)}
+    return tuple(sorted(certain | found))
+
+
+def _names_credential(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_READ + 1)
+    except OSError:
+        return True
+    return len(text) > _MOST_READ or _CREDENTIAL.search(_COMMENT.sub(b"", text)) is not None

@@ -1,0 +1,263 @@
+"""Programs are shown the toolchains that they need, where each manager keeps them, without its credentials."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.tables import table
+
+from lcp_engine.core.mission.spec import Commands
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.toolchains import Toolchain, toolchain_of
+from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_in_copy
+
+
+def program(path: Path, text: str = "#!/bin/true\n") -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def write(path: Path, text: str = "") -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def shown(toolchain: Toolchain, home: Path) -> list[str]:
+    """The places in the home directory."""
+    return sorted(
+        str(Path(one.source).relative_to(home)) for one in toolchain.places if str(home) in one.source
+    )
+
+
+def masked(toolchain: Toolchain, home: Path) -> list[str]:
+    return sorted(str(Path(file).relative_to(home)) for one in toolchain.places for file in one.masked)
+
+
+def test_cargo_is_shown_what_it_reads_without_the_tokens_of_registries(tmp_path: Path) -> None:
+    cargo = program(tmp_path / ".cargo/bin/cargo")
+    for name in ("credentials.toml", "credentials", "config.toml", "registry/index"):
+        write(tmp_path / ".cargo" / name, "[build]\njobs = 2\n")
+    write(tmp_path / ".rustup/settings.toml")
+    found = toolchain_of(cargo, tmp_path, {})
+    assert shown(found, tmp_path) == [".cargo", ".rustup"]
+    assert masked(found, tmp_path) == [".cargo/credentials", ".cargo/credentials.toml"]
+    assert found.variables == {"CARGO_HOME": f"{tmp_path}/.cargo", "RUSTUP_HOME": f"{tmp_path}/.rustup"}
+    (place,) = (one for one in found.places if one.source.endswith(".cargo"))
+    assert place.is_written
+    assert sorted(place.parts) == [f"{place.source}/{name}" for name in ("bin", "config.toml", "registry")]
+
+
+@table(
+    ("name", "text", "is_masked"),
+    [
+        (".cargo/config.toml", "[registries.own]\ntoken = 'x'\n", True),
+        (".cargo/config.toml", "[registries.own]\nindex = 'x'\n", False),
+        (".m2/settings.xml", "<settings><server><password>x</password></server></settings>", True),
+        (".m2/settings.xml", "<settings><!-- <password>x</password> --></settings>", False),
+        (".m2/settings-security.xml", "", True),
+        (".gradle/gradle.properties", "mavenPassword=x\n", True),
+        (".gradle/gradle.properties", "org.gradle.jvmargs=-Xmx1g\n", False),
+        (".gradle/init.d/own.gradle", "credentials { password = 'x' }", True),
+    ],
+)
+def test_a_configuration_with_a_credential_is_masked(
+    tmp_path: Path, name: str, text: str, *, is_masked: bool
+) -> None:
+    home = tmp_path / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    write(home / name, text)
+    tool = {".cargo": "cargo", ".m2": "mvn", ".gradle": "gradle"}[name.partition("/")[0]]
+    found = toolchain_of(program(tmp_path / "bin" / tool), home, {})
+    assert masked(found, home) == ([name] if is_masked else [])
+
+
+@table(
+    ("path", "places"),
+    [
+        (".pyenv/shims/python3", [".pyenv"]),
+        (".rbenv/shims/ruby", [".rbenv"]),
+        (".asdf/shims/node", [".asdf"]),
+        (".local/share/mise/shims/node", [".local/share/mise"]),
+        (".nvm/versions/node/v22.1.0/bin/node", [".nvm/versions/node/v22.1.0"]),
+        (".sdkman/candidates/java/21/bin/java", [".sdkman/candidates/java/21"]),
+        ("miniconda3/envs/own/bin/python", ["miniconda3/envs/own"]),
+        ("go/bin/stringer", ["go/bin"]),
+        (".local/bin/tool", [".local/bin"]),
+    ],
+)
+def test_a_manager_is_shown_as_far_as_a_program_of_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, places: list[str]
+) -> None:
+    home = tmp_path / path.replace("/", "_")
+    monkeypatch.setenv("HOME", str(home))
+    write(home / ".ssh/id_ed25519")
+    found = toolchain_of(program(home / path), home, {})
+    assert shown(found, home) == places
+
+
+def test_a_tool_of_uv_is_found_by_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tool = program(tmp_path / ".local/share/uv/tools/ruff/bin/ruff")
+    write(tmp_path / ".local/share/uv/credentials/credentials.toml")
+    write(tmp_path / ".local/share/uv/python/cpython/bin/python3")
+    write(tmp_path / ".cache/uv/CACHEDIR.TAG")
+    (tmp_path / ".local/bin").mkdir()
+    link = tmp_path / ".local/bin/ruff"
+    link.symlink_to(tool)
+    assert ".local/share/uv/tools/ruff" in shown(toolchain_of(str(link), tmp_path, {}), tmp_path)
+    uv = program(tmp_path / ".local/bin/uv")
+    places = [".local/bin", ".local/share/uv/python", ".local/share/uv/tools"]
+    assert shown(toolchain_of(uv, tmp_path, {}), tmp_path) == [".cache/uv", *places]
+    assert shown(toolchain_of(uv, tmp_path, {}, can_write=False), tmp_path) == places
+
+
+def test_a_directory_that_a_variable_names_comes_first(tmp_path: Path) -> None:
+    write(tmp_path / ".cargo/config.toml")
+    write(tmp_path / "own/cargo/config.toml")
+    found = toolchain_of("/usr/bin/cargo", tmp_path, {"CARGO_HOME": f"{tmp_path}/own/cargo"})
+    assert found.variables == {"CARGO_HOME": f"{tmp_path}/own/cargo"}
+    assert shown(found, tmp_path) == ["own/cargo"]
+
+
+@table("place", ["", "/", "{home}", "{home}/..", "cargo", "{home}/missing"])
+def test_no_variable_shows_the_home_directory(tmp_path: Path, place: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    found = toolchain_of("/usr/bin/cargo", home, {"CARGO_HOME": place.format(home=home)})
+    assert shown(found, home) == []
+    assert found.variables == {}
+
+
+def test_a_program_that_runs_others_needs_what_they_need(tmp_path: Path) -> None:
+    write(tmp_path / ".cargo/config.toml")
+    write(tmp_path / "go/pkg/mod/cache/lock")
+    program(tmp_path / "bin/cargo")
+    path = {"PATH": str(tmp_path / "bin")}
+    assert ".cargo" in shown(toolchain_of("/usr/bin/make", tmp_path, path), tmp_path)
+    assert "go/pkg/mod" not in shown(toolchain_of("/usr/bin/make", tmp_path, path), tmp_path)
+    assert ".cargo" not in shown(toolchain_of("/usr/bin/git", tmp_path, path), tmp_path)
+    root = tmp_path / "root"
+    script = program(root / "build")
+    assert ".cargo" in shown(toolchain_of(script, tmp_path, path, foreign=[str(root)]), tmp_path)
+    # A cargo of the root is no toolchain, wherever PATH leads.
+    program(root / "bin/cargo")
+    path = {"PATH": str(root / "bin")}
+    assert ".cargo" not in shown(toolchain_of(script, tmp_path, path, foreign=[str(root)]), tmp_path)
+
+
+# -- Real toolchains
+
+
+confined = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"{name} is not installed")
+
+
+def run(root: Path, *command: str, environment: Mapping[str, str] | None = None) -> RunCommandResult:
+    under_way = ProgramsUnderWay()
+
+    def confined_run(opened: Root, one: Program) -> Ended:
+        return run_program(opened, one, (1, 1), under_way)
+
+    commands = Commands(seconds=100, environment=dict(environment or {}))
+    with Root(str(root)) as opened:
+        return run_in_copy(command, Surroundings(opened, lambda path: True, commands, (), confined_run))
+
+
+@confined
+@needs("npm")
+def test_npm_runs_a_script(tmp_path: Path) -> None:
+    write(tmp_path / "package.json", """{"scripts": {"test": "node -e 'console.log(6 * 7)'"}}""")
+    found = run(tmp_path, "npm", "test")
+    assert (found.exit_code, "42" in found.stdout) == (0, True), found
+
+
+@confined
+@needs("java")
+def test_java_runs_a_source_file(tmp_path: Path) -> None:
+    write(
+        tmp_path / "A.java", "class A { public static void main(String[] a) { System.out.println(6 * 7); } }"
+    )
+    found = run(tmp_path, "java", "A.java")
+    assert (found.exit_code, found.stdout) == (0, "42\n"), found
+
+
+@confined
+@needs("mvn")
+@pytest.mark.proof
+def test_maven_reads_a_project(tmp_path: Path) -> None:
+    project = (
+        "<modelVersion>4.0.0</modelVersion><groupId>a</groupId><artifactId>a</artifactId><version>1</version>"
+    )
+    write(tmp_path / "pom.xml", f"<project>{project}</project>")
+    found = run(tmp_path, "mvn", "-o", "-q", "validate")
+    assert found.exit_code == 0, found
+
+
+@confined
+@needs("go")
+@pytest.mark.proof
+def test_go_tests_a_module_with_what_was_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    downloaded, root, proxy = tmp_path / "mod", tmp_path / "root", tmp_path / "proxy/example.org/dep/@v"
+    module = "module example.org/dep\n"
+    write(proxy / "v0.1.0.mod", module)
+    write(proxy / "v0.1.0.info", '{"Version": "v0.1.0"}')
+    with zipfile.ZipFile(proxy / "v0.1.0.zip", "w") as packed:
+        packed.writestr("example.org/dep@v0.1.0/go.mod", module)
+        packed.writestr("example.org/dep@v0.1.0/dep.go", "package dep\nfunc F() int { return 42 }\n")
+    write(root / "go.mod", "module a\nrequire example.org/dep v0.1.0\n")
+    test = "func TestF(t *testing.T) { if dep.F() != 42 { t.Fatal() } }"
+    write(root / "a_test.go", f'package a\nimport ("testing"; "example.org/dep")\n{test}\n')
+    monkeypatch.setenv("GOMODCACHE", str(downloaded))
+    outside = {
+        **os.environ,
+        "GOPROXY": f"file://{tmp_path}/proxy",
+        "GONOSUMDB": "*",
+        "GOFLAGS": "-mod=mod -modcacherw",
+    }
+    subprocess.run(["go", "mod", "tidy"], cwd=root, env=outside, check=True, capture_output=True)
+    found = run(root, "go", "test", "./...")
+    assert found.exit_code == 0, found
+
+
+@confined
+@needs("cargo")
+@pytest.mark.proof
+def test_cargo_tests_a_crate_offline_with_what_was_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fetched from a registry in a directory, into a directory that the command can only read."""
+    fetched, root, sources = tmp_path / "cargo", tmp_path / "root", tmp_path / "sources"
+    monkeypatch.setenv("CARGO_HOME", str(fetched))
+    write(sources / "dep-0.1.0/src/lib.rs", "pub fn f() -> i32 { 42 }\n")
+    write(sources / "dep-0.1.0/Cargo.toml", '[package]\nname = "dep"\nversion = "0.1.0"\nedition = "2021"\n')
+    write(sources / "dep-0.1.0/.cargo-checksum.json", '{"files": {}, "package": null}')
+    config = f'[source.crates-io]\nreplace-with = "own"\n[source.own]\ndirectory = "{fetched}/sources"\n'
+    write(fetched / "config.toml", config)
+    shutil.copytree(sources, fetched / "sources")
+    write(fetched / "credentials.toml", "[registry]\ntoken = 'secret'\n")
+    write(root / "Cargo.toml", '[package]\nname = "a"\nversion = "0.1.0"\n[dependencies]\ndep = "0.1"\n')
+    write(root / "src/lib.rs", "#[test] fn f() { assert_eq!(dep::f(), 42) }\n")
+    found = run(root, "cargo", "test", "--offline", "-q")
+    assert (found.exit_code, "1 passed" in found.stdout) == (0, True), found
+    assert run(root, "sh", "-c", f"cat {fetched}/credentials.toml {fetched}/config.toml").stdout == config
+
+
+@confined
+@pytest.mark.skipif(".pyenv/shims" not in (shutil.which("python3") or ""), reason="no pyenv is installed")
+def test_a_shim_of_pyenv_finds_its_python(tmp_path: Path) -> None:
+    found = run(tmp_path, "python3", "-c", "print(6 * 7)")
+    assert (found.exit_code, found.stdout) == (0, "42\n"), found
