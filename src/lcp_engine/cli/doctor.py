@@ -15,13 +15,14 @@ import click
 from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.load_mission import MissionOptions, load
+from lcp_engine.cli.load_mission import MissionOptions, load, load_spec
 from lcp_engine.cli.output import local_time, print_json, print_out
 from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import sentence
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError, refused_by_system
+from lcp_engine.settings import resolve_root
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -55,7 +56,12 @@ UNSENT_SECONDS = 60
 @click.command(
     "doctor",
     cls=LcpCommand,
-    examples=("lcp doctor", "lcp doctor --planner local", "lcp doctor --mission mission.yaml --root DIR"),
+    examples=(
+        "lcp doctor",
+        "lcp doctor --planner local",
+        "lcp doctor --mission mission.yaml --root DIR",
+        "lcp doctor --commands mission.yaml",
+    ),
 )
 @click.option(
     "--planner",
@@ -69,33 +75,41 @@ UNSENT_SECONDS = 60
     metavar="MISSION",
     help="Check the planner and the root of this mission.",
 )
+@click.option(
+    "--commands",
+    shell_complete=mission_files,
+    metavar="MISSION",
+    help="Try the programs that this mission may run.",
+)
 @click.option("--root", type=click.Path(path_type=Path), metavar="DIR", help="Check this root.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="With --mission: override a key of the file.")  # fmt: skip
+              help="With --mission or --commands: override a key of the file.")  # fmt: skip
 @click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-              help="With --mission: set the variable ${NAME} of the file.")  # fmt: skip
+              help="With --mission or --commands: set the variable ${NAME} of the file.")  # fmt: skip
 @pass_invocation
 def doctor_command(
     invocation: Invocation,
     *,
     planner: str | None,
     mission: str | None,
+    commands: str | None,
     root: Path | None,
     settings: Sequence[str],
     variables: Sequence[str],
 ) -> int:
     """Check the installation, and with --planner or --mission also the planner.
 
-    Each line is ok, warn or fail, with advice. A model is asked ten short questions, which cost tokens. Exit code 1:
-    something does not work.
+    Each line is ok, warn or fail, with advice. A model is asked ten short questions, which cost tokens. With
+    --commands, each program says its version, confined as in a mission. Exit code 1: something does not work.
     """
     pairs(settings, "--set")
     values = pairs(variables, "--var")
-    if (settings or values) and mission is None:
-        raise click.UsageError("--set and --var need --mission", click.get_current_context())
+    if (settings or values) and mission is None and commands is None:
+        raise click.UsageError("--set and --var need --mission or --commands", click.get_current_context())
     options = None if mission is None else MissionOptions(mission, root, planner, settings, values)
+    tried = None if commands is None else MissionOptions(commands, root, None, settings, values)
     found: list[Finding] = []
-    for finding in _examine(invocation, planner, options, root):
+    for finding in _examine(invocation, planner, options, root, tried):
         found.append(finding)
         if not invocation.json:
             _print(finding)
@@ -112,7 +126,11 @@ def _print(finding: Finding) -> None:
 
 
 def _examine(
-    invocation: Invocation, planner: str | None, options: MissionOptions | None, root: Path | None
+    invocation: Invocation,
+    planner: str | None,
+    options: MissionOptions | None,
+    root: Path | None,
+    tried: MissionOptions | None,
 ) -> Iterator[Finding]:
     from lcp_engine.sandbox.landlock import examine_isolation
     from lcp_engine.settings import config_path, make_room, shown_url
@@ -138,6 +156,8 @@ def _examine(
     yield examine_isolation(settings.isolation)
     if (why := cannot_confine()) is not None:
         yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
+    elif tried is not None:
+        yield from _guarded("commands", lambda: _commands(tried, settings))
     spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
         try:
@@ -307,6 +327,22 @@ def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
             yield well(one.duty, one.text)
         else:
             yield doubtful(one.duty, one.text, "Correct what it names; runners try again by themselves.")
+
+
+def _commands(options: MissionOptions, settings: Settings) -> Iterator[Finding]:
+    """Programs that a mission may run."""
+    from lcp_engine.api.command_trials import try_commands
+    from lcp_engine.core.network import NO_NETWORK_GRANTED
+
+    spec = load_spec(options)
+    if not spec.commands.allow:
+        yield doubtful(
+            "commands", f"{options.mission} allows none", "docs/commands.md shows how to allow some."
+        )
+    root = resolve_root(spec.root, Path(options.mission).parent, options.root)
+    yield from try_commands(
+        spec, root, settings.commands_read, settings.commands_network or NO_NETWORK_GRANTED
+    )
 
 
 def _secrets(settings: Settings) -> Iterator[Finding]:
