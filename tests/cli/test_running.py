@@ -213,6 +213,20 @@ def test_an_unknown_mission_lists_the_shipped_ones(lcp: Lcp) -> None:
     )
 
 
+def test_the_command_of_fix_tests_is_taken_from_the_root(lcp: Lcp) -> None:
+    (lcp.root / "Makefile").write_text("test:\n\ttrue\n")
+    assert lcp("launch", "fix-tests", "--root", "root", "--planner", "human").code == 0
+    assert "This command runs them: make test" in str(lcp("show", 1, "--json").object["goal"])
+
+
+def test_a_root_whose_tests_are_not_recognised_needs_the_command(lcp: Lcp) -> None:
+    (lcp.root / "main.py").unlink()
+    done = lcp("launch", "fix-tests", "--root", "root", "--planner", "human")
+    assert done.code == 1
+    assert "the variable 'command' has no value: the command that runs the tests" in done.err
+    assert "--var command=VALUE" in done.err
+
+
 def test_a_root_that_disappears_fails_jobs_and_leaves_the_database_whole(lcp: Lcp) -> None:
     mission = lcp.mission(lcp.ask("read_file", rel_path="a.md"), lcp.complete)
     lcp("launch", mission, "--root", "root")

@@ -203,7 +203,7 @@ def test_a_suite_has_missions_with_the_keys_of_mission_files() -> None:
             "s.yaml: missions.0.expect.reads.0: should be a path beneath the root",
         ),
         ({"missions": [{**MISSION, "expect": {"uses": ["a b"]}}]}, "s.yaml: missions.0.expect.uses.0: "),
-        ({"missions": [{**MISSION, "expect": {"check": "x"}}]}, "s.yaml: missions.0.expect.check: "),
+        ({"missions": [{**MISSION, "expect": {"check": "x 'y"}}]}, "s.yaml: missions.0.expect.check: "),
         ({"missions": [{**MISSION, "expect": {"check": []}}]}, "s.yaml: missions.0.expect.check: "),
         ({"defaults": {"expect": {}}}, "s.yaml: defaults.expect: cannot be the same for every mission; leave it out"),
         ({"repeat": 0}, "s.yaml: repeat: "),

@@ -42,7 +42,7 @@ EDIT = ask(
 
 def test_a_red_project_becomes_green(red: Stage) -> None:
     replies = [RUN, ask("read_file", rel_path="src/tally/count.py"), DONE, EDIT, RUN, DONE]
-    mission = red.run("fix-tests", Twin({"program": PYTEST}, replies))
+    mission = red.run("fix-tests", Twin({"command": PYTEST}, replies))
     assert (mission.outcome, mission.turns) == ("mission_complete", len(replies))
     assert mission.deliverables == ["src/tally/count.py"]
     first, _, edit, second = [
@@ -73,6 +73,6 @@ def test_a_red_project_becomes_green(red: Stage) -> None:
 def test_no_other_way_makes_it_green(red: Stage, way: JsonValue) -> None:
     before = (red.root / "test_count.py").read_text()
     give_up: JsonValue = {"ok": False, "action": "error", "error": "it cannot be done"}
-    mission = red.run("fix-tests", Twin({"program": PYTEST}, [way, DONE, give_up]))
+    mission = red.run("fix-tests", Twin({"command": PYTEST}, [way, DONE, give_up]))
     assert mission.status == "failed"
     assert (red.root / "test_count.py").read_text() == before

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from lcp_engine.api.suites import with_found
 from lcp_engine.core.mission.parse import (
     NotFilled,
     mission_of,
@@ -139,6 +140,11 @@ def _spec(
     options: MissionOptions, text: str, source: str, base: Path, usual: Callable[[], str]
 ) -> MissionSpec:
     """The mission; `usual` names the planner of one that names none."""
+    outline = outline_mission(text, source=source)
+    found = with_found(
+        outline, options.variables or {}, lambda: resolve_root(outline.root, base, options.root)
+    )
+    options = replace(options, variables=found)
     settings = [*options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")

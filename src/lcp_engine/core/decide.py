@@ -54,6 +54,8 @@ class FailedCheck:
 
     check: int
     fact: str
+    is_undecided: bool = False
+    """True if its time ran out: neither passed nor failed."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,8 @@ class PlanState:
     Acceptance (R9): `failed_checks` do not pass now; `to_verify` are questions that the planner is asked before its
     plan may end; `refused` counts how often either sent it back. In the turn that answers these questions, `claim` is
     the end that the planner claims. `is_declined`: every failed check is about a file that a person did not let a job
-    write, so that no further turn would change it.
+    write, so that no further turn would change it. `is_undecided`: the time of each failed check ran out, which the
+    planner is not sent back for.
     """
 
     limits: Limits
@@ -187,6 +190,7 @@ class PlanState:
     last_turn: str | None = None
     unheard: bool = False
     is_declined: bool = False
+    is_undecided: bool = False
     may_ask: bool = True
     merges: bool = True
 
@@ -316,7 +320,7 @@ def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> D
     listed = "; ".join(failed_checks)
     if state.last_turn is not None:
         return end_on_limit(state.last_turn, f"acceptance checks do not pass: {listed}")
-    if state.refused < MAX_REFUSED:
+    if state.refused < MAX_REFUSED and not state.is_undecided:
         return AskAgain((), stalled=state.stalled, failed_checks=failed_checks)
     question = f"The planner says that it is done, but acceptance checks do not pass: {listed}. How should it continue?"
     return AskPerson(question, _OPTIONS, claim, failed_checks)

@@ -182,6 +182,7 @@ def _with_checks(
         failed_checks=tuple(check.fact for check in failed),
         to_verify=tuple(check.verify for check in spec.accept if check.verify is not None),
         is_declined=_is_declined(ledger, admission, mission, spec, failed),
+        is_undecided=bool(failed) and all(check.is_undecided for check in failed),
     )
 
 
@@ -318,9 +319,7 @@ class _DecidedTurn:
         if self.echo is not None:
             note[ECHO] = {**self.echo.record}
         if self.failed_checks:
-            note["failed_checks"] = [
-                {"check": failed.check, "fact": failed.fact} for failed in self.failed_checks
-            ]
+            note["failed_checks"] = [_recorded_check(failed) for failed in self.failed_checks]
         if self._warnings():
             note["warnings"] = [*bounded(self._warnings())]
         return note or None
@@ -545,6 +544,14 @@ def _as_allowed(reply: Action | Malformed, spec: MissionSpec) -> Action | Malfor
         f"{reply.action if is_lcp else ENDS.get(reply.action, reply.action)} does not complete it",
     )
     return Malformed(errors=(problem,), recovered=reply.recovered, warnings=reply.warnings)
+
+
+def _recorded_check(failed: FailedCheck) -> dict[str, JsonValue]:
+    return {
+        "check": failed.check,
+        "fact": failed.fact,
+        **({"undecided": True} if failed.is_undecided else {}),
+    }
 
 
 def _verification_prompt(verify: Verify, dialect: Dialect) -> str:

@@ -329,7 +329,10 @@ def _recorded_echo(event: PastEvent) -> Problem | None:
 def _recorded_checks(event: PastEvent) -> list[FailedCheck]:
     listed = event.data.get("failed_checks")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    return [FailedCheck(_number(entry.get("check")), str(entry.get("fact"))) for entry in entries]
+    return [
+        FailedCheck(_number(entry.get("check")), str(entry.get("fact")), entry.get("undecided") is True)
+        for entry in entries
+    ]
 
 
 def _enqueue(scratch: Scratch, event: PastEvent) -> None:

@@ -64,7 +64,7 @@ from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model
-from lcp_engine.runner.confined.checks import Checks
+from lcp_engine.runner.confined.checks import Checks, Undecided
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.programs import ProgramsUnderWay
@@ -86,8 +86,6 @@ from lcp_engine.workers.run_command import WORKER, run_allowed, run_behind_wall
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
-CHECK_SECONDS = 300.0
-"""The most that the command of an acceptance check may take: a turn has 600 seconds."""
 PAID_SECONDS = 0.1
 """Between two attempts to store what was paid for."""
 MOST_AHEAD = 16
@@ -447,10 +445,9 @@ class Turns:
 
     def _fault_of_command(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
-    ) -> str | None:
-        """Reason why the command of a check does not pass; None if it does."""
-        commands = spec.commands
-        commands = commands.model_copy(update={"seconds": min(commands.seconds, CHECK_SECONDS)})
+    ) -> str | Undecided | None:
+        """Reason why the command of a check does not pass; None if it does. Its time is added to that of the turn."""
+        began, commands = time.monotonic(), spec.commands
         try:
             context = replace(
                 self._missions.context_of_kind(mission, RUN_COMMAND), job_id=job.id, attempt=job.attempt
@@ -460,6 +457,8 @@ class Turns:
             result = run_behind_wall(command, around)
         except LcpError as error:
             return str(error)
+        if result.exit_code is None and time.monotonic() - began >= commands.seconds:
+            return Undecided(result.how)
         return None if result.exit_code == 0 else result.how
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:

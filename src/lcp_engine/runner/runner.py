@@ -20,9 +20,9 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.recovery import UNDO
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.kinds import kind_named
+from lcp_engine.core.kinds import TURN, kind_named
 from lcp_engine.core.mission.plan import terms_of
-from lcp_engine.core.mission.spec import KindSettings, spec_of
+from lcp_engine.core.mission.spec import KindSettings, MissionSpec, spec_of
 from lcp_engine.core.permits import limit_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
@@ -581,22 +581,24 @@ MOST_KEPT = 1000
 
 
 class _MissionKinds:
-    """The workers as missions set them; the settings of a mission are read once. Any thread may call."""
+    """The workers as missions set them; the spec of a mission is read once. Any thread may call."""
 
     def __init__(self, database: Database, workers: Workers) -> None:
         self._database = database
         self._workers = workers
-        self._settings: dict[int, Mapping[str, KindSettings]] = {}
+        self._specs: dict[int, MissionSpec] = {}
 
     def worker(self, job: JobRow) -> Worker[BaseModel]:
         """Worker that executes a job."""
-        settings = self._settings.get(job.mission_id)
-        if settings is None:
-            spec, _ = self._database.read(lambda tx: spec_and_root(tx, job.mission_id))
-            if len(self._settings) >= MOST_KEPT:
-                self._settings.clear()
-            settings = self._settings[job.mission_id] = spec_of(spec).kinds
-        worker = self._workers[job.kind].under(settings.get(job.kind))
+        spec = self._specs.get(job.mission_id)
+        if spec is None:
+            stored, _ = self._database.read(lambda tx: spec_and_root(tx, job.mission_id))
+            if len(self._specs) >= MOST_KEPT:
+                self._specs.clear()
+            spec = self._specs[job.mission_id] = spec_of(stored)
+        worker = self._workers[job.kind].under(spec.kinds.get(job.kind))
+        if job.kind == TURN and spec.check_seconds:
+            worker = worker.under(KindSettings(timeout=worker.timeout + spec.check_seconds))
         seconds = None if job.terms is None else terms_of(job.terms).timeout_ms
         return worker if seconds is None else worker.under(KindSettings(timeout=seconds / 1000))
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.api.dry_run import DryRun, dry_run
+from lcp_engine.api.suites import with_found
 from lcp_engine.core.mission.parse import outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Verdict
@@ -118,9 +119,11 @@ def _load_own(form: Form) -> tuple[MissionSpec, Path]:
     outline = outline_mission(text, source=OWN)
     if outline.planner is None and not outline.has_plan:
         settings.append(f"planner={json_line({'type': _default_planner(NO_PLANNER_OF_ITS_OWN)})}")
-    spec = parse_mission(text, source=OWN, variables=variables, settings=settings)
     stated = form.text("root")
-    return spec, resolve_root(spec.root, Path.cwd(), _directory(stated) if stated else None)
+    override = _directory(stated) if stated else None
+    variables = with_found(outline, variables, lambda: resolve_root(outline.root, Path.cwd(), override))
+    spec = parse_mission(text, source=OWN, variables=variables, settings=settings)
+    return spec, resolve_root(spec.root, Path.cwd(), override)
 
 
 def _own_at_fault(refused: LcpError) -> str:
@@ -178,7 +181,12 @@ def _load(name: str, form: Form) -> MissionSpec:
         settings.append(f"planner={json_line({'type': chosen})}")
     elif outline.planner is None:
         settings.append(f"planner={json_line({'type': _default_planner(NO_PLANNER)})}")
-    variables = {variable: value for variable, value in given.items() if value}
+    stated = form.text("root")
+    variables = with_found(
+        outline,
+        {variable: value for variable, value in given.items() if value},
+        lambda: resolve_root(outline.root, Path.cwd(), _directory(stated) if stated else None),
+    )
     return parse_mission(text, source=name, variables=variables, settings=settings)
 
 

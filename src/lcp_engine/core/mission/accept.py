@@ -9,7 +9,7 @@ import re
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import LcpError, UnexpectedValue
@@ -69,8 +69,19 @@ class FileQuotes(Frozen):
     )
 
 
+def words_of(value: JsonValue) -> JsonValue:
+    """A text as the words that a shell would make of it, without expanding anything; other values as they are."""
+    try:
+        return [*shlex.split(value)] if isinstance(value, str) else value
+    except ValueError as refused:
+        raise UnexpectedValue(f"should be words as in a shell: {refused}") from None
+
+
+_Parts = tuple[Annotated[str, Field(max_length=10_000)], ...]
 CommandParts = Annotated[
-    tuple[Annotated[str, Field(max_length=10_000)], ...], Field(min_length=1, max_length=1000)
+    _Parts,
+    BeforeValidator(words_of, json_schema_input_type=_Parts | str),
+    Field(min_length=1, max_length=1000),
 ]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from pydantic import (
     BaseModel,
@@ -45,6 +45,11 @@ class Variable(BaseModel):
     description: str = Field(min_length=1, description="What it is for.")
     default: str | None = Field(
         default=None, description="Its value if none is given; without it, one has to be."
+    )
+    from_root: Literal["test_command", "test_environment"] | None = Field(
+        default=None,
+        description="Its value if none is given and the files of the root tell it: the command that runs the tests "
+        "of a project, or the variables of its environment.",
     )
 
     @model_validator(mode="before")
@@ -131,6 +136,7 @@ class Outline:
     planner: str | None
     variables: Mapping[str, Variable]
     has_plan: bool = False
+    root: str | None = None
 
 
 def outline_mission(text: str, *, source: str) -> Outline:
@@ -147,6 +153,7 @@ def outline_mission(text: str, *, source: str) -> Outline:
         None if named is None else str(named),
         _declared(stated, source),
         stated.get("plan") is not None,
+        root if isinstance(root := stated.get("root"), str) else None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -21,7 +22,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen
+from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen, words_of
 from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.money import told_amount
 from lcp_engine.core.network import NO_NETWORK, NetworkUse
@@ -137,6 +138,17 @@ class PlannerSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
+def _variables_of(value: JsonValue) -> JsonValue:
+    """`A=1 B="2 3"` as a mapping; other values as they are."""
+    words = words_of(value)
+    if not isinstance(value, str) or not isinstance(words, list):
+        return value
+    pairs = [str(word).partition("=") for word in words]
+    if strange := [name for name, given, _ in pairs if not (name and given)]:
+        raise UnexpectedValue(f"should be NAME=VALUE, not {strange[0]!r}")
+    return {name: text for name, _, text in pairs}
+
+
 class Commands(Frozen):
     """Which commands jobs may run, and how (commands.md)."""
 
@@ -145,8 +157,11 @@ class Commands(Frozen):
         description='Programs with their arguments, such as [pytest, -q, "..."]. In an argument `*` and `?` stand for '
         'characters; "..." at the end for any further arguments. Nothing else can be run.',
     )
-    environment: dict[str, str] = Field(
-        default={}, description="Variables of their environment, which is empty but for a few."
+    environment: Annotated[
+        dict[str, str], BeforeValidator(_variables_of, json_schema_input_type=dict[str, str] | str)
+    ] = Field(
+        default={},
+        description="Variables of their environment, which is empty but for a few: a mapping, or NAME=VALUE in a text.",
     )
     seconds: float = Field(default=120, gt=0, le=3600, description="How long a command may run.")
     network: NetworkUse = Field(
@@ -336,6 +351,11 @@ class MissionSpec(Frozen):
         le=LONGEST_HOLD,
         description="Seconds after which a held job without a decision is rejected.",
     )
+
+    @property
+    def check_seconds(self) -> float:
+        """The time of all commands of acceptance checks, beside that of the turn that claims to be done."""
+        return self.commands.seconds * sum(check.command is not None for check in self.accept)
 
     @model_validator(mode="before")
     @classmethod

@@ -40,6 +40,16 @@ _MOST_FILES = 100
 """Deliverables of one reply that are looked for."""
 
 
+@dataclass(frozen=True)
+class Undecided:
+    """The fact that a command of a check ran out of its time: the check has neither passed nor failed."""
+
+    fact: str
+
+    def __str__(self) -> str:
+        return self.fact
+
+
 class Checks:
     """Runs the checks of one mission. Its process starts with the first check, and again if one has ended it.
 
@@ -52,7 +62,7 @@ class Checks:
         setup: Setup,
         *,
         confined: bool,
-        run: Callable[[Sequence[str]], str | None] | None = None,
+        run: Callable[[Sequence[str]], str | Undecided | None] | None = None,
         limits: CheckLimits = LIMITS,
         spawned_by: Spawner | None = None,
     ) -> None:
@@ -78,7 +88,7 @@ class Checks:
         Raises `NOT_ISOLATED`, `WORKER_DIED` if no process starts.
         """
         until = time.monotonic() + self._limits.seconds_together
-        found = [
+        found: list[tuple[int, AcceptCheck, str | Undecided | None]] = [
             (index, check, self._fault(check, until))
             for index, check in enumerate(checks)
             if check.path is not None
@@ -89,7 +99,7 @@ class Checks:
             if check.command is not None and self._run is not None
         ]
         return tuple(
-            FailedCheck(index, f"{check.description}: {fault}")
+            FailedCheck(index, f"{check.description}: {fault}", isinstance(fault, Undecided))
             for index, check, fault in found
             if fault is not None
         )
