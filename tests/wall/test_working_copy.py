@@ -39,6 +39,20 @@ def may_read(path: str) -> bool:
     return path != ".env"
 
 
+def test_times_and_mode_bits_are_those_of_the_root(project: Path) -> None:
+    """To the nanosecond: a source that was saved within the second of its object is newer than it."""
+    saved = 1_600_000_000_000_000_000
+    for nth, path in enumerate(("src/b.py", "docs/c.md", "run.sh", "a.txt", "docs", "src", ".")):
+        os.utime(project / path, ns=(saved, saved + nth))
+    (project / "run.sh").chmod(0o4755)
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        for nth, path in enumerate(("src/b.py", "docs/c.md", "run.sh", "a.txt", "docs", "src", ".")):
+            assert ((copy.files / path).stat().st_mtime_ns, path) == (saved + nth, path)
+        modes = {path: stat.S_IMODE((copy.files / path).stat().st_mode) for path in ("run.sh", "a.txt")}
+        assert modes == {"run.sh": 0o755, "a.txt": 0o444}
+        assert copy.changed() == []
+
+
 def files_in(place: Path) -> set[str]:
     return {
         str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir() or path.is_symlink()

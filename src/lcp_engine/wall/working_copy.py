@@ -7,11 +7,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lcp_engine.core.patterns import compile_patterns
 from lcp_engine.errors import ErrorCode, LcpError
@@ -138,6 +138,7 @@ def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCo
     for one in packages:
         with suppress(FileExistsError):  # it was a file when the root was listed
             (files / one.name).symlink_to(one.place)
+    _keep_times_of_directories(root, files, listing.files)
     shared = tuple(place for one in packages for place in one.readable)
     listed = tuple(place for one in packages for place in one.listed)
     return WorkingCopy(files, home, shared, listed, dict(_stamps_beneath(files)))
@@ -156,7 +157,10 @@ def _check_size(files: int, size: int) -> None:
 
 
 def _copy(root: Root, path: str, to: Path) -> None:
-    """Copy a file with its mode bits; one that is gone, or has become a link, is left out."""
+    """Copy a file with its mode bits and its times, which say to `make` what is out of date.
+
+    One that is gone, or has become a link, is left out.
+    """
     try:
         opened = root.open_file(path)
     except LcpError as error:
@@ -167,12 +171,28 @@ def _copy(root: Root, path: str, to: Path) -> None:
         if opened.path != path:
             return
         to.parent.mkdir(parents=True, exist_ok=True)
-        mode = os.fstat(opened.descriptor).st_mode & 0o777 | 0o600
         with os.fdopen(os.dup(opened.descriptor), "rb") as source, to.open("xb") as target:
-            os.fchmod(target.fileno(), mode)
             shutil.copyfileobj(source, target, _CHUNK)
+            target.flush()
+            # After the content: of a file that is changed meanwhile the time is too new rather than too old.
+            status = os.fstat(opened.descriptor)
+            os.fchmod(target.fileno(), status.st_mode & 0o777)
+            os.utime(target.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
     finally:
         os.close(opened.descriptor)
+
+
+def _keep_times_of_directories(root: Root, files: Path, paths: Sequence[str]) -> None:
+    """Set the times of the directories of a copy last: every file that was created in them has changed them."""
+    found = {str(directory) for path in paths for directory in PurePosixPath(path).parents}
+    for path in found:
+        with suppress(LcpError, OSError):
+            opened = root.open_directory(path)
+            try:
+                status = os.fstat(opened)
+            finally:
+                os.close(opened)
+            os.utime(files / path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _stamps_beneath(directory: Path) -> Iterator[tuple[str, _Stamp]]:
