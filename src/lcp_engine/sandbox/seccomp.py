@@ -55,30 +55,40 @@ _REFUSED = """
     iopl 172 -, ioperm 173 -, modify_ldt 154 -, vhangup 153 58, nfsservctl 180 42, lsm_set_self_attr 460 460
 """
 _REFUSED_TO_READERS = "fchmod 91 52, fchown 93 55"
+_WITH_CASES = "clone 56 220, prlimit64 302 261"
+"""Calls that are never refused whatever their arguments are."""
 _FOR_PROGRAMS = frozenset(
-    {"socketpair", "fork", "vfork", "execve", "execveat", "memfd_create", "tkill", "sched_setaffinity"}
-)
-"""Of the refused calls, those that foreign programs may make."""
-_BIRTHS = frozenset({"fork", "vfork"})
-"""Those of them that wait for `let_start`, as `clone` does."""
-_OF_NETWORK = frozenset({"socket", "connect", "bind", "listen", "accept", "accept4"})
-"""Those that foreign programs with network may make, too, with sockets of IP."""
-_PRETENDED = frozenset(
     {
-        "chmod",
-        "fchmodat",
-        "fchmodat2",
-        "chown",
-        "lchown",
-        "fchownat",
-        "utime",
-        "utimes",
-        "futimesat",
-        "utimensat",
+        *(
+            "socketpair",
+            "fork",
+            "vfork",
+            "execve",
+            "execveat",
+            "memfd_create",
+            "capset",
+            "tkill",
+            "rt_sigqueueinfo",
+        ),
+        *("rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "truncate", "mknod", "mknodat"),
     }
 )
-"""Calls of foreign programs that seem to succeed and do nothing: Landlock does not cover them, and to copy a file, for
-instance, many programs insist on them."""
+"""Of the refused calls, those that foreign programs may make: the kernel's own rules, or Landlock's, are enough."""
+_SOCKETS = frozenset({"socket", "bind", "listen", "accept", "accept4"})
+"""Those that they may make, too, with sockets of the families that are theirs."""
+_BIRTHS = frozenset({"clone", "fork", "vfork"})
+OF_FILES = frozenset(
+    {
+        *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+        *("utime", "utimes", "futimesat", "utimensat"),
+    }
+)
+"""Calls that Landlock does not cover, and on open files as little as by path: a file that may only be read may be the
+user's own. The supervisor does them for the program."""
+OF_PROCESSES = frozenset(
+    {"prlimit64", "setpriority", "ioprio_set", "sched_setaffinity", "sched_setparam", "sched_setscheduler"}
+)
+"""Calls that wait for the supervisor if they name a process."""
 
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every CLONE_NEW… of clone(2)
@@ -95,43 +105,135 @@ class _Machine:
 _MACHINES = {"x86_64": _Machine(0, 0xC000003E), "aarch64": _Machine(1, 0xC00000B7)}
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """A call that is allowed if its argument, and-ed with `mask`, is one of `values`; it waits if it is `waiting`."""
+_ALLOW, _WAIT, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+_EPERM, _WITHOUT = _ERRNO | errno.EPERM, _ERRNO | errno.EOPNOTSUPP
 
-    numbers: tuple[int, int]
+
+@dataclass(frozen=True)
+class _Test:
+    """True if the argument, and-ed with `mask`, is one of `values`."""
+
     argument: int
     values: tuple[int, ...]
     mask: int = 0xFFFFFFFF
-    waiting: int | None = None
-    refusal: int = errno.EPERM
-    is_allowed: bool = True
-    """False if it is refused for these values, and allowed for others."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A call, and what the kernel does with it: the action of the first case whose tests are all true."""
+
+    numbers: tuple[int, int]
+    cases: tuple[tuple[int, tuple[_Test, ...]], ...]
+    otherwise: int = _EPERM
+
+
+def _permits(numbers: tuple[int, int], *tests: _Test) -> _Rule:
+    return _Rule(numbers, ((_ALLOW, tests),))
 
 
 def _rules() -> list[_Rule]:
     own = os.getpid()
     return [
-        _Rule((56, 220), 0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW),  # clone: threads only
-        _Rule((62, 129), 0, (own,)),  # kill
-        _Rule((234, 131), 0, (own,)),  # tgkill
-        _Rule((302, 261), 0, (0, own)),  # prlimit64
+        # clone: threads only
+        _permits((56, 220), _Test(0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW)),
+        _permits((62, 129), _Test(0, (own,))),  # kill
+        _permits((234, 131), _Test(0, (own,))),  # tgkill
+        _permits((302, 261), _Test(0, (0, own))),  # prlimit64
         # prctl: the names of threads and of memory, which Python and glibc set.
-        _Rule((157, 167), 0, (15, 16, 0x53564D41)),
+        _permits((157, 167), _Test(0, (15, 16, 0x53564D41))),
         # ioctl: terminals and their size, bytes to read, non-blocking, close-on-exec; no attributes of files.
-        _Rule((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
+        _permits((16, 29), _Test(1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451))),
         # fcntl: duplicates, flags and locks; no owner of signals, no leases.
-        _Rule((72, 25), 1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),
+        _permits((72, 25), _Test(1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030))),
     ]
 
 
 def _rules_of_programs(*, network: bool) -> list[_Rule]:
-    sockets = [_Rule((41, 198), 0, (socket.AF_INET, socket.AF_INET6))] if network else []
     return [
-        *sockets,
+        *_rules_of_modes(),
+        *_rules_of_sockets(network=network),
+        *_rules_of_ids(),
+        *_rules_of_processes(),
+        # personality: which it is, Linux, without random addresses (sanitizers), an older version, 32 bits
+        _permits((135, 92), _Test(0, (0xFFFFFFFF, 0, 0x40000, 8, 0x20000, 0x20008))),
+        # ioctl: no attributes of files (ext4 and others, XFS, versions), of btrfs only clones of data; no typing
+        # into terminals.
+        _Rule(
+            (16, 29),
+            (
+                (_ALLOW, (_Test(1, (0x40049409, 0x4020940D)),)),
+                (_WITHOUT, (_Test(1, (0x5800, 0x6600, 0x7600, 0x9400), 0xFF00),)),
+                (_EPERM, (_Test(1, (0x5412, 0x541C)),)),
+            ),
+            _ALLOW,
+        ),
+    ]
+
+
+def _rules_of_modes() -> list[_Rule]:
+    """No program is made that runs as its owner: files of another user of this machine could be reached by it."""
+
+    def rule(numbers: tuple[int, int], mode: int, *tests: _Test) -> _Rule:
+        return _Rule(numbers, ((_EPERM, (*tests, _Test(mode, (0o2000, 0o4000, 0o6000), 0o6000))),), _ALLOW)
+
+    def creates(argument: int) -> _Test:
+        made, nameless = os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY
+        return _Test(argument, (made, nameless, made | nameless), made | nameless)
+
+    return [
+        rule((257, 56), 3, creates(2)),  # openat
+        rule((2, _ABSENT), 2, creates(1)),  # open
+        rule((85, _ABSENT), 1),  # creat
+        rule((133, _ABSENT), 1),  # mknod
+        rule((259, 33), 2),  # mknodat
+    ]
+
+
+def _rules_of_sockets(*, network: bool) -> list[_Rule]:
+    """Unix sockets that need a connection: others can send to any path. With `network` they are only made as pairs.
+
+    The supervisor connects them; an address of IP it could not, and the one that it has seen may be another by then.
+    """
+    streams = (_Test(0, (socket.AF_UNIX,)), _Test(1, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET), 0xF))
+    ip = (_Test(0, (socket.AF_INET, socket.AF_INET6)),)
+    return [_permits((41, 198), *(ip if network else streams)), _permits((53, 199), *streams)]
+
+
+def _rules_of_ids() -> list[_Rule]:
+    """Calls that change no id: its own, or -1 for the present one."""
+    user = (os.getuid(), 0xFFFFFFFF)
+    group = (os.getgid(), 0xFFFFFFFF)
+    return [
+        *(_permits(one, _Test(0, user)) for one in ((105, 146), (122, 151))),  # setuid, setfsuid
+        *(_permits(one, _Test(0, group)) for one in ((106, 144), (123, 152))),
+        _permits((113, 145), *(_Test(nth, user) for nth in range(2))),  # setreuid
+        _permits((114, 143), *(_Test(nth, group) for nth in range(2))),
+        _permits((117, 147), *(_Test(nth, user) for nth in range(3))),  # setresuid
+        _permits((119, 149), *(_Test(nth, group) for nth in range(3))),
+        _permits((116, 159), _Test(0, (0,))),  # setgroups: none
+    ]
+
+
+def _rules_of_processes() -> list[_Rule]:
+    def rule(numbers: tuple[int, int], who: int, *tests: _Test) -> _Rule:
+        return _Rule(numbers, ((_ALLOW, (*tests, _Test(who, (0,)))), (_WAIT, tests)))
+
+    plain = _Test(1, (0, 3, 5), 0xFFFFFFFF & ~0x40000000)  # SCHED_OTHER, BATCH, IDLE; not for what it starts
+    return [
         # clone: no namespaces; a process waits, a thread does not: it ends with its process.
-        _Rule((56, 220), 0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW, waiting=0),
-        _Rule((302, 261), 0, (0,)),  # prlimit64: its own limits
+        _Rule(
+            (56, 220),
+            tuple(
+                (action, (_Test(0, (flags,), _CLONE_THREAD | _CLONE_NEW),))
+                for action, flags in ((_WAIT, 0), (_ALLOW, _CLONE_THREAD))
+            ),
+        ),
+        rule((302, 261), 0),  # prlimit64
+        rule((203, 122), 0),  # sched_setaffinity
+        rule((142, 118), 0),  # sched_setparam
+        rule((144, 119), 0, plain),  # sched_setscheduler
+        rule((141, 140), 1, _Test(0, (os.PRIO_PROCESS,))),  # setpriority
+        rule((251, 30), 1, _Test(0, (1,))),  # ioprio_set
     ]
 
 
@@ -193,23 +295,33 @@ _REFUSED_TO_WALLED = frozenset(
         "move_pages",
     ]
 )
+_NETLINK = 16  # libc asks the kernel for addresses with it
 _RULES_OF_WALLED = (
-    # socket: Unix, IP, and what libc asks the kernel for addresses with.
-    _Rule((41, 198), 0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16), refusal=errno.EAFNOSUPPORT),
-    _Rule((56, 220), 0, (0,), _CLONE_NEW),  # clone, unshare: no namespaces
-    _Rule((272, 97), 0, (0,), _CLONE_NEW),
-    # ioctl: nothing that types into the terminal, or selects on a console.
-    _Rule((16, 29), 1, (0x5412, 0x541C), is_allowed=False),
+    _Rule(  # socket
+        (41, 198),
+        ((_ALLOW, (_Test(0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK)),)),),
+        _ERRNO | errno.EAFNOSUPPORT,
+    ),
+    _permits((56, 220), _Test(0, (0,), _CLONE_NEW)),  # clone, unshare: no namespaces
+    _permits((272, 97), _Test(0, (0,), _CLONE_NEW)),
+    # ioctl: nothing that types into the terminal, or selects on a console
+    _Rule((16, 29), ((_EPERM, (_Test(1, (0x5412, 0x541C)),)),), _ALLOW),
 )
 
+_ABSENT = -1
+_OPENAT2 = 437  # the mode of a new file is in memory; libc and programs use openat without it
 _CLONE3 = 435  # its flags are in memory; "does not exist" makes libc use clone
 _SECCOMP = (317, 277)
 _SET_FILTER, _IS_AVAILABLE = 1, 2
 _NO_MITIGATIONS = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: our own code needs no protection from itself
 _NEW_LISTENER, _UNINTERRUPTED = 8, 32  # _UNINTERRUPTED: SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-_ALLOW, _WAIT, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
-_RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # linux/seccomp.h: SECCOMP_IOCTL_NOTIF_…
+_SET_FLAGS, _WAKE_HERE = (
+    0x40082104,
+    1,
+)  # since Linux 6.6: the one who waits goes on on the processor of the answer
 _GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_NOTICE = struct.Struct("=QI4xi4x8x6Q")
 _NOTICE_BYTES = 256
 """More than struct seccomp_notif has, so that a later kernel may have added to it."""
 
@@ -238,34 +350,33 @@ def refuse_calls(*, writes: bool) -> None:
 def refuse_calls_of_programs(*, network: bool = False) -> int:
     """Like `refuse_calls`, for a foreign program: it may start others, and control those; and use IP with `network`.
 
-    Each new process waits for `let_start` on the descriptor that is returned; once that is closed, none can be started.
-    Raises OSError: EBUSY if such a descriptor for this process exists already.
+    New processes, and calls that Landlock does not cover, wait for an answer on the descriptor that is returned
+    (`Notices`); once that is closed, they fail. Raises OSError: EBUSY if such a descriptor for this process exists.
     """
     machine = _MACHINES[platform.machine()]
-    numbers = _numbers(_REFUSED, machine.column)
-    allowed = _FOR_PROGRAMS | _OF_NETWORK if network else _FOR_PROGRAMS
-    left = {name: number for name, number in numbers.items() if name not in allowed}
-    without = {name: number for name, number in left.items() if "xattr" in name}
-    pretended = {name: number for name, number in left.items() if name in _PRETENDED}
-    refused = {name: number for name, number in left.items() if name not in {*without, *pretended}}
+    numbers = _calls(machine.column)
+    waiting = OF_FILES | _BIRTHS | (frozenset() if network else frozenset({"connect"}))
+    allowed = _FOR_PROGRAMS | _SOCKETS | (frozenset({"connect"}) if network else frozenset())
+    refused = numbers.keys() - waiting - allowed
+    without = {name for name in refused if "xattr" in name}
     actions = {
-        _ERRNO | errno.EPERM: [*refused.values()],
-        _ERRNO | errno.EOPNOTSUPP: [*without.values()],
-        _ERRNO: [*pretended.values()],
-        _WAIT: [number for name, number in numbers.items() if name in _BIRTHS],
+        _EPERM: [numbers[name] for name in sorted(refused - without)],
+        _WITHOUT: [numbers[name] for name in sorted(without)],
+        _ERRNO | errno.ENOSYS: [_OPENAT2],
+        _WAIT: [number for name, number in numbers.items() if name in waiting],
     }
     steps = _program(machine, _rules_of_programs(network=network), actions)
     return _install(machine, steps, _NEW_LISTENER | _UNINTERRUPTED)
 
 
 def hold_births() -> int:
-    """Have each new process of this thread, and of all that it starts, wait for `let_start`, and refuse nothing.
+    """Have each new process of this thread, and of all that it starts, wait for an answer, and refuse nothing.
 
     The thread has to have no_new_privs. Raises OSError as `refuse_calls_of_programs`.
     """
     machine = _MACHINES[platform.machine()]
-    births = [number for name, number in _numbers(_REFUSED, machine.column).items() if name in _BIRTHS]
-    clone = _Rule((56, 220), 0, (), _CLONE_THREAD, waiting=0, is_allowed=False)
+    births = [number for name, number in _calls(machine.column).items() if name in ("fork", "vfork")]
+    clone = _Rule((56, 220), ((_WAIT, (_Test(0, (0,), _CLONE_THREAD),)),), _ALLOW)
     return _install(machine, _program(machine, [clone], {_WAIT: births}), _NEW_LISTENER | _UNINTERRUPTED)
 
 
@@ -276,19 +387,67 @@ def filter_of_walled() -> bytes:
     into other processes or makes namespaces is refused.
     """
     machine = _MACHINES[platform.machine()]
-    numbers = _numbers(_REFUSED, machine.column)
+    numbers = _calls(machine.column)
     missing = [number for name, number in numbers.items() if name.startswith("io_uring")]
     refused = [number for name, number in numbers.items() if name in _REFUSED_TO_WALLED]
-    actions = {_ERRNO | errno.EPERM: refused, _ERRNO | errno.ENOSYS: missing}
+    actions = {_EPERM: refused, _ERRNO | errno.ENOSYS: missing}
     return b"".join(_program(machine, _RULES_OF_WALLED, actions))
 
 
-def let_start(births: int) -> None:
-    """Let the process that has waited longest start another one; no time if none waits (it may have died)."""
-    notice = bytearray(_NOTICE_BYTES)
-    with suppress(FileNotFoundError, InterruptedError):
-        fcntl.ioctl(births, _RECEIVE, notice)
-        fcntl.ioctl(births, _SEND, notice[:8] + struct.pack("=qiI", 0, 0, _GO_ON))
+@dataclass(frozen=True)
+class Notice:
+    """A call that waits for an answer: its name, the thread that made it, and the arguments as unsigned numbers."""
+
+    number: int
+    thread: int
+    call: str
+    arguments: tuple[int, ...]
+
+    @property
+    def is_birth(self) -> bool:
+        """True for a call that starts a process."""
+        return self.call in _BIRTHS
+
+
+class Notices:
+    """The calls of a program that wait for an answer, by the descriptor of `refuse_calls_of_programs`."""
+
+    def __init__(self, descriptor: int) -> None:
+        column = _MACHINES[platform.machine()].column
+        self.descriptor = descriptor
+        self._names = {number: name for name, number in _calls(column).items()}
+        with suppress(OSError):  # an older kernel
+            fcntl.ioctl(descriptor, _SET_FLAGS, _WAKE_HERE)
+
+    def receive(self) -> Notice | None:
+        """The call that has waited longest; None, at once, if the thread has died since the descriptor was ready."""
+        buffer = bytearray(_NOTICE_BYTES)
+        try:
+            fcntl.ioctl(self.descriptor, _RECEIVE, buffer)
+        except (FileNotFoundError, InterruptedError):
+            return None
+        number, thread, call, *arguments = _NOTICE.unpack_from(buffer)
+        return Notice(number, thread, self._names.get(call, ""), tuple(arguments))
+
+    def is_waiting(self, notice: Notice) -> bool:
+        """True while the call waits: what was found by the number of its thread until now is of that thread."""
+        try:
+            fcntl.ioctl(self.descriptor, _IS_VALID, struct.pack("=Q", notice.number))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def let_go_on(self, notice: Notice) -> None:
+        """Let the kernel carry out the call, as its registers state it; memory may be another by then."""
+        self._send(notice, 0, _GO_ON)
+
+    def answer(self, notice: Notice, reason: int = 0) -> None:
+        """Return an error number from the call, which is not carried out, or 0."""
+        self._send(notice, -reason, 0)
+
+    def _send(self, notice: Notice, error: int, flags: int) -> None:
+        with suppress(FileNotFoundError, InterruptedError):
+            fcntl.ioctl(self.descriptor, _SEND, struct.pack("=QqiI", notice.number, 0, error, flags))
 
 
 def _install(machine: _Machine, steps: Iterable[bytes], flags: int = 0) -> int:
@@ -317,15 +476,16 @@ def _program(
     """The filter: `rules` about arguments, then what becomes of calls, by what the kernel is to do with them."""
     yield _step(_LOAD, _MACHINE_AT)
     yield _step(_EQUAL, machine.audit, yes=1)
-    yield _step(_RETURN, _ERRNO | errno.EPERM)
+    yield _step(_RETURN, _EPERM)
     yield _step(_LOAD, _NUMBER_AT)
     yield _step(_EQUAL, _CLONE3, yes=1)
     yield _step(_GREATER, _LAST, no=1)
     yield _step(_RETURN, _ERRNO | errno.ENOSYS)
     for rule in rules:
-        steps = _argument_steps(rule)
-        yield _step(_EQUAL, rule.numbers[machine.column], no=len(steps))
-        yield from steps
+        if (number := rule.numbers[machine.column]) != _ABSENT:
+            steps = [*_steps_of(rule)]
+            yield _step(_EQUAL, number, no=len(steps))
+            yield from steps
     for action, numbers in actions.items():
         for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
             yield _step(_EQUAL, number, yes=left)
@@ -334,19 +494,22 @@ def _program(
     yield _step(_RETURN, _ALLOW)
 
 
-def _argument_steps(rule: _Rule) -> list[bytes]:
-    """Allow or refuse by the lower half of the argument: both machines are little-endian, and ints have 32 bits."""
-    waiting = [] if rule.waiting is None else [_step(_EQUAL, rule.waiting, no=1), _step(_RETURN, _WAIT)]
-    count = len(rule.values)
-    allowing, refusing = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | rule.refusal)
-    others_first = (refusing, allowing) if rule.is_allowed else (allowing, refusing)
-    return [
-        _step(_LOAD, _ARGUMENTS_AT + 8 * rule.argument),
-        _step(_AND, rule.mask),
-        *waiting,
-        *(_step(_EQUAL, value, yes=count - nth) for nth, value in enumerate(rule.values)),
-        *others_first,
-    ]
+def _steps_of(rule: _Rule) -> Iterator[bytes]:
+    """Test the lower halves of arguments: both machines are little-endian, and ints have 32 bits."""
+    for action, tests in rule.cases:
+        left = sum(2 + len(test.values) for test in tests) + 1
+        for test in tests:
+            yield _step(_LOAD, _ARGUMENTS_AT + 8 * test.argument)
+            yield _step(_AND, test.mask)
+            left -= 2 + len(test.values)
+            for more, value in zip(range(len(test.values) - 1, -1, -1), test.values, strict=True):
+                yield _step(_EQUAL, value, yes=more, no=0 if more else left)
+        yield _step(_RETURN, action)
+    yield _step(_RETURN, rule.otherwise)
+
+
+def _calls(column: int) -> dict[str, int]:
+    return _numbers(f"{_REFUSED}, {_REFUSED_TO_READERS}, {_WITH_CASES}", column)
 
 
 def _numbers(table: str, column: int) -> dict[str, int]:

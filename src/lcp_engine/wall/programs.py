@@ -1,9 +1,9 @@
 """Run a foreign program, confined, limited and supervised, and end all that it starts.
 
 The program can read the system's programs and libraries, and do anything beneath the directories that it is given;
-nothing else can be opened (`landlock`). It has no network unless it is granted, and cannot change the mode, owner or
-times of files by path (`seccomp`). `supervise` is for a process of its own with one thread: it adopts what the program
-leaves behind, and permits each new process, so that none can start once the program is to end.
+nothing else can be opened (`landlock`). It has no network unless it is granted (`seccomp`). `supervise` is for a
+process of its own with one thread: it adopts what the program leaves behind, permits each new process, so that none can
+start once the program is to end, and makes the calls that Landlock does not cover for it (`supervised_calls`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from lcp_engine.sandbox.landlock import (
     restrict_by,
 )
 from lcp_engine.sandbox.root import look_at
-from lcp_engine.sandbox.seccomp import can_filter, hold_births, let_start, refuse_calls_of_programs
+from lcp_engine.sandbox.seccomp import Notice, Notices, can_filter, hold_births, refuse_calls_of_programs
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import as_signal, enter, why_not_started
+from lcp_engine.wall.supervised_calls import SupervisedCalls
 from lcp_engine.wall.view import View
 
 LANDLOCK_NEEDED = 3
@@ -62,6 +63,8 @@ END_SECONDS = 4.0
 """How long the end of all processes may take: less than a runner waits for it."""
 _REST_SECONDS = 0.0005
 _MOST_COUNTED = 20_000
+_MOST_SERVED = 256
+"""Calls that are answered in a row, before limits are looked at again."""
 _MOST_BURIED = 1024
 """Processes that are reaped in a row, before limits are looked at again."""
 _KEPT = 256 * 1024
@@ -191,10 +194,11 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
     tell.close()
     streams.close_ends_of_child()
     run = _Run(child, program.bounds, streams, hang_up, began)
+    run.calls = SupervisedCalls(program.owned)
     try:
         with trouble:
             said, births, _, _ = socket.recv_fds(trouble, 4, 1)
-            run.births = births[0] if births else None
+            run.births = Notices(births[0]) if births else None
             refused = trouble.recv(4) if births else said
         if refused:
             reason = int.from_bytes(refused, "little")
@@ -340,7 +344,11 @@ def _become(
         if program.view is not None:
             command = enter(program, program.view, program.bubblewrap)
             forbid_new_privileges()
-            socket.send_fds(tell, [b"."], [hold_births()])
+            try:
+                socket.send_fds(tell, [b"."], [hold_births()])
+            except OSError as error:
+                if error.errno != errno.EBUSY:  # something around this holds them already
+                    raise
             os.execve(command[0], command, {"LC_ALL": "C"})  # noqa: S606 -- it confines
         births = refuse_calls_of_programs(network=program.network)
         socket.send_fds(tell, [b"."], [births])
@@ -448,7 +456,8 @@ class _Run:
     """A program that runs, with all that it has started. `births` is where new processes wait for a permit."""
 
     def __init__(self, child: int, bounds: Bounds, streams: _Streams, hang_up: int, began: float) -> None:
-        self.births: int | None = None
+        self.births: Notices | None = None
+        self.calls = SupervisedCalls(())
         self._child = child
         self._bounds = bounds
         self._streams = streams
@@ -484,25 +493,42 @@ class _Run:
 
     def _wait(self) -> None:
         waiting = select.poll()
-        births = () if self.births is None else (self.births,)
-        for one in (*self._streams.open, self._hang_up, *births):
+        births = None if self.births is None else self.births.descriptor
+        for one in (*self._streams.open, self._hang_up, *(() if births is None else (births,))):
             waiting.register(one, select.POLLIN)
-        for descriptor, event in waiting.poll(LOOK_SECONDS * 1000):
+        if self.births is not None:
+            self.calls.try_again(self.births)
+        for descriptor, event in waiting.poll(self.calls.rest(LOOK_SECONDS) * 1000):
             if descriptor in self._streams.open:
                 self._streams.read(descriptor)
-            elif descriptor == self.births and event & select.POLLIN:
-                self._let_start(descriptor)
-            elif descriptor == self.births:
+            elif descriptor == births and event & select.POLLIN:
+                self._serve()
+            elif descriptor == births:
                 self._end_births()  # no process is left that could start one
 
-    def _let_start(self, births: int) -> None:
+    def _serve(self) -> None:
+        """Answer some of the calls that wait; then limits are looked at again."""
+        if (births := self.births) is None:
+            return
+        waiting = select.poll()
+        waiting.register(births.descriptor, select.POLLIN)
+        for _ in range(_MOST_SERVED):
+            if (notice := births.receive()) is not None:
+                if notice.is_birth:
+                    self._let_start(births, notice)
+                else:
+                    self.calls.carry_out(births, notice)
+            if self._excess is not None or not any(event & select.POLLIN for _, event in waiting.poll(0)):
+                return
+
+    def _let_start(self, births: Notices, notice: Notice) -> None:
         if self._permits < 1:
             self._look()
         if self._permits < 1:
             self._excess = f"it had more than {self._bounds.processes:,} processes"
             return
         self._permits -= 1
-        let_start(births)
+        births.let_go_on(notice)
 
     def _broken(self) -> str | None:
         """Reason why the program is to be stopped; None if it goes on."""
@@ -550,8 +576,9 @@ class _Run:
 
     def _end_births(self) -> None:
         if self.births is not None:
-            os.close(self.births)
+            os.close(self.births.descriptor)
         self.births = None
+        self.calls.close()
 
     def end_all(self) -> int:
         """Kill every descendant; without a permit none can start others any more.
