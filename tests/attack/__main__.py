@@ -14,7 +14,7 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping
 
-from tests.attack import chains, commands, models, outputs, page, racing, recipes, spellings
+from tests.attack import calls, chains, commands, models, outputs, page, racing, recipes, spellings
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "races": racing.attack,
@@ -24,6 +24,7 @@ PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "outputs": outputs.attack,
     "models": models.attack,
     "commands": commands.attack,
+    "calls": calls.attack,
     "chains": chains.attack,
 }
 """Each is called with the seconds for one attack and a seed, prints what it counted, and returns whether all held."""

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
 
 
-def run(own: Path, *command: str, readable: tuple[str, ...] = ()) -> Ended:
+def run(own: Path, *command: str, seconds: float = 60) -> Ended:
     environment = {**ENVIRONMENT, "HOME": str(own), "TMPDIR": str(own)}
-    places = (sys.base_prefix, sys.prefix, *readable)
-    bounds = Bounds(seconds=60)
+    places = (sys.base_prefix, sys.prefix)
+    bounds = Bounds(seconds=seconds)
     program = Program(command[0], command, str(own), environment, (str(own),), places, bounds=bounds)
     with Root(own) as root:
         return run_program(root, program, (0, 1), ProgramsUnderWay())
@@ -165,3 +165,15 @@ print(slow.getpeername(), slow.getblocking())
 """
     ended = python(tmp_path, script)
     assert (ended.stdout, ended.stderr) == (b"full others go on s True\n", b"")
+
+
+def test_a_program_that_calls_without_end_is_stopped_in_time(tmp_path: Path) -> None:
+    script = """
+import os, threading
+open("f", "w").close()
+def call():
+    while True: os.chmod("f", 0o600)
+for _ in range(8): threading.Thread(target=call).start()
+"""
+    ended = run(tmp_path, sys.executable, "-c", script, seconds=1)
+    assert ended.stopped == "it ran for more than 1 s"
