@@ -23,6 +23,7 @@ from lcp_engine.core.upkeep import (
     StatedRetention,
     Upkeep,
 )
+from lcp_engine.core.wall_words import WallName
 from lcp_engine.core.webhook import Webhook
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
@@ -120,6 +121,11 @@ class ConfigFile(BaseModel):
         default=NO_NETWORK_GRANTED,
         description="What missions may ask of the network for their commands: `{hosts: [registry.example.org]}`, or "
         "`host` (commands.md).",
+    )
+    commands_wall: tuple[WallName, ...] | None = Field(
+        default=None,
+        description="Walls behind which commands may run, of `overlay`, `copy` and `landlock`: the strongest of them "
+        "that holds here is used (commands.md). Default: any; with `isolation: require`, `overlay` alone.",
     )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

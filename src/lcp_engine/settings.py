@@ -114,6 +114,11 @@ class Settings:
         return upkeep.model_copy(update={key: value for key, value in own if key in own.model_fields_set})
 
     @property
+    def commands_wall(self) -> tuple[str, ...] | None:
+        """Walls behind which commands may run; None if no file states any."""
+        return None if self.stated is None else self.stated.commands_wall
+
+    @property
     def commands_network(self) -> NetworkGrant | None:
         """Hosts that missions may ask for their commands; None if no file states any."""
         return None if self.stated is None else self.stated.commands_network

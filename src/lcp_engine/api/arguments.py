@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -13,6 +13,7 @@ from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.network import NetworkGrant, granted
 from lcp_engine.core.refused_values import explain_first
+from lcp_engine.core.wall_words import WALLS, Step
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import check_plans
@@ -54,6 +55,15 @@ def network_grant(stated: NetworkGrant | Mapping[str, JsonValue] | str | None) -
     except ValidationError as refused:
         message = explain_first(refused, NetworkGrant, "commands_network")
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
+
+
+def walls_named(stated: Sequence[str]) -> tuple[Step, ...]:
+    """The walls that commands may run behind. Raises `INVALID_ARGUMENT`."""
+    for name in stated:
+        if name not in WALLS:
+            message = f"commands_wall names {name!r}; each must be one of {', '.join(WALLS)}"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return tuple(wall for wall in WALLS if wall in stated)
 
 
 def existing_directory(root: str | os.PathLike[str]) -> Path:

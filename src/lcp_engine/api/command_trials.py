@@ -20,7 +20,7 @@ from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import found_program, interpreters_of, is_in, readable_place
 from lcp_engine.wall.programs import Ended, Program
-from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_in_copy
+from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
 SECONDS = 20.0
 _VERSION = {
@@ -88,7 +88,7 @@ class _Trial:
         self._command = (self._path, *version)
 
     def finding(self) -> Finding:
-        """Finding of its run, with what mends it. Raises like `run_in_copy`."""
+        """Finding of its run, with what mends it. Raises like `run_behind_wall`."""
         if "/" in self._name and is_in([str(self._root)], self._path):
             return self._in_root()
         result = self._run(())
@@ -150,7 +150,7 @@ class _Trial:
 
         with TemporaryDirectory(prefix="lcp-doctor-") as empty, Root(empty) as root:
             around = Surroundings(root, lambda path: True, self._commands, (*self._opened, *more), run)
-            return run_in_copy(self._command, around)
+            return run_behind_wall(self._command, around)
 
 
 def _with_tilde(place: str) -> str:

@@ -19,6 +19,7 @@ from lcp_engine.api.arguments import (
     known_worker,
     network_grant,
     new_root,
+    walls_named,
 )
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.history import History
@@ -110,6 +111,8 @@ class Engine(History):
       they are there. Default: none.
     - `commands_network`: what missions may ask of the network for their commands, as in the configuration file: a
       `NetworkGrant`, a mapping `{"hosts": [NAME, …]}` or `"host"`. Default: nothing.
+    - `commands_wall`: walls behind which commands may run, of "overlay", "copy" and "landlock"; the strongest of them
+      that holds here is used. Default: any; overlay alone if isolation is required.
     - `isolation`: whether file kinds run in confined processes. Default, as on the command line: `Isolation.AUTO`,
       where the kernel has Landlock. With `Isolation.REQUIRE` runners raise `NOT_ISOLATED` on one without it. The plain
       strings "off", "auto" and "require" mean the same.
@@ -118,7 +121,8 @@ class Engine(History):
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
     for a planner whose name is taken or that has no `answer`, for an unknown isolation, for a place that commands must
-    not read, and for a network that is none.
+    not read, for a network that is none, and
+    for an unknown wall.
 
     Methods that decide take `by`: the name that history records. Default: the user of this process.
     """
@@ -141,6 +145,7 @@ class Engine(History):
         approvers: Mapping[str, str] | None = None,
         commands_read: Sequence[str | os.PathLike[str]] = (),
         commands_network: NetworkGrant | Mapping[str, JsonValue] | str | None = None,
+        commands_wall: Sequence[str] | None = None,
         isolation: Isolation | str = Isolation.AUTO,
         upkeep: Upkeep | None = None,
     ) -> None:
@@ -160,6 +165,7 @@ class Engine(History):
             approvers=approvers or {},
             commands_read=commands_read,
             commands_network=network_grant(commands_network),
+            commands_wall=None if commands_wall is None else walls_named(commands_wall),
             isolation=isolation,
             upkeep=upkeep or Upkeep(),
         )

@@ -105,6 +105,7 @@ class Invocation:
                 approvers=settings.approvers,
                 commands_read=settings.commands_read,
                 commands_network=settings.commands_network,
+                commands_wall=settings.commands_wall,
                 isolation=settings.isolation,
                 upkeep=settings.upkeep,
             )

@@ -14,6 +14,7 @@ from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
+from lcp_engine.core.wall_words import WALLS, Step
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
@@ -64,6 +65,7 @@ class Options:
     approvers: Mapping[str, str] = field(default_factory=dict)
     commands_read: Sequence[str | os.PathLike[str]] = ()
     commands_network: NetworkGrant = NO_NETWORK_GRANTED
+    commands_wall: Sequence[str] | None = None
     isolation: Isolation = Isolation.OFF
     upkeep: Upkeep = field(default_factory=Upkeep)
 
@@ -84,6 +86,7 @@ class Instance:
     approvers: Mapping[str, str] = field(default_factory=dict)
     commands_read: tuple[str, ...] = ()
     commands_network: NetworkGrant = NO_NETWORK_GRANTED
+    commands_wall: tuple[Step, ...] = WALLS
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
     url: str = ""
@@ -160,6 +163,7 @@ def open_instance(url: str, options: Options) -> Instance:
         options.approvers,
         commands_read,
         options.commands_network,
+        _walls_of(options),
         options.isolation,
         options.clock or system_clock,
         url,
@@ -167,6 +171,13 @@ def open_instance(url: str, options: Options) -> Instance:
         stages_directory(url),
         wall_directory(url),
     )
+
+
+def _walls_of(options: Options) -> tuple[Step, ...]:
+    """Walls that commands may run behind; where isolation is required, weaker ones have to be named."""
+    if options.commands_wall is not None:
+        return tuple(map(Step, options.commands_wall))
+    return (Step.OVERLAY,) if options.isolation is Isolation.REQUIRE else WALLS
 
 
 def _note_waits(tx: Tx) -> None:

@@ -238,7 +238,7 @@ class OpenMissions:
         def run(program: Program) -> Ended:
             return run_program(context.root, program, attempt, self._under_way)
 
-        found = step_here(walls, run)
+        found = step_here(walls, run, self._instance.commands_wall)
         return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
 
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:

@@ -238,62 +238,14 @@ def _rules_of_processes() -> list[_Rule]:
 
 
 _REFUSED_TO_WALLED = frozenset(
-    [
-        "setns",
-        "chroot",
-        "pivot_root",
-        "mount",
-        "umount2",
-        "mount_setattr",
-        "open_tree",
-        "move_mount",
-        "fsopen",
-        "fsconfig",
-        "fsmount",
-        "fspick",
-        "open_tree_attr",
-        "open_by_handle_at",
-        "ptrace",
-        "process_vm_readv",
-        "process_vm_writev",
-        "process_madvise",
-        "kcmp",
-        "pidfd_getfd",
-        "add_key",
-        "request_key",
-        "keyctl",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "quotactl",
-        "quotactl_fd",
-        "syslog",
-        "acct",
-        "uselib",
-        "lookup_dcookie",
-        "kexec_load",
-        "kexec_file_load",
-        "init_module",
-        "finit_module",
-        "delete_module",
-        "reboot",
-        "swapon",
-        "swapoff",
-        "sethostname",
-        "setdomainname",
-        "settimeofday",
-        "clock_settime",
-        "adjtimex",
-        "clock_adjtime",
-        "iopl",
-        "ioperm",
-        "vhangup",
-        "nfsservctl",
-        "lsm_set_self_attr",
-        "fanotify_init",
-        "migrate_pages",
-        "move_pages",
-    ]
+    """
+    setns chroot pivot_root mount umount2 mount_setattr open_tree move_mount fsopen fsconfig fsmount fspick
+    open_tree_attr open_by_handle_at ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd
+    add_key request_key keyctl bpf perf_event_open userfaultfd quotactl quotactl_fd syslog acct uselib lookup_dcookie
+    kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff sethostname setdomainname
+    settimeofday clock_settime adjtimex clock_adjtime iopl ioperm vhangup nfsservctl lsm_set_self_attr fanotify_init
+    migrate_pages move_pages
+    """.split()  # noqa: SIM905 -- a list of one line each is longer than a screen
 )
 _NETLINK = 16  # libc asks the kernel for addresses with it
 _RULES_OF_WALLED = (

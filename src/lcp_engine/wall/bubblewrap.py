@@ -78,7 +78,7 @@ def _fault_of(path: str) -> str | None:
     import subprocess
 
     try:
-        said = subprocess.run(
+        said = subprocess.run(  # noqa: S603 -- a program of the system
             [path, "--version"], capture_output=True, text=True, timeout=10, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -119,7 +119,7 @@ def _options(
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", path)
     for path in ("/etc", "/etc/ssl", "/home", "/run", "/sys", "/var"):
         yield from ("--perms", "0755", "--dir", path)
-    yield from ("--symlink", f"..{_OWN_TMP}", "/var/tmp", "--symlink", "../run", "/var/run")
+    yield from ("--symlink", f"..{_OWN_TMP}", f"/var{_OWN_TMP}", "--symlink", "../run", "/var/run")
     yield from ("--size", str(_SHARED_MEMORY), "--tmpfs", "/run")
     yield from _system(view)
     seen = {*found}

@@ -30,7 +30,10 @@ class Masks:
 
 
 def make_masks(root: Root, place: Path, may_read: Callable[[str], bool]) -> Masks:
-    """Make whiteouts in `place`, which is made anew, for what may not be read under any of its names. Raises OSError."""
+    """Make whiteouts in `place`, which is made anew, for what may not be read, under any of its names.
+
+    Raises OSError.
+    """
     remove_tree(place)
     place.mkdir(mode=0o700)
     os.chmod(place, stat.S_IMODE(os.fstat(root.descriptor).st_mode))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 from uuid import uuid4
 
+from lcp_engine.core.wall_words import WALLS, Step
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.own_places import make_private
@@ -24,19 +24,7 @@ _APP_ARMOR = (
     "profile that allows them"
 )
 _TRIAL_SECONDS = 20.0
-
-
-class Step(StrEnum):
-    """Walls, from the strongest to none."""
-
-    OVERLAY = "overlay"
-    """Namespaces; the root at its own path, below a directory for what the program changes."""
-    COPY = "copy"
-    """Namespaces; a copy of the root at its path."""
-    LANDLOCK = "landlock"
-    """A copy of the root; Landlock and seccomp."""
-    NONE = "none"
-    """No program can be confined."""
+_NOT_NAMED = "the configuration does not name it (commands_wall)"
 
 
 @dataclass(frozen=True)
@@ -55,28 +43,36 @@ class Found:
 Run: TypeAlias = Callable[[Program], Ended]
 """Runs a program in a process of its own. Raises `LcpError`: NOT_ISOLATED, FILE_SYSTEM, WORKER_DIED."""
 
-_found: dict[str, Found] = {}
+_found: dict[tuple[str, tuple[Step, ...]], Found] = {}
 _trying = threading.Lock()
 
 
-def step_here(place: Path, run: Run) -> Found:
-    """The strongest step for programs whose changes are kept in the directory `place`, found once for each process."""
+def step_here(place: Path, run: Run, walls: Sequence[Step] = WALLS) -> Found:
+    """The strongest of `walls` for programs whose changes are kept in the directory `place`.
+
+    It is found once for each process.
+    """
+    key = str(place), tuple(walls)
     with _trying:
-        known = _found.get(str(place))
+        known = _found.get(key)
         if known is None:
-            known = _found[str(place)] = _try_all(place, run)
+            known = _found[key] = _try_all(place, run, walls)
         return known
 
 
-def _try_all(place: Path, run: Run) -> Found:
+def _try_all(place: Path, run: Run, walls: Sequence[Step]) -> Found:
     refused: list[tuple[Step, str]] = []
     bubblewrap = find_bubblewrap()
     for step in (Step.OVERLAY, Step.COPY):
+        if step not in walls:
+            refused.append((step, _NOT_NAMED))
+            continue
         why = bubblewrap.why_not if bubblewrap.path is None else _why_not(step, place, bubblewrap.path, run)
         if why is None:
             return Found(step, bubblewrap.path or "", tuple(refused))
         refused.append((step, why))
-    if (why := cannot_confine()) is None:
+    why = cannot_confine() if Step.LANDLOCK in walls else _NOT_NAMED
+    if why is None:
         return Found(Step.LANDLOCK, "", tuple(refused))
     return Found(Step.NONE, "", (*refused, (Step.LANDLOCK, why)))
 

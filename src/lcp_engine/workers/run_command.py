@@ -16,17 +16,19 @@ from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.verdicts import verdict_of
-from lcp_engine.core.wall_words import named_as_walls
+from lcp_engine.core.wall_words import Step, named_as_walls
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.wall.bubblewrap import HOME
+from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
-from lcp_engine.wall.steps import Step
+from lcp_engine.wall.steps import Found
 from lcp_engine.wall.toolchains import toolchain_of
+from lcp_engine.wall.view import Bind, View
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
-from lcp_engine.wall.workspace import Ground, Workspace, workspace
+from lcp_engine.wall.workspace import Ground, workspace
 from lcp_engine.workers.base import Example, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
@@ -114,46 +116,93 @@ def run_behind_wall(command: Sequence[str], around: Surroundings) -> RunCommandR
             advice="Remove commands.network from the mission; `host` allows every host, if the user does.",
         )
     ground = around.ground
+    if ground is not None and ground.found.step is Step.NONE:
+        raise _not_confined(command[0], ground)
     if ground is None or ground.found.step is not Step.OVERLAY:
-        return _run_in_copy(command, around)
+        with working_copy(around.root, around.may_read) as copy:
+            seen = _elsewhere(copy) if ground is None else _of_copy(copy, around.root, ground.found)
+            ended = around.run(around.root, _program(command, seen, around))
+            told = copy.told if seen.view is None else str
+            return _result(command, ended, copy.changed(), (), around, told=told)
     try:
         with workspace(around.root, ground, around.may_read) as place:
-            ended = around.run(around.root, _over_root(command, place, around, ground.found.bubblewrap))
-            changed = sorted(place.changed())[:_MOST_CHANGED]
-            masked = sorted(place.masks.masked)
-            return _result(command, ended, changed, masked, lambda text: text)
+            seen = _Seen(place.path, place.home, HOME, place.view, ground.found.bubblewrap)
+            ended = around.run(around.root, _program(command, seen, around))
+            return _result(command, ended, sorted(place.changed()), sorted(place.masks.masked), around)
     except OSError as error:
         raise refusal(error, str(ground.directory)) from error
 
 
-def _over_root(command: Sequence[str], place: Workspace, around: Surroundings, bubblewrap: str) -> Program:
-    path = found_program(command[0], Path(place.path))
-    foreign = around.root.places
-    installed = [one for one in places_of(path, foreign=foreign) if not is_in(foreign, one)]
+def _not_confined(name: str, ground: Ground) -> LcpError:
+    reasons = "; ".join(f"{step}: {why}" for step, why in ground.found.refused)
+    message = f"{name} cannot be confined: {reasons}"
+    advice = "Install bubblewrap, or name a weaker wall in commands_wall (docs/commands.md)."
+    return LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a command sees: it begins at `directory`, and finds what is written in `home` at `home_path`."""
+
+    directory: str
+    home: Path
+    home_path: str
+    view: View | None = None
+    bubblewrap: str = ""
+    owned: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+
+
+def _elsewhere(copy: WorkingCopy) -> _Seen:
+    """The copy where it lies, for Landlock alone."""
+    files, home = str(copy.files), str(copy.home)
+    return _Seen(files, copy.home, home, owned=(files, home), packages=copy.shared, listed=copy.listed)
+
+
+def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> _Seen:
+    """The copy at the path of the root, with the packages of the root, if there are namespaces for it."""
+    if found.step is not Step.COPY:
+        return _elsewhere(copy)
+    path = root.copy_of or root.path
+    for name in SHARED:
+        if (link := copy.files / name).is_symlink():
+            link.unlink()
+            link.mkdir()
+    binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
+    view = View(binds=[*binds, *(Bind(place, place) for place in copy.shared)])
+    return _Seen(path, copy.home, HOME, view, found.bubblewrap)
+
+
+def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Program:
+    """Raises `PATH_NOT_FOUND`."""
+    path = found_program(command[0], Path(seen.directory))
+    foreign = (*seen.owned, *around.root.places)
+    # What lies in the root is in the copy, or above it, as far as it may be read.
+    installed = [place for place in places_of(path, foreign=foreign) if not is_in(foreign, place)]
+    toolchain = toolchain_of(path, Path.home(), os.environ, foreign=foreign, can_write=False)
+    temporary = seen.home_path if seen.view is None else "/tmp"  # noqa: S108 -- it has its own
     return Program(
         path=path,
         arguments=tuple(command),
-        directory=place.path,
+        directory=seen.directory,
         environment={
-            **environment_of(Path(HOME)),
-            "TMPDIR": "/tmp",  # noqa: S108 -- it has its own
+            **environment_of(Path(seen.home_path)),
+            "TMPDIR": temporary,
+            **toolchain.variables,
             **around.commands.environment,
-            **_files_with(around.texts, place.home, Path(HOME)),
+            **_files_with(around.texts, seen.home, Path(seen.home_path)),
         },
-        owned=(),
-        readable=(*installed, *around.readable),
+        owned=seen.owned,
+        readable=(*installed, *(part for one in toolchain.places for part in one.parts), *around.readable),
+        packages=seen.packages,
+        listed=seen.listed,
         hidden=(*own_places(), str(Path.home()), *around.root.places),
         bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
-        view=replace(place.view, host_network=around.network.is_host),
-        bubblewrap=bubblewrap,
+        network=around.network.is_host,
+        view=None if seen.view is None else replace(seen.view, host_network=around.network.is_host),
+        bubblewrap=seen.bubblewrap,
     )
-
-
-def _run_in_copy(command: Sequence[str], around: Surroundings) -> RunCommandResult:
-    with working_copy(around.root, around.may_read) as copy:
-        path = found_program(command[0], copy.files)
-        ended = around.run(around.root, _program(path, command, copy, around))
-        return _result(command, ended, copy.changed()[:_MOST_CHANGED], (), copy.told)
 
 
 def _result(
@@ -161,48 +210,27 @@ def _result(
     ended: Ended,
     changed: Sequence[str],
     masked: Sequence[str],
-    told: Callable[[str], str],
+    around: Surroundings,
+    *,
+    told: Callable[[str], str] = str,
 ) -> RunCommandResult:
     stdout, stderr = (told(_text(each)) for each in (ended.stdout, ended.stderr))
     return RunCommandResult(
         exit_code=ended.exit_code,
         ended=_why(ended),
         verdict=verdict_of(command, ended.exit_code, stdout, stderr),
-        wall=[*named_as_walls(stdout, stderr, ended.exit_code, masked=masked)],
+        wall=[
+            *named_as_walls(stdout, stderr, ended.exit_code, masked=masked, network=around.network.is_host)
+        ],
         stdout=stdout,
         stderr=stderr,
         cpu_seconds=ended.cpu_seconds,
-        changed=[*changed],
-    )
-
-
-def _program(path: str, command: Sequence[str], copy: WorkingCopy, around: Surroundings) -> Program:
-    commands, foreign = around.commands, (str(copy.files.parent), *around.root.places)
-    # What lies in the root is in the copy as far as it may be read.
-    installed = [place for place in places_of(path, foreign=foreign) if not is_in(foreign, place)]
-    toolchain = toolchain_of(path, Path.home(), os.environ, foreign=foreign, can_write=False)
-    return Program(
-        path=path,
-        arguments=tuple(command),
-        directory=str(copy.files),
-        environment={
-            **environment_of(copy.home),
-            **toolchain.variables,
-            **commands.environment,
-            **_files_with(around.texts, copy.home, copy.home),
-        },
-        owned=(str(copy.files), str(copy.home)),
-        readable=(*installed, *(part for one in toolchain.places for part in one.parts), *around.readable),
-        packages=copy.shared,
-        listed=copy.listed,
-        hidden=(*own_places(), str(Path.home()), *around.root.places),
-        bounds=Bounds(seconds=min(commands.seconds, MOST_SECONDS)),
-        network=around.network.is_host,
+        changed=[*changed[:_MOST_CHANGED]],
     )
 
 
 def _files_with(texts: Mapping[str, str], place: Path, seen_at: Path) -> dict[str, str]:
-    """Write each text into a file of its own in `place`; the files as they are seen, by the variables that name them."""
+    """Write each text into a file in `place`; the files as they are seen, by the variables that name them."""
     for name, text in texts.items():
         (place / name.lower()).write_text(text, encoding="utf-8")
     return {name: str(seen_at / name.lower()) for name in texts}
