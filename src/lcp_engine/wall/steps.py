@@ -14,9 +14,9 @@ from lcp_engine.core.wall_words import WALLS, Step
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.own_places import make_private
-from lcp_engine.wall.bubblewrap import HOME, find_bubblewrap
+from lcp_engine.wall.bubblewrap import NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import Bounds, Ended, Program, cannot_confine
-from lcp_engine.wall.view import Bind, Overlay, View
+from lcp_engine.wall.view import HOME, Bind, Overlay, View
 
 _RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _APP_ARMOR = (
@@ -32,7 +32,6 @@ class Found:
     """The strongest step that holds here, and why each stronger one does not."""
 
     step: Step
-    bubblewrap: str = ""
     refused: tuple[tuple[Step, str], ...] = ()
 
     def why_not(self, step: Step) -> str | None:
@@ -67,31 +66,31 @@ def _try_all(place: Path, run: Run, walls: Sequence[Step]) -> Found:
         if step not in walls:
             refused.append((step, _NOT_NAMED))
             continue
-        why = bubblewrap.why_not if bubblewrap.path is None else _why_not(step, place, bubblewrap.path, run)
+        why = bubblewrap.reason if isinstance(bubblewrap, NoBubblewrap) else _why_not(step, place, run)
         if why is None:
-            return Found(step, bubblewrap.path or "", tuple(refused))
+            return Found(step, tuple(refused))
         refused.append((step, why))
     why = cannot_confine() if Step.LANDLOCK in walls else _NOT_NAMED
     if why is None:
-        return Found(Step.LANDLOCK, "", tuple(refused))
-    return Found(Step.NONE, "", (*refused, (Step.LANDLOCK, why)))
+        return Found(Step.LANDLOCK, tuple(refused))
+    return Found(Step.NONE, (*refused, (Step.LANDLOCK, why)))
 
 
-def _why_not(step: Step, place: Path, bubblewrap: str, run: Run) -> str | None:
+def _why_not(step: Step, place: Path, run: Run) -> str | None:
     trial = place / f"trial-{uuid4().hex}"
     try:
         make_private(place)
         trial.mkdir(mode=0o700)
         for name in ("root", "up", "work", "home"):
             (trial / name).mkdir()
-        return _try(step, trial, bubblewrap, run)
+        return _try(step, trial, run)
     except OSError as error:
         return f"{error.filename or place}: {error.strerror}"
     finally:
         remove_tree(trial)
 
 
-def _try(step: Step, trial: Path, bubblewrap: str, run: Run) -> str | None:
+def _try(step: Step, trial: Path, run: Run) -> str | None:
     root, home = str(trial / "root"), Bind(str(trial / "home"), HOME, writable=True)
     view = View(binds=[home, Bind(root, root, writable=True)])
     if step is Step.OVERLAY:
@@ -103,7 +102,6 @@ def _try(step: Step, trial: Path, bubblewrap: str, run: Run) -> str | None:
         environment={"PATH": os.defpath},
         owned=(),
         view=view,
-        bubblewrap=bubblewrap,
         bounds=Bounds(seconds=_TRIAL_SECONDS),
     )
     try:

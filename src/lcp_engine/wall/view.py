@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+HOME = "/home/lcp"
+"""Where a program in namespaces finds its home directory."""
+
 
 @dataclass(frozen=True)
 class Overlay:

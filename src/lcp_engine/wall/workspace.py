@@ -14,10 +14,9 @@ from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.bubblewrap import HOME
 from lcp_engine.wall.masks import Masks, make_masks
 from lcp_engine.wall.steps import Found
-from lcp_engine.wall.view import Bind, Overlay, View
+from lcp_engine.wall.view import HOME, Bind, Overlay, View
 
 
 @dataclass(frozen=True)

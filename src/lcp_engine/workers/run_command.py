@@ -20,13 +20,12 @@ from lcp_engine.core.wall_words import Step, named_as_walls
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root, refusal
-from lcp_engine.wall.bubblewrap import HOME
 from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.toolchains import toolchain_of
-from lcp_engine.wall.view import Bind, View
+from lcp_engine.wall.view import HOME, Bind, View
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
 from lcp_engine.wall.workspace import Ground, workspace
 from lcp_engine.workers.base import Example, Worker, refuse_to_execute
@@ -126,7 +125,7 @@ def run_behind_wall(command: Sequence[str], around: Surroundings) -> RunCommandR
             return _result(command, ended, copy.changed(), (), around, told=told)
     try:
         with workspace(around.root, ground, around.may_read) as place:
-            seen = _Seen(place.path, place.home, HOME, place.view, ground.found.bubblewrap)
+            seen = _Seen(place.path, place.home, HOME, place.view)
             ended = around.run(around.root, _program(command, seen, around))
             return _result(command, ended, sorted(place.changed()), sorted(place.masks.masked), around)
     except OSError as error:
@@ -148,7 +147,6 @@ class _Seen:
     home: Path
     home_path: str
     view: View | None = None
-    bubblewrap: str = ""
     owned: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
@@ -171,7 +169,7 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> _Seen:
             link.mkdir()
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
     view = View(binds=[*binds, *(Bind(place, place) for place in copy.shared)])
-    return _Seen(path, copy.home, HOME, view, found.bubblewrap)
+    return _Seen(path, copy.home, HOME, view)
 
 
 def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Program:
@@ -201,7 +199,6 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
         bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
         network=around.network.is_host,
         view=None if seen.view is None else replace(seen.view, host_network=around.network.is_host),
-        bubblewrap=seen.bubblewrap,
     )
 
 

@@ -100,12 +100,13 @@ def ended_of(head: Head, body: Buffer, program: Program) -> Ended:
         raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice)
     at = number_of(head, "stdout")
     code, number, stopped = head.get("exit_code"), head.get("signal"), head.get("stopped")
+    cpu_seconds = head.get("cpu_seconds")
     return Ended(
         exit_code=code if isinstance(code, int) else None,
         signal=number if isinstance(number, int) else None,
         stopped=None if stopped is None else str(stopped),
         is_out_of_memory=head.get("is_out_of_memory") is True,
-        cpu_seconds=float(cpu) if isinstance(cpu := head.get("cpu_seconds"), int | float) else 0.0,
+        cpu_seconds=cpu_seconds if isinstance(cpu_seconds, float) else 0.0,
         stdout=bytes(body[:at]),
         stderr=bytes(body[at:]),
     )

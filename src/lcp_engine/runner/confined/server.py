@@ -52,7 +52,7 @@ from lcp_engine.sandbox.landlock import adopt_orphans, die_with_parent, load_lat
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
-from lcp_engine.wall.programs import CannotConfine, Program, end_strangers, supervise
+from lcp_engine.wall.programs import CannotConfine, Program, close_all_but, end_strangers, supervise
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 
@@ -175,7 +175,7 @@ def _run_child(
 
 
 def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[BaseModel]]) -> None:
-    _close_all_but(0, 1, 2, control, root)
+    close_all_but(0, 1, 2, control, root)
     memory = number_of(start, "memory")
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -271,19 +271,10 @@ def _run_program(end: socket.socket) -> None:
             "signal": ended.signal,
             "stopped": ended.stopped,
             "is_out_of_memory": ended.is_out_of_memory,
-            "cpu_seconds": round(ended.cpu_seconds, 3),
+            "cpu_seconds": ended.cpu_seconds,
             "stdout": len(ended.stdout),
         }
         channel.send(answer, ended.stdout + ended.stderr)
-
-
-def _close_all_but(*kept: int) -> None:
-    first = 0
-    for one in sorted(kept):
-        if first < one:  # an empty range at 0 would be all there are
-            os.closerange(first, one)
-        first = one + 1
-    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 # -- the reader

@@ -1,0 +1,223 @@
+"""Watch a program in namespaces from outside: its start, its size, what it writes, and its true end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import resource
+import select
+import signal
+import struct
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_START_SECONDS = 60.0
+_SPIN_SECONDS = 0.2
+_SPIN = 0.0003
+_THREADS = 8
+"""Threads that each process may have on average: RLIMIT_NPROC counts those."""
+_LEAST_BYTES = 4096
+_REST = 20
+"""A search takes no more than a part of the time: one of so many."""
+_GET_INFO, _EXIT = 0xC040FF0B, 1 << 3  # PIDFD_GET_INFO, PIDFD_INFO_EXIT (linux/pidfd.h, Linux 6.15)
+_DEADLY = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGABRT,
+        signal.SIGBUS,
+    }
+    | {signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM}
+    | {signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS}
+)
+_NOT_FOUND = (
+    (errno.ENOENT, "No such file or directory"),
+    (errno.EACCES, "Permission denied"),
+    (errno.ENOEXEC, "Exec format error"),
+    (errno.ENOTDIR, "Not a directory"),
+)
+
+
+class NotStarted(Exception):
+    """The program was not executed: `number` is the errno of that, None if its walls could not be made."""
+
+    def __init__(self, number: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.number = number
+        self.reason = reason
+
+
+class Namespaced:
+    """A program that bwrap runs. `status` and `gate` are the descriptors for bwrap."""
+
+    def __init__(self, uppers: Sequence[str]) -> None:
+        self._reports, self.status = os.pipe2(os.O_CLOEXEC)
+        self.gate, self._opens = os.pipe2(os.O_CLOEXEC)
+        self._uppers = uppers
+        self._said = b""
+        self._first = 0
+        """Its process that is number 1 in there."""
+        self._program: int | None = None
+        """A pidfd of the program itself."""
+        self._written = _Slow()
+        self._unmapped = _Slow()
+
+    def close_ends_of_child(self) -> None:
+        for one in (self.status, self.gate):
+            os.close(one)
+
+    def close(self) -> None:
+        for one in (self._reports, self._opens, *(() if self._program is None else (self._program,))):
+            os.close(one)
+
+    def let_start(self, processes: int, serve: Callable[[float], None]) -> None:
+        """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so.
+
+        `serve` lets processes start that wait for it, bubblewrap's own, for some seconds.
+        """
+        if not self._hear_first(serve):
+            return
+        most = processes * _THREADS
+        with suppress(ProcessLookupError, PermissionError):
+            resource.prlimit(self._first, resource.RLIMIT_NPROC, (most, most))
+        with suppress(BrokenPipeError):
+            os.write(self._opens, b".")
+        self._find_program(serve)
+
+    def of_program(self, family: Sequence[int]) -> list[int]:
+        """Those of these processes that are not bubblewrap's."""
+        if not self._first:
+            return []
+        after = family.index(self._first) + 1 if self._first in family else 0
+        return [*family[after:]]
+
+    def unmapped_bytes(self, family: Collection[int]) -> int:
+        """Memory in files without names that these have open (memfd_create(2)), counted now and then."""
+        return self._unmapped.count(lambda: _memory_files(family))
+
+    def written_bytes(self) -> int:
+        """Bytes on the disk of what it has changed, counted now and then."""
+        return self._written.count(lambda: sum(map(_bytes_below, self._uppers)))
+
+    def exit_code(self, code: int, stderr: bytes) -> int:
+        """The program's true exit code, negative for a signal, given that of bwrap. Raises `NotStarted`."""
+        self._hear()
+        found = re.search(rb'"exit-code"\s*:\s*(\d+)', self._said)
+        if found is None:
+            if code < 0:
+                return code
+            raise _why_not_started(stderr)
+        told = int(found[1])
+        status = None if self._program is None else _exit_status(self._program)
+        if status is not None:
+            return os.waitstatus_to_exitcode(status)
+        return 128 - told if told - 128 in _DEADLY else told
+
+    def _hear_first(self, serve: Callable[[float], None]) -> bool:
+        until = time.monotonic() + _START_SECONDS
+        waiting = select.poll()
+        waiting.register(self._reports, select.POLLIN)
+        while time.monotonic() < until:
+            serve(_SPIN)
+            if waiting.poll(0):
+                if not self._hear():
+                    return False
+                found = re.search(rb'"child-pid"\s*:\s*(\d+)', self._said)
+                if found is not None:
+                    self._first = int(found[1])
+                    return True
+        raise NotStarted(None, f"bwrap has not made namespaces within {_START_SECONDS:g} s")
+
+    def _hear(self) -> bool:
+        """Read what bwrap reports; false at the end."""
+        os.set_blocking(self._reports, False)
+        try:
+            piece = os.read(self._reports, 65536)
+        except BlockingIOError:
+            return True
+        self._said += piece
+        return piece != b""
+
+    def _find_program(self, serve: Callable[[float], None]) -> None:
+        """Open the program while it runs: its exit status can be read then when it is gone."""
+        until = time.monotonic() + _SPIN_SECONDS
+        children = Path(f"/proc/{self._first}/task/{self._first}/children")
+        while time.monotonic() < until:
+            try:
+                found = children.read_text().split()
+                if found:
+                    self._program = os.pidfd_open(int(found[0]))
+                    return
+            except OSError:
+                return
+            serve(_SPIN)
+
+
+class _Slow:
+    """A count that takes long, and is repeated only so often that it takes a small part of the time."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._last = 0
+
+    def count(self, look: Callable[[], int]) -> int:
+        began = time.monotonic()
+        if began >= self._next:
+            self._last = look()
+            took = time.monotonic() - began
+            self._next = began + max(0.25, took * _REST)
+        return self._last
+
+
+def _exit_status(program: int) -> int | None:
+    info = bytearray(struct.pack("<Q56x", _EXIT))
+    try:
+        fcntl.ioctl(program, _GET_INFO, info)
+    except OSError:
+        return None
+    (mask,) = struct.unpack_from("<Q", info)
+    (status,) = struct.unpack_from("<i", info, 60)
+    return int(status) if mask & _EXIT else None
+
+
+def _why_not_started(stderr: bytes) -> NotStarted:
+    said = [line for line in stderr.decode(errors="replace").splitlines() if line.startswith("bwrap: ")]
+    line = said[-1].removeprefix("bwrap: ") if said else "bwrap ended before the program was started"
+    if line.startswith(("execvp ", "Can't chdir ")):
+        for number, words in _NOT_FOUND:
+            if line.endswith(words):
+                return NotStarted(number, words)
+        return NotStarted(errno.EIO, line)
+    return NotStarted(None, f"bwrap: {line}")
+
+
+def _memory_files(family: Collection[int]) -> int:
+    found: dict[tuple[int, int], int] = {}
+    for process in family:
+        with suppress(OSError), os.scandir(f"/proc/{process}/fd") as opened:
+            for one in opened:
+                with suppress(OSError):
+                    if os.readlink(one.path).startswith("/memfd:"):
+                        status = os.stat(one.path)
+                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(found.values())
+
+
+def _bytes_below(directory: str) -> int:
+    """Bytes on the disk below a directory that a program writes to meanwhile: links are not followed."""
+    total = 0
+    with suppress(OSError):
+        for _, directories, files, here in os.fwalk(directory, follow_symlinks=False):
+            total += _LEAST_BYTES * len(directories)
+            for name in files:
+                with suppress(OSError):
+                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    total += max(_LEAST_BYTES, status.st_blocks * 512)
+    return total
