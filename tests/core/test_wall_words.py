@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tables import table
 
-from lcp_engine.core.wall_words import CommandFacts, named_as_walls, said_of_commands
+from lcp_engine.core.wall_words import CommandFacts, Step, named_as_walls, said_of_commands
 
 
 @table(
@@ -77,7 +77,7 @@ def test_many_masked_files_are_named_five_at_most() -> None:
 
 
 def test_each_fact_of_commands_is_told_in_one_sentence() -> None:
-    said = said_of_commands(CommandFacts(step="overlay", changes="drop", masked=2))
+    said = said_of_commands(CommandFacts(step=Step.OVERLAY, changes="drop", masked=2))
     assert said == (
         "A command sees the mission's files at their real path, and runs in the root.",
         "2 files are not there, being secret or denied, and .git can only be read.",
@@ -87,8 +87,8 @@ def test_each_fact_of_commands_is_told_in_one_sentence() -> None:
 
 
 def test_hosts_that_commands_reach_are_told() -> None:
-    told = said_of_commands(CommandFacts(step="copy", changes="hold", network=("pypi.org",)))
+    told = said_of_commands(CommandFacts(step=Step.COPY, changes="hold", network=("pypi.org",)))
     assert "It reaches pypi.org by its proxy, itself at 127.0.0.1, and no other host." in told
     assert "It uses the network of this machine." in said_of_commands(
-        CommandFacts(step="landlock", changes="stage", network="host")
+        CommandFacts(step=Step.LANDLOCK, changes="stage", network="host")
     )

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _START_SECONDS = 60.0
-_SPIN_SECONDS = 0.2
-_SPIN = 0.0003
+_SPIN_SECONDS = 5.0
+_SPIN = 0.0
 _THREADS = 8
 """Threads that each process may have on average: RLIMIT_NPROC counts those."""
 _LEAST_BYTES = 4096
@@ -158,6 +158,8 @@ class Namespaced:
             except OSError:
                 return
             serve(_SPIN)
+            if not self._hear() or b"exit-code" in self._said:
+                return
 
 
 class _Slow:

@@ -179,6 +179,7 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
     # What lies in the root is in the copy, or above it, as far as it may be read.
     installed = [place for place in places_of(path, foreign=foreign) if not is_in(foreign, place)]
     toolchain = toolchain_of(path, Path.home(), os.environ, foreign=foreign, can_write=False)
+    hidden = (*own_places(), str(Path.home()), *around.root.places)
     temporary = seen.home_path if seen.view is None else "/tmp"  # noqa: S108 -- it has its own
     return Program(
         path=path,
@@ -195,7 +196,7 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
         readable=(*installed, *(part for one in toolchain.places for part in one.parts), *around.readable),
         packages=seen.packages,
         listed=seen.listed,
-        hidden=(*own_places(), str(Path.home()), *around.root.places),
+        hidden=[one for one in hidden if seen.view is None or one != seen.directory],
         bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
         network=around.network.is_host,
         view=None if seen.view is None else replace(seen.view, host_network=around.network.is_host),
