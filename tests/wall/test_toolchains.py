@@ -16,7 +16,7 @@ from lcp_engine.core.mission.spec import Commands
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import Ended, Program, cannot_confine
-from lcp_engine.wall.toolchains import Toolchain, toolchain_of
+from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
 
@@ -154,6 +154,37 @@ def test_a_program_that_runs_others_needs_what_they_need(tmp_path: Path) -> None
     program(root / "bin/cargo")
     path = {"PATH": str(root / "bin")}
     assert ".cargo" not in shown(toolchain_of(script, tmp_path, path, foreign=[str(root)]), tmp_path)
+
+
+def test_caches_are_overlays_and_all_else_is_only_read(tmp_path: Path) -> None:
+    cargo = program(tmp_path / ".cargo/bin/cargo")
+    for name in ("credentials.toml", "config.toml", "registry/index"):
+        write(tmp_path / ".cargo" / name)
+    write(tmp_path / ".rustup/settings.toml")
+    found = toolchain_of(cargo, tmp_path, {})
+    binds = [one for one in found.binds() if str(tmp_path) in one.source]
+    home = f"{tmp_path}/.cargo"
+    assert {one.source for one in binds} == {f"{home}/config.toml", f"{tmp_path}/.rustup"}
+    assert all(one.path == one.source and not one.writable for one in binds)
+    overlays = [*found.overlays(tmp_path / "run")]
+    assert {one.path for one in overlays} == {f"{home}/bin", f"{home}/registry"}
+    assert all(one.lower == (one.path,) and not any(Path(one.upper).iterdir()) for one in overlays)
+
+
+def test_java_is_told_of_a_home_directory_that_it_may_write(tmp_path: Path) -> None:
+    mvn, gradle = program(tmp_path / "bin/mvn"), program(tmp_path / "bin/gradle")
+    own = "/own/home"
+    assert toolchain_of(mvn, tmp_path, {}, own_home=own).variables == {"MAVEN_OPTS": "-Duser.home=/own/home"}
+    found = toolchain_of(gradle, tmp_path, {}, own_home=own).variables
+    assert found == {"GRADLE_USER_HOME": "/own/home/.gradle"}
+    write(tmp_path / ".m2/repository/a")
+    found = toolchain_of(mvn, tmp_path, {}, own_home=own).variables
+    assert found == {"MAVEN_OPTS": f"-Dmaven.repo.local={tmp_path}/.m2/repository"}
+
+
+def test_options_of_java_are_joined_and_of_other_variables_the_last_counts() -> None:
+    found = joined_variables({"A": "1", "MAVEN_OPTS": "-Da=1"}, {"MAVEN_OPTS": "-Db=2"}, {"A": "2"})
+    assert found == {"A": "2", "MAVEN_OPTS": "-Da=1 -Db=2"}
 
 
 # -- Real toolchains

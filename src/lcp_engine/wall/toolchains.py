@@ -18,6 +18,7 @@ from pathlib import Path
 
 from lcp_engine.errors import LcpError
 from lcp_engine.wall.installed_programs import interpreters_of, is_in, places_of, readable_place
+from lcp_engine.wall.view import Bind, Overlay
 
 _RUST = ("cargo", "cargo-*", "rustc", "rustdoc", "rustfmt", "rustup", "clippy-driver", "maturin")
 _JAVA = ("java", "javac", "jar", "javadoc", "jshell", "mvn", "mvnw", "mvnd", "gradle", "gradlew", "kotlin*", "scala*",
@@ -70,6 +71,31 @@ class Toolchain:
     places: tuple[Place, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    def binds(self) -> Iterator[Bind]:
+        """Everything that is only read, at its own path."""
+        for place in self.places:
+            for part in place.parts:
+                if not (place.is_written and os.path.isdir(part)):
+                    yield Bind(part, part)
+
+    def overlays(self, directory: Path) -> Iterator[Overlay]:
+        """The caches, at their own paths; what is written into them goes into new directories in `directory`."""
+        written = [part for place in self.places if place.is_written for part in place.parts]
+        for number, part in enumerate(part for part in written if os.path.isdir(part)):
+            upper, work = directory / str(number) / "up", directory / str(number) / "work"
+            upper.mkdir(parents=True)
+            work.mkdir()
+            yield Overlay(part, (part,), str(upper), str(work))
+
+
+def joined_variables(*environments: Mapping[str, str]) -> dict[str, str]:
+    """All variables: the last value of each counts, but options of Maven and Gradle (`MAVEN_OPTS`) are joined."""
+    found: dict[str, str] = {}
+    for name, value in (item for one in environments for item in one.items()):
+        is_added = name.endswith("_OPTS") and name in found
+        found[name] = f"{found[name]} {value}" if is_added else value
+    return found
+
 
 class _Access(Enum):
     """Use that programs make of a directory."""
@@ -94,6 +120,8 @@ class _Store:
     access: _Access = _Access.READ
     setting: str = "{}"
     """Value of the variable, in which `{}` is the place."""
+    otherwise: str = ""
+    """Value where the place is not shown, in which `{}` is the program's own home, which Java finds by no variable."""
 
 
 _STORES = (
@@ -102,9 +130,9 @@ _STORES = (
     _Store("RUSTUP_HOME", ".rustup", _RUST),
     _Store("GOMODCACHE", "go/pkg/mod", ("go", "gopls"), access=_Access.EITHER),
     _Store("MAVEN_OPTS", ".m2", ("mvn", "mvnw", "mvnd"), ("settings-security.xml",), ("settings.xml",),
-           _Access.EITHER, setting="-Dmaven.repo.local={}/repository"),
+           _Access.EITHER, "-Dmaven.repo.local={}/repository", "-Duser.home={}"),
     _Store("GRADLE_USER_HOME", ".gradle", ("gradle", "gradlew"), (), ("gradle.properties", "init.gradle*", "init.d/*"),
-           _Access.WRITE),
+           _Access.WRITE, otherwise="{}/.gradle"),
     _Store("npm_config_cache", ".npm", _NODE, access=_Access.WRITE),
     _Store("PNPM_HOME", ".local/share/pnpm", ("pnpm",), access=_Access.WRITE),
     _Store("YARN_CACHE_FOLDER", ".cache/yarn", ("yarn",), access=_Access.WRITE),
@@ -133,10 +161,12 @@ def toolchain_of(
     environment: Mapping[str, str],
     *,
     foreign: Sequence[str] = (),
+    own_home: str = "",
     can_write: bool = True,
 ) -> Toolchain:
     """Find what a program needs, which is at `path`, for a user with this home directory and environment.
 
+    `own_home` is the home directory that the program has itself.
     Where nothing can be written over its caches, those are left out that are of no use then.
 
     A program that runs others, and each one beneath `foreign` directories, such as a script of the root, needs what all
@@ -152,21 +182,29 @@ def toolchain_of(
     for store in _STORES:
         place = environment.get(store.variable, "") if store.setting == "{}" else ""
         place = place or str(home / store.place)
-        if not os.path.exists(place) or (store.access is _Access.WRITE and not can_write):
+        is_of_use = can_write or store.access is not _Access.WRITE
+        if not _is_used(store, place, programs):
             continue
-        if any(_uses(one, names, store, place) for one, names in programs.items()) and _may_be_shown(
-            place, home
-        ):
+        if is_of_use and _may_be_shown(place, home):
             masked = _credentials_in(place, store.secrets, store.doubtful)
             places[place] = Place(place, masked, is_written=store.access is not _Access.READ)
             variables[store.variable] = store.setting.format(place)
+        elif store.otherwise and own_home:
+            variables[store.variable] = store.otherwise.format(own_home)
+    for one in _installed(programs, foreign):
+        if not is_in([*places], one):
+            places[one] = Place(one)
+    return Toolchain(tuple(places.values()), variables)
+
+
+def _installed(programs: Iterable[str], foreign: Sequence[str]) -> Iterator[str]:
+    """Where programs are installed, but for the system and the foreign directories."""
     for program in programs:
         if os.path.realpath(program).startswith("/usr/"):
             continue
         for one in places_of(program, foreign=foreign):
-            if not is_in([*_SYSTEM, *places, *foreign], one) and os.path.exists(one):
-                places[one] = Place(one)
-    return Toolchain(tuple(places.values()), variables)
+            if not is_in([*_SYSTEM, *foreign], one) and os.path.exists(one):
+                yield one
 
 
 def _names_of(path: str) -> frozenset[str]:
@@ -194,10 +232,10 @@ def _of_system(names: Iterable[str]) -> Iterator[str]:
         yield from map(str, sorted(Path("/").glob(pattern[1:])))
 
 
-def _uses(path: str, names: Iterable[str], store: _Store, place: str) -> bool:
+def _is_used(store: _Store, place: str, programs: Mapping[str, Iterable[str]]) -> bool:
     if store.programs:
-        return any(_is_named(name, store.programs) for name in names)
-    return is_in([place], path)
+        return any(_is_named(name, store.programs) for names in programs.values() for name in names)
+    return os.path.exists(place) and any(is_in([place], path) for path in programs)
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
@@ -205,8 +243,8 @@ def _is_named(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _may_be_shown(place: str, home: Path) -> bool:
-    """True if the place is absolute, and neither the home directory nor the engine's own files are in it."""
-    if is_in([place], str(home)):
+    """True if the place is there, and neither the home directory nor the engine's own files are in it."""
+    if not os.path.exists(place) or is_in([place], str(home)):
         return False
     try:
         readable_place(Path(place), "toolchain")

@@ -35,6 +35,8 @@ class Workspace:
     path: str
     view: View
     home: Path
+    caches: Path
+    """A directory for what it writes into caches of the user's home."""
     up: Path
     lower: tuple[str, ...]
     masks: Masks
@@ -105,7 +107,7 @@ def _made(root: Root, place: Path, run: Path, may_read: Callable[[str], bool]) -
         binds=(Bind(str(home), HOME, writable=True),),
         user=owner,
     )
-    return Workspace(path, view, home, up, lower, masks)
+    return Workspace(path, view, home, run / "caches", up, lower, masks)
 
 
 def _may_see(path: str, may_read: Callable[[str], bool]) -> bool:

@@ -24,7 +24,7 @@ from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.steps import Found
-from lcp_engine.wall.toolchains import toolchain_of
+from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
 from lcp_engine.wall.view import HOME, Bind, View
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
 from lcp_engine.wall.workspace import Ground, workspace
@@ -125,7 +125,7 @@ def run_behind_wall(command: Sequence[str], around: Surroundings) -> RunCommandR
             return _result(command, ended, copy.changed(), (), around, told=told)
     try:
         with workspace(around.root, ground, around.may_read) as place:
-            seen = _Seen(place.path, place.home, HOME, place.view)
+            seen = _Seen(place.path, place.home, HOME, place.view, caches=place.caches)
             ended = around.run(around.root, _program(command, seen, around))
             return _result(command, ended, sorted(place.changed()), sorted(place.masks.masked), around)
     except OSError as error:
@@ -150,6 +150,21 @@ class _Seen:
     owned: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
+    caches: Path | None = None
+    """A directory for what it writes into caches of the user's home, if that is possible."""
+
+    def with_toolchain(self, toolchain: Toolchain, *, is_host: bool) -> View | None:
+        """The view with a toolchain."""
+        if self.view is None:
+            return None
+        view = replace(self.view, binds=(*self.view.binds, *toolchain.binds()), host_network=is_host)
+        if self.caches is None:
+            return view
+        caches = [*toolchain.overlays(self.caches)]
+        if view.user is not None:
+            for cache in caches:
+                os.chown(cache.upper, *view.user)
+        return replace(view, overlays=(*view.overlays, *caches))
 
 
 def _elsewhere(copy: WorkingCopy) -> _Seen:
@@ -178,28 +193,36 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
     foreign = (*seen.owned, *around.root.places)
     # What lies in the root is in the copy, or above it, as far as it may be read.
     installed = [place for place in places_of(path, foreign=foreign) if not is_in(foreign, place)]
-    toolchain = toolchain_of(path, Path.home(), os.environ, foreign=foreign, can_write=False)
+    toolchain = toolchain_of(
+        path,
+        Path.home(),
+        os.environ,
+        foreign=foreign,
+        own_home=seen.home_path,
+        can_write=seen.caches is not None,
+    )
+    toolchain_parts = (part for one in toolchain.places for part in one.parts if seen.view is None)
     hidden = (*own_places(), str(Path.home()), *around.root.places)
     temporary = seen.home_path if seen.view is None else "/tmp"  # noqa: S108 -- it has its own
     return Program(
         path=path,
         arguments=tuple(command),
         directory=seen.directory,
-        environment={
-            **environment_of(Path(seen.home_path)),
-            "TMPDIR": temporary,
-            **toolchain.variables,
-            **around.commands.environment,
-            **_files_with(around.texts, seen.home, Path(seen.home_path)),
-        },
+        environment=joined_variables(
+            environment_of(Path(seen.home_path)),
+            {"TMPDIR": temporary},
+            toolchain.variables,
+            around.commands.environment,
+            _files_with(around.texts, seen.home, Path(seen.home_path)),
+        ),
         owned=seen.owned,
-        readable=(*installed, *(part for one in toolchain.places for part in one.parts), *around.readable),
+        readable=(*installed, *toolchain_parts, *around.readable),
         packages=seen.packages,
         listed=seen.listed,
         hidden=[one for one in hidden if seen.view is None or one != seen.directory],
         bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
         network=around.network.is_host,
-        view=None if seen.view is None else replace(seen.view, host_network=around.network.is_host),
+        view=seen.with_toolchain(toolchain, is_host=around.network.is_host),
     )
 
 
