@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests.tables import table
 
+from lcp_engine.core.network import is_host_name
 from lcp_engine.wall.proxy_request import BadRequest, ProxyRequest, read_request
 
 
@@ -146,3 +149,29 @@ def test_what_could_be_read_in_two_ways_is_refused(line: str, headers: list[str]
     refused = read(line, *headers)
     assert isinstance(refused, BadRequest)
     assert refused.status in {400, 405}
+
+
+PIECES = st.sampled_from(
+    ["GET", "CONNECT", "POST", " ", "  ", "\t", "http://", "https://", "a.example", "b.example", "127.0.0.1", "[::1]",
+     ":", "80", "443", "/", "?", "#", "@", "%", "\\", "HTTP/1.1", "HTTP/1.0", "\r\n", "\n", "\r", "\0", "Host",
+     "Host: ", "Content-Length: 1", "Transfer-Encoding: chunked", "Connection: ", ",", "\xff", ".", "x"]
+)  # fmt: skip
+TEXTS = st.lists(PIECES, max_size=6).map("".join)
+FETCHES = st.tuples(TEXTS, TEXTS).map(
+    lambda two: f"GET http://a.example{two[0]} HTTP/1.1\r\nHost: a.example{two[1]}"
+)
+
+
+@given(TEXTS | FETCHES | st.text(st.characters(max_codepoint=255), max_size=60))
+@example("GET http://a.example/ HTTP/1.1\r\nHost: a.example")
+def test_whatever_is_sent_is_refused_or_names_one_host_in_one_request(text: str) -> None:
+    request = read_request(f"{text}\r\n\r\n".encode("latin-1"))
+    if isinstance(request, ProxyRequest):
+        assert is_host_name(request.host)
+        if request.head is not None:
+            lines = request.head.decode("latin-1").split("\r\n")
+            assert lines[-2:] == ["", ""]
+            assert all(line and not {*line} & {*"\r\n\0"} for line in lines[:-2])
+            assert [line for line in lines if line.lower().startswith("host:")] == [lines[1]]
+            assert lines[1].removeprefix("host: ").partition(":")[0] == request.host
+            assert not any(line.lower().startswith(("content-length", "transfer-encoding")) for line in lines)

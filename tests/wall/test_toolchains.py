@@ -156,6 +156,20 @@ def test_a_program_that_runs_others_needs_what_they_need(tmp_path: Path) -> None
     assert ".cargo" not in shown(toolchain_of(script, tmp_path, path, foreign=[str(root)]), tmp_path)
 
 
+def test_certificates_that_a_variable_names_are_shown_unless_a_key_is_with_them(tmp_path: Path) -> None:
+    certificate = write(tmp_path / "ca/own.pem", "-----BEGIN CERTIFICATE-----\n")
+    environment = {
+        "SSL_CERT_FILE": certificate,
+        "SSL_CERT_DIR": f"{tmp_path}/ca",
+        "PIP_CERT": f"{tmp_path}/none",
+    }
+    found = toolchain_of("/usr/bin/curl", tmp_path, environment)
+    assert found.variables == {"SSL_CERT_DIR": f"{tmp_path}/ca", "SSL_CERT_FILE": certificate}
+    assert shown(found, tmp_path) == ["ca"]
+    write(tmp_path / "ca/key.pem", "-----BEGIN EC PRIVATE KEY-----\n")
+    assert toolchain_of("/usr/bin/curl", tmp_path, environment).variables == {"SSL_CERT_FILE": certificate}
+
+
 def test_caches_are_overlays_and_all_else_is_only_read(tmp_path: Path) -> None:
     cargo = program(tmp_path / ".cargo/bin/cargo")
     for name in ("credentials.toml", "config.toml", "registry/index"):
@@ -214,6 +228,23 @@ def test_npm_runs_a_script(tmp_path: Path) -> None:
     write(tmp_path / "package.json", """{"scripts": {"test": "node -e 'console.log(6 * 7)'"}}""")
     found = run(tmp_path, "npm", "test")
     assert (found.exit_code, "42" in found.stdout) == (0, True), found
+
+
+@confined
+@needs("node")
+def test_a_node_of_nvm_runs_from_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out as nvm does, with the node and npm of the system."""
+    home, root = tmp_path / "home", tmp_path / "root"
+    version = home / ".nvm/versions/node/v20.0.0"
+    (version / "bin").mkdir(parents=True)
+    shutil.copy(os.path.realpath(shutil.which("node") or ""), version / "bin/node")
+    program(version / "lib/node_modules/own/cli.js", "#!/usr/bin/env node\nconsole.log(process.execPath)\n")
+    (version / "bin/own").symlink_to("../lib/node_modules/own/cli.js")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{version}/bin{os.pathsep}{os.environ['PATH']}")
+    root.mkdir()
+    found = run(root, "own")
+    assert (found.exit_code, found.stdout) == (0, f"{version}/bin/node\n"), found
 
 
 @confined

@@ -33,12 +33,18 @@ _ANY = (
     "/etc/alternatives", "/etc/ca-certificates", "/etc/fonts", "/etc/perl", "/etc/pki/ca-trust", "/etc/pki/java",
     "/etc/pki/tls/certs", "/etc/python3*", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 )  # fmt: skip
+_OF_CERTIFICATES = (
+    "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "PIP_CERT",
+    "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+)  # fmt: skip
+"""Variables that name certificates of authorities; they are passed on, with what they name."""
 _ETC_OF_JAVA = ("/etc/ant", "/etc/gradle", "/etc/java", "/etc/java-*", "/etc/maven")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt")
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _CREDENTIAL = re.compile(
     rb"(?i)(token|passw(or)?d|passphrase|secret|private_?key|_auth)[\w.-]*[\"']?\s*[=:>]"
 )
+_KEY = re.compile(rb"PRIVATE KEY-----")
 _MOST_READ = 1024 * 1024
 
 
@@ -191,10 +197,11 @@ def toolchain_of(
             variables[store.variable] = store.setting.format(place)
         elif store.otherwise and own_home:
             variables[store.variable] = store.otherwise.format(own_home)
-    for one in _installed(programs, foreign):
+    certificates = _certificates(environment, home, [*places])
+    for one in (*_installed(programs, foreign), *certificates.values()):
         if not is_in([*places], one):
             places[one] = Place(one)
-    return Toolchain(tuple(places.values()), variables)
+    return Toolchain(tuple(places.values()), {**variables, **certificates})
 
 
 def _installed(programs: Iterable[str], foreign: Sequence[str]) -> Iterator[str]:
@@ -253,17 +260,36 @@ def _may_be_shown(place: str, home: Path) -> bool:
     return os.path.isabs(place)
 
 
+def _certificates(environment: Mapping[str, str], home: Path, shown: Sequence[str]) -> dict[str, str]:
+    """Variables that name certificates without a private key beside them."""
+    stated = {name: environment[name] for name in _OF_CERTIFICATES if environment.get(name)}
+    return {
+        name: place
+        for name, place in stated.items()
+        if _may_be_shown(place, home) and (is_in(shown, place) or not _has_key(place))
+    }
+
+
+def _has_key(place: str) -> bool:
+    """True if a file or directory for certificates has a private key in it, or cannot be read."""
+    files = [place] if os.path.isfile(place) else [one.path for one in os.scandir(place)]
+    return any(_finds(_KEY, Path(file)) for file in files if os.path.isfile(file))
+
+
 def _credentials_in(place: str, secrets: Sequence[str], doubtful: Sequence[str]) -> tuple[str, ...]:
     directory = Path(place)
     certain = {str(file) for pattern in secrets for file in directory.glob(pattern)}
-    found = {str(file) for pattern in doubtful for file in directory.glob(pattern) if _names_credential(file)}
+    found = {
+        str(file) for pattern in doubtful for file in directory.glob(pattern) if _finds(_CREDENTIAL, file)
+    }
     return tuple(sorted(certain | found))
 
 
-def _names_credential(file: Path) -> bool:
+def _finds(expression: re.Pattern[bytes], file: Path) -> bool:
+    """True if it is found in a file, comments of XML aside, or if that is too large or cannot be read."""
     try:
         with file.open("rb") as opened:
             text = opened.read(_MOST_READ + 1)
     except OSError:
         return True
-    return len(text) > _MOST_READ or _CREDENTIAL.search(_COMMENT.sub(b"", text)) is not None
+    return len(text) > _MOST_READ or expression.search(_COMMENT.sub(b"", text)) is not None
