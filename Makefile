@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack races bench smoke lock clean
+.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack parity races bench smoke lock clean
 
 # PYTHON=3.13 or PYTHON=PATH chooses an interpreter. If .venv has another version, it stays, and the chosen one has an
 # environment beside it: .venv-3.13
@@ -58,6 +58,7 @@ help:
 	@echo "make chaos    restart the server, cut, exhaust, kill, press: recovery, lost and twice of each cell (SECONDS=300: longer)"
 	@echo "make model    runners on two machines in virtual time that stall, sleep, die: 1,000 examples on each database (SEED=N)"
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
+	@echo "make parity   suites of ten kinds of projects outside and inside the wall, test by test (ONLY=\"rust c\": some)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make eval     50 missions with the small model, half an hour; the same command goes on (ARGS=\"--mission 'marrow-*'\": some)"
@@ -217,6 +218,9 @@ model: $(READY)
 attack: SECONDS = 1
 attack: $(READY)
 	@$(BIN)/python -m tests.attack --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+parity: $(READY)
+	@$(BIN)/python -m tests.parity $(ONLY)
 
 races: SECONDS = 10
 races: $(READY)

@@ -438,4 +438,31 @@ GIT = Project(
     complete=_commit,
 )
 
-PROJECTS = (PYTHON, NODE, C, CMAKE, NINJA, RUST, GO_, JAVA, PERL, GIT)
+
+def _link_pair(root: Path) -> None:
+    _commit(root)
+    os.link(root / "pair" / "one", root / "pair" / "two")
+
+
+LIMITS = Project(
+    name="limits",
+    files={
+        "a.txt": "one\n",
+        "kept/file": "kept\n",
+        "pair/one": "one\n",
+        "run.sh": (
+            'tried() { name=$1; shift; if "$@" >/dev/null; then echo "ok - $name"; else echo "not ok - $name"; fi; }\n'
+            "tried 'rename(2) of a directory of the root' perl -e 'rename(\"kept\", \"moved\") or die $!'\n"
+            "tried 'a name of two hard-linked ones is written through'"
+            " sh -c 'echo 2 >> pair/one; cmp pair/one pair/two'\n"
+            "tried 'a device node' mknod node c 1 3\n"
+            "tried 'git commit' git -c user.name=a -c user.email=a@example.com commit -qam Third\n"
+        ),
+    },
+    command=["sh", "run.sh"],
+    needs=["git", "perl", "mknod"],
+    outcomes=tap,
+    complete=_link_pair,
+)
+
+PROJECTS = (PYTHON, NODE, C, CMAKE, NINJA, RUST, GO_, JAVA, PERL, GIT, LIMITS)

@@ -1,0 +1,129 @@
+"""Compare what a suite does outside and inside: the same project, made twice, test by test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pydantic import JsonValue
+from tests.parity.projects import Project
+from tests.parity.steps import step
+
+from lcp_engine import Engine
+
+EXPECTED = Path(__file__).parent / "expected.toml"
+MISSING = "missing"
+SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The outcome of each test outside and inside, and what the engine says of the run inside."""
+
+    outside: Mapping[str, str]
+    inside: Mapping[str, str]
+    said: str
+
+    @property
+    def differences(self) -> dict[str, tuple[str, str]]:
+        """The tests whose outcomes differ, with both of them."""
+        pairs = {
+            name: (self.outside.get(name, MISSING), self.inside.get(name, MISSING))
+            for name in {**self.outside, **self.inside}
+        }
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference that is known: a pattern of tests, and the steps of the wall at which they differ."""
+
+    project: str
+    tests: str
+    at: Sequence[str]
+    why: str
+    of_root: bool = False
+    """True if an ordinary user can do it nowhere."""
+
+    def applies(self, project: str) -> bool:
+        return self.project == project and step() in self.at and (os.geteuid() == 0 or not self.of_root)
+
+
+def compare(project: Project, place: Path, command: Sequence[str] | None = None) -> Outcomes:
+    """Run the suite of a project outside, and inside as a job of a mission; each has a project of its own."""
+    words = [*(command or project.command)]
+    outside = _outside(project, project.make(place / "outside"), words)
+    result = _inside(project, project.make(place / "inside"), words, place / "lcp.db")
+    inside = project.outcomes(str(result.get("stdout", "")))
+    return Outcomes(project.outcomes(outside), inside, _summary(result))
+
+
+def known_differences() -> list[Difference]:
+    return [Difference(**one) for one in tomllib.loads(EXPECTED.read_text())["difference"]]
+
+
+def faults(project: str, found: Outcomes, known: Sequence[Difference]) -> Iterator[str]:
+    """Differences that are not known, and those that are known and were not found."""
+    applying = [one for one in known if one.applies(project)]
+    for name, (outside, inside) in found.differences.items():
+        if not any(fnmatchcase(name, one.tests) for one in applying):
+            yield f"{project}: {name}: {outside} outside, {inside} inside"
+    for one in applying:
+        if not any(fnmatchcase(name, one.tests) for name in found.differences):
+            yield f"{project}: {one.tests}: is the same outside and inside; delete it from {EXPECTED.name}"
+    if not found.outside:
+        yield f"{project}: no test ran outside"
+
+
+def table() -> str:
+    """The differences of the strongest step, as a table for docs/commands.md."""
+    rows = [f"| {one.tests} | {one.why} |" for one in known_differences() if "overlay" in one.at]
+    return "\n".join(["| outside | for a command |", "|---|---|", *rows])
+
+
+def _outside(project: Project, root: Path, words: Sequence[str]) -> str:
+    program = str(root / words[0]) if "/" in words[0] else words[0]
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LCP_", "PYTEST_", "GIT_"))
+    }
+    done = subprocess.run(
+        [program, *words[1:]],
+        cwd=root,
+        env={**own, "LANG": "C.UTF-8", "NO_COLOR": "1", **project.environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return done.stdout.decode(errors="replace")
+
+
+def _inside(project: Project, root: Path, words: Sequence[str], database: Path) -> Mapping[str, JsonValue]:
+    job: JsonValue = {"kind": "run_command", "params": {"command": [*words]}}
+    replies: JsonValue = [
+        {"ok": True, "action": "create_followup_jobs", "new_jobs": [job]},
+        {"ok": True, "action": "mission_complete", "summary": "It ran."},
+    ]
+    spec: dict[str, JsonValue] = {
+        "goal": "Run the tests.",
+        "planner": {"type": "script", "replies": replies},
+        "commands": {"allow": [[*words]], "environment": {**project.environment}, "seconds": SECONDS},
+        "policy": [{"kinds": ["run_command"], "do": "auto"}],
+    }
+    with Engine(f"sqlite:///{database}") as engine:
+        mission = engine.launch(spec, root=root)
+        engine.work(until_idle=True)
+        (ran,) = engine.jobs(mission_id=mission.id, kinds=["run_command"])
+        return ran.result or {"stdout": "", "ended": str(ran.error)}
+
+
+def _summary(result: Mapping[str, JsonValue]) -> str:
+    """The end of a run inside, on one line."""
+    told = [str(result.get("ended") or f"exit code {result.get('exit_code')}")]
+    told += [str(result[key]) for key in ("verdict", "wall") if result.get(key)]
+    return " ".join("; ".join([*told, str(result.get("stderr", ""))[-300:]]).split())
