@@ -12,9 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 from tests.parity.projects import Project
-from tests.parity.steps import step
-
-from lcp_engine import Engine
+from tests.parity.steps import run_inside, step
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 MISSING = "missing"
@@ -58,7 +56,8 @@ def compare(project: Project, place: Path, command: Sequence[str] | None = None)
     """Run the suite of a project outside, and inside as a job of a mission; each has a project of its own."""
     words = [*(command or project.command)]
     outside = _outside(project, project.make(place / "outside"), words)
-    result = _inside(project, project.make(place / "inside"), words, place / "lcp.db")
+    root = project.make(place / "inside")
+    result = run_inside(root, words, place / "lcp.db", {**project.environment}, SECONDS)
     inside = project.outcomes(str(result.get("stdout", "")))
     return Outcomes(project.outcomes(outside), inside, _summary(result))
 
@@ -101,25 +100,6 @@ def _outside(project: Project, root: Path, words: Sequence[str]) -> str:
         check=False,
     )
     return done.stdout.decode(errors="replace")
-
-
-def _inside(project: Project, root: Path, words: Sequence[str], database: Path) -> Mapping[str, JsonValue]:
-    job: JsonValue = {"kind": "run_command", "params": {"command": [*words]}}
-    replies: JsonValue = [
-        {"ok": True, "action": "create_followup_jobs", "new_jobs": [job]},
-        {"ok": True, "action": "mission_complete", "summary": "It ran."},
-    ]
-    spec: dict[str, JsonValue] = {
-        "goal": "Run the tests.",
-        "planner": {"type": "script", "replies": replies},
-        "commands": {"allow": [[*words]], "environment": {**project.environment}, "seconds": SECONDS},
-        "policy": [{"kinds": ["run_command"], "do": "auto"}],
-    }
-    with Engine(f"sqlite:///{database}") as engine:
-        mission = engine.launch(spec, root=root)
-        engine.work(until_idle=True)
-        (ran,) = engine.jobs(mission_id=mission.id, kinds=["run_command"])
-        return ran.result or {"stdout": "", "ended": str(ran.error)}
 
 
 def _summary(result: Mapping[str, JsonValue]) -> str:
