@@ -15,6 +15,7 @@ from os.path import normpath
 
 from pydantic import JsonValue
 
+from lcp_engine.changes.change_set import Beside, check_room, first_of
 from lcp_engine.changes.merge_contents import (
     MOST_IN_DATABASE,
     PART,
@@ -31,12 +32,9 @@ from lcp_engine.changes.recovery import (
     MERGE_MODE,
     MOST_HELD,
     VOID,
-    Beside,
     Contents,
     carry_out,
-    check_room,
     close_all,
-    first_of,
 )
 from lcp_engine.changes.staged_files import (
     Compared,
@@ -297,7 +295,7 @@ class _Merge:
         there = [] if stage is None else [stage]
         with self._threads.access(root, writes=True) as access, self._threads.access(*there) as reading:
             contents = partial(merged_content, self._database, reading, stage)
-            refused = Beside(root, access, contents).prepare(left)
+            refused = Beside(self._database, root, access).prepare(left)
             if refused is not None and len(left) == len(made):
                 # Not left open for another attempt: whoever finds an intent carries it out, a file at a time.
                 close_all(self._database, left, {one.id: VOID for one in left})

@@ -17,8 +17,8 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
-from lcp_engine.changes.recovery import execute_undo
 from lcp_engine.changes.stages import sync_stage
+from lcp_engine.changes.undo import execute_undo
 from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck

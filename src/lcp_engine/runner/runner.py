@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from lcp_engine.changes.recovery import UNDO
+from lcp_engine.changes.undo import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.kinds import TURN, kind_named
 from lcp_engine.core.mission.plan import terms_of

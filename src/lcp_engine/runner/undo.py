@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pydantic import JsonValue
 
-from lcp_engine.changes.recovery import UNDO, close_intents, close_left_open, open_root
+from lcp_engine.changes.change_set import Content, Target, close_others, keep_contents
+from lcp_engine.changes.recovery import close_left_open, mode_of, open_root
 from lcp_engine.changes.show import show_restored
+from lcp_engine.changes.undo import UNDO
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN
@@ -20,23 +22,20 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
+from lcp_engine.sandbox.atomic_write import Digest, LockedFile
 from lcp_engine.sandbox.file_access import Patience, confined_threads, lock_all
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     applied_changes_of_files,
-    intend,
-    keep,
     kept_size,
-    open_intents,
     open_intents_of_mission,
 )
-from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
+from lcp_engine.store.db.json_text import JsonObject, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.queries.archive import missing_blobs
-from lcp_engine.store.queries.file_changes import effects_of, what
+from lcp_engine.store.queries.file_changes import effects_of
 from lcp_engine.store.queries.history import find_job, known_id
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.queue import find_jobs, live_jobs
@@ -132,8 +131,7 @@ def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int
         for path, place in {(one.root, one.place) for one in wanted}
     }
     return [
-        show_restored(instance, known[one.root, one.place], one.path, one.sha256_now, one.sha256_then)
-        for one in wanted
+        show_restored(instance, known[one.root, one.place], one.path, one.before, one.after) for one in wanted
     ]
 
 
@@ -184,30 +182,6 @@ class Scope:
         return change.mission_id == self.mission_id and change.undoes is None
 
 
-@dataclass(frozen=True)
-class Restoration:
-    """One file that is restored to what it was before the change `undoes`; a hash is None if there is no file.
-
-    `place` is the identity of its root. `mode` are the mode bits of a file that comes back; `made` the directories that
-    are removed with it if empty.
-    """
-
-    file: str
-    root: str
-    place: str | None
-    path: str
-    undoes: int
-    sha256_now: str | None
-    sha256_then: str | None
-    size_bytes: int
-    mode: int | None
-    made: tuple[str, ...]
-
-    @property
-    def json(self) -> dict[str, JsonValue]:
-        return {"path": self.path, "change": what(self.sha256_now, self.sha256_then)}
-
-
 def find_scope(tx: Tx, mission_id: int | None, job_id: int | None) -> Scope:
     """The scope of an undo. Raises `NOT_FOUND`."""
     if job_id is None:
@@ -238,7 +212,7 @@ def check_quiet(ledger: Ledger, scope: Scope) -> None:
     raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
 
 
-def restorations(tx: Tx, scope: Scope) -> list[Restoration]:
+def restorations(tx: Tx, scope: Scope) -> list[Target]:
     """The files to restore, the newest change first; empty if nothing is left to take back.
 
     Raises `CONFLICT` if a later change of another job is still on a file, or a content before was not kept.
@@ -269,8 +243,8 @@ def restorations(tx: Tx, scope: Scope) -> list[Restoration]:
         and row.undoes is None  # those of an undo are directories to remove
         for directory in map(str, json.loads(row.made))
     }
-    found = [_restoration(tx, row, rows[history.last[file].id], made) for file, row in first.items()]
-    return sorted(found, key=lambda one: -one.undoes)
+    found = [_target(tx, row, rows[history.last[file].id], made) for file, row in first.items()]
+    return sorted(found, key=lambda one: -(one.undoes or 0))
 
 
 def _effect(row: ChangeRow) -> Effect:
@@ -291,22 +265,20 @@ def _later_change(
     return f"{rows[first.id].path!r} was changed since by job {by.job_id} of mission {by.mission_id}"
 
 
-def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]]) -> Restoration:
+def _target(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]]) -> Target:
     parents = [first.path[:at] for at, letter in enumerate(first.path) if letter == "/"]
     is_gone = first.sha256_before is None
     removed = first.undoes is not None or first.sha256_after is None
-    mode = from_json(first.result).get("mode") if removed else None
-    return Restoration(
-        file=first.file,
-        root=first.root,
-        place=first.root_identity,
-        path=first.path,
-        undoes=first.id,
-        sha256_now=last.sha256_after,
-        sha256_then=first.sha256_before,
-        size_bytes=0 if first.sha256_before is None else kept_size(tx, first.sha256_before) or 0,
-        mode=mode if isinstance(mode, int) else None,
-        made=tuple(parent for parent in parents if is_gone and (first.root, parent) in made),
+    return Target(
+        first.root,
+        first.root_identity,
+        first.path,
+        last.sha256_after,
+        first.sha256_before,
+        0 if first.sha256_before is None else kept_size(tx, first.sha256_before) or 0,
+        mode_of(first) if removed else None,
+        tuple(parent for parent in parents if is_gone and (first.root, parent) in made),
+        first.id,
     )
 
 
@@ -314,7 +286,7 @@ def _restoration(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str,
 
 
 def _decide(
-    instance: Instance, scope: Scope, wanted: Sequence[Restoration], *, dry_run: bool, by: str
+    instance: Instance, scope: Scope, wanted: Sequence[Target], *, dry_run: bool, by: str
 ) -> int | None:
     """Under the locks of all files: check them, and record the intents. The job's id, 0 for a dry run.
 
@@ -322,28 +294,32 @@ def _decide(
     `CONFLICT`, `WRONG_STATE`.
     """
     with _locked(instance, scope, wanted) as found:
-        if _close_open(instance, wanted, found):
+        if close_others(instance.database, [(one.file, one.place) for one in wanted], found):
             return None
         again = instance.database.read(lambda tx: restorations(tx, scope))
         if list(again) != list(wanted):
             return None
-        modes = _check(scope, wanted, found)
+        targets = _checked(scope, wanted, found)
         if dry_run:
             return 0
-        for one, held in zip(wanted, found, strict=True):
-            _keep(instance, scope, one, held)
-        hashes = [one.sha256_now for one in wanted if one.sha256_now is not None]
+        replaced = (
+            _replaced(scope, one, held)
+            for one, held in zip(wanted, found, strict=True)
+            if one.before is not None and isinstance(held, LockedFile)
+        )
+        keep_contents(instance.database, replaced)
+        hashes = [one.before for one in wanted if one.before is not None]
 
         def decide(tx: Tx) -> int | None:
             # A prune may have removed the contents, which nothing refers to yet.
             is_gone = bool(missing_blobs(tx, hashes, keeps=True))
-            return None if is_gone else _record(ledger_of(tx), scope, wanted, modes, by=by)
+            return None if is_gone else _record(ledger_of(tx), scope, targets, by=by)
 
         return instance.database.write(decide)
 
 
 @contextmanager
-def _locked(instance: Instance, scope: Scope, wanted: Sequence[Restoration]) -> Iterator[list[Held]]:
+def _locked(instance: Instance, scope: Scope, wanted: Sequence[Target]) -> Iterator[list[Held]]:
     """The files of `wanted`, all locked; for one whose root cannot be opened, the reason."""
     roots: dict[str, Root] = {}
     refused: dict[str, LcpError] = {}
@@ -368,20 +344,12 @@ def _locked(instance: Instance, scope: Scope, wanted: Sequence[Restoration]) -> 
         yield [refused[one.root] if one.root in refused else found[one.file] for one in wanted]
 
 
-def _close_open(instance: Instance, wanted: Sequence[Restoration], found: Sequence[Held]) -> bool:
-    """Close the writes to locked files that killed runners left open; whether there were any."""
-    left = instance.database.read(lambda tx: [open_intents(tx, one.file, one.place) for one in wanted])
-    closed = False
-    for changes, held in zip(left, found, strict=True):
-        if changes and isinstance(held, LockedFile):
-            close_intents(instance.database, changes, held)
-            closed = True
-    return closed
+def _checked(scope: Scope, wanted: Sequence[Target], found: Sequence[Held]) -> list[Target]:
+    """The targets, with the mode bits of files that are removed.
 
-
-def _check(scope: Scope, wanted: Sequence[Restoration], found: Sequence[Held]) -> Mapping[str, int]:
-    """The mode bits of the files. Raises `CONFLICT` that names each file that is not as the last change left it."""
-    modes: dict[str, int] = {}
+    Raises `CONFLICT` that names each file that is not as the last change left it.
+    """
+    targets: list[Target] = []
     faults: dict[str, str] = {}
     for one, held in zip(wanted, found, strict=True):
         try:
@@ -389,15 +357,15 @@ def _check(scope: Scope, wanted: Sequence[Restoration], found: Sequence[Held]) -
         except LcpError as error:
             faults[one.path] = error.failed.message
             continue
-        if digest is not None:
-            modes[one.file] = digest.mode
-        if digest is None and one.path.endswith("/") and one.sha256_then is None:
+        is_removed = digest is not None and one.after is None
+        targets.append(replace(one, mode=digest.mode) if digest is not None and is_removed else one)
+        if digest is None and one.path.endswith("/") and one.after is None:
             continue  # a directory that is gone already
-        if (None if digest is None else digest.sha256) != one.sha256_now:
+        if (None if digest is None else digest.sha256) != one.before:
             faults[one.path] = _difference(one, is_there=digest is not None)
     if faults:
         raise _refusal(scope, faults)
-    return modes
+    return targets
 
 
 def _digest(held: Held) -> Digest | None:
@@ -409,25 +377,22 @@ def _digest(held: Held) -> Digest | None:
     raise held
 
 
-def _difference(one: Restoration, *, is_there: bool) -> str:
+def _difference(one: Target, *, is_there: bool) -> str:
     if not is_there:
         return f"{one.path!r} is gone; the last change left a file there"
-    if one.sha256_now is None:
+    if one.before is None:
         return f"{one.path!r} is there; the last change removed it"
     return f"{one.path!r} has been changed since the last change of a job"
 
 
-def _keep(instance: Instance, scope: Scope, one: Restoration, held: Held) -> None:
-    """Keep the content that is about to be replaced, so that the undo can be undone."""
-    if one.sha256_now is None or not isinstance(held, LockedFile):
-        return
-    current, sha = held.read(None), one.sha256_now
-    if current is None and one.path.endswith("/"):  # as `_check` found it
-        current = Current(b"", sha, 0)
-    if current is None or current.sha256 != sha:  # a program that takes no locks may write at any time
+def _replaced(scope: Scope, one: Target, file: LockedFile) -> Content:
+    """The content that is about to be replaced, so that the undo can be undone."""
+    current = file.read(None)
+    if current is None and one.path.endswith("/"):  # as `_checked` found it
+        return Content(one.before or "", 0, b"", one.file)
+    if current is None or current.sha256 != one.before:  # a program that takes no locks may write at any time
         raise _refusal(scope, {one.path: _difference(one, is_there=current is not None)})
-    data = current.data
-    instance.database.write(lambda tx: keep(tx, sha, data, one.file))
+    return Content(current.sha256, len(current.data), current.data, one.file)
 
 
 def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:
@@ -437,12 +402,10 @@ def _refusal(scope: Scope, faults: Mapping[str, str]) -> LcpError:
     return LcpError(ErrorCode.CONFLICT, message, {"files": list(faults)}, advice)
 
 
-def _record(
-    ledger: Ledger, scope: Scope, wanted: Sequence[Restoration], modes: Mapping[str, int], *, by: str
-) -> int:
+def _record(ledger: Ledger, scope: Scope, targets: Sequence[Target], *, by: str) -> int:
     """Record the intents of an undo and queue its job: the commit decides it. The job's id.
 
-    `modes` are the bits of the files that will be removed. Raises `WRONG_STATE` like `check_quiet`.
+    Raises `WRONG_STATE` like `check_quiet`.
     """
     check_quiet(ledger, scope)
     mission = ledger.mission(scope.mission_id)
@@ -458,33 +421,10 @@ def _record(
     )
     job_id = ledger.create(mission, new)
     ledger.note(mission, "decided", job_id, {"by": by, "decision": "undo", **of})
-    for one in wanted:
-        intend(ledger.tx, _intent(scope, job_id, one, modes.get(one.file)))
+    for one in targets:
+        one.intend(ledger.tx, mission.id, job_id, 1, "remove" if one.after is None else "restore")
     refresh(ledger, mission)
     return job_id
-
-
-def _intent(scope: Scope, job_id: int, one: Restoration, removed_mode: int | None) -> ChangeRow:
-    mode = removed_mode if one.sha256_then is None else one.mode
-    return ChangeRow(
-        id=0,
-        mission_id=scope.mission_id,
-        job_id=job_id,
-        attempt=1,
-        root=one.root,
-        path=one.path,
-        file=one.file,
-        mode="remove" if one.sha256_then is None else "restore",
-        state="intent",
-        sha256_before=one.sha256_now,
-        sha256_after=one.sha256_then,
-        size_bytes=one.size_bytes,
-        temporary=temporary_name(),
-        made=to_json(list(one.made)),
-        result=to_json({} if mode is None else {"mode": mode}),
-        undoes=one.undoes,
-        root_identity=one.place,
-    )
 
 
 # -- carry it out

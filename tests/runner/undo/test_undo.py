@@ -216,7 +216,7 @@ def test_a_planner_cannot_ask_for_an_undo(scene: Scene) -> None:
 
 
 def test_no_worker_can_be_registered_for_the_kind(emptied_database_url: str) -> None:
-    from lcp_engine.changes.recovery import UNDO
+    from lcp_engine.changes.undo import UNDO
 
     with pytest.raises(LcpError, match="the engine's own"):
         Engine(emptied_database_url, workers=[UNDO], isolation="off")
