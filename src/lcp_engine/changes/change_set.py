@@ -123,7 +123,7 @@ class Content(NamedTuple):
     sha256: str
     size: int
     data: bytes | None
-    file: str
+    file: str | None = None
 
 
 def keep_contents(database: Database, contents: Iterable[Content]) -> None:
@@ -191,7 +191,7 @@ def carry_out_all(
             close_all(database, intents, {one.id: VOID for one in intents})
             if refused.failed.meaning.retry and not is_last:
                 raise refused
-            return Carried(_again(database, intents), {}, refused.failed)
+            return Carried(_again(database, job.id, intents), {}, refused.failed)
     carrying = _Carrying(database, is_last)
     for _, of_root in groupby((one for one in intents if one.state == INTENT), _root_of):
         left = [*of_root]
@@ -203,12 +203,12 @@ def carry_out_all(
             raise
         except LcpError as error:
             close_all(database, left, {one.id: carrying.state_after(one, error) for one in left})
-    return Carried(_again(database, intents), carrying.errors)
+    return Carried(_again(database, job.id, intents), carrying.errors)
 
 
-def _again(database: Database, intents: Sequence[ChangeRow]) -> list[ChangeRow]:
+def _again(database: Database, job_id: int, intents: Sequence[ChangeRow]) -> list[ChangeRow]:
     """The changes of a job as they are by now."""
-    now = {one.id: one for one in database.read(lambda tx: changes_of(tx, intents[0].job_id))}
+    now = {one.id: one for one in database.read(lambda tx: changes_of(tx, job_id))}
     return [now[one.id] for one in intents]
 
 
@@ -226,31 +226,28 @@ class _Carrying:
 
     def carry_out_some(self, left: Sequence[ChangeRow], root: Root, files: FileAccess) -> list[ChangeRow]:
         """Carry out the first ones, as far as locks are free and contents fit into memory; returns the others."""
-        some = first_of(left)
+        some = _first_of(left)
         states: dict[int, str] = {}
         done = 0
         with files.lock([(root, one.path) for one in some], Wait.FIRST) as locked:
             # Others may have carried some out before the lock was granted.
-            is_open = {one.id for one in _again(self.database, some) if one.state == INTENT}
+            is_open = {one.id for one in _again(self.database, some[0].job_id, some) if one.state == INTENT}
             try:
                 for change, held in zip(some, locked.found, strict=True):
                     if held is None:  # those behind it wait as well: what is moved is always in one place
                         break
-                    if change.id in is_open:
-                        states[change.id] = self._carry_out(change, held)
                     done += 1
+                    if change.id not in is_open:
+                        continue
+                    try:
+                        if isinstance(held, LcpError):
+                            raise held
+                        states[change.id] = carry_out(self.database, change, held)
+                    except LcpError as error:
+                        states[change.id] = self.state_after(change, error)
             finally:
                 close_all(self.database, [one for one in some if one.id in states], states)
         return [*left[done:]]
-
-    def _carry_out(self, change: ChangeRow, held: Held) -> str:
-        try:
-            if isinstance(held, LockedFile):
-                return carry_out(change, held, partial(content_of, self.database))
-            assert held is not None
-            raise held
-        except LcpError as error:
-            return self.state_after(change, error)
 
     def state_after(self, change: ChangeRow, error: LcpError) -> str:
         """The state of a change that could not be made. Raises the error if another attempt may not meet it."""
@@ -288,7 +285,7 @@ def _write_beside(
     database: Database, job: JobRow, intents: Sequence[ChangeRow], threads: ConfinedThreads, action: str
 ) -> LcpError | None:
     """Write the contents of a set beside their files. Why a disk refused one, if no file has been changed yet."""
-    written: list[tuple[Beside, Sequence[ChangeRow]]] = []
+    written: list[tuple[_Beside, Sequence[ChangeRow]]] = []
     with ExitStack() as stack:
         for of_root, changes in _by_root(intents).items():
             try:
@@ -298,9 +295,12 @@ def _write_beside(
                 raise
             except LcpError:
                 continue  # it is met again, and named, when the files are changed
-            beside = Beside(database, root, access)
+            beside = _Beside(database, root, access)
             written.append((beside, changes))
-            refused = _no_room(root, changes, job, action) or beside.prepare(changes)
+            size = sum(one.size_bytes for one in changes if one.sha256_after is not None)
+            # An earlier attempt that was killed may have taken the room already.
+            is_first = all(one.attempt == job.attempt for one in changes)
+            refused = (no_room(root, size, action) if is_first else None) or beside.prepare(changes)
             if refused is not None and not any(one.has_begun for one, _ in written):
                 for one, some in written:
                     one.remove(some)
@@ -308,29 +308,19 @@ def _write_beside(
     return None
 
 
-def _no_room(root: Root, changes: Sequence[ChangeRow], job: JobRow, action: str) -> LcpError | None:
-    """Error of a disk without room for a set; an earlier attempt that was killed may have taken it already."""
-    if any(one.attempt != job.attempt for one in changes):
-        return None
-    try:
-        check_room(root, sum(one.size_bytes for one in changes if one.sha256_after is not None), action)
-    except LcpError as refused:
-        return refused
-    return None
-
-
-def check_room(root: Root, size: int, action: str) -> None:
-    """Raise `FILE_SYSTEM` if the disk has certainly no room for so many bytes beside what is there."""
+def no_room(root: Root, size: int, action: str) -> LcpError | None:
+    """Error of a disk that has certainly no room for so many bytes beside what is there."""
     disk = os.fstatvfs(root.descriptor)
     free = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
-    if disk.f_blocks and size > free:
-        message = f"the disk of {root.path!r} has {free:,} bytes free, and the {action} needs {size:,}"
-        advice = f"Free space on that disk, then {'approve' if action == 'merge' else 'repeat'} the {action}."
-        raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice)
+    if not disk.f_blocks or size <= free:
+        return None
+    message = f"the disk of {root.path!r} has {free:,} bytes free, and the {action} needs {size:,}"
+    advice = f"Free space on that disk, then {'repeat' if action == 'undo' else 'approve'} the {action}."
+    return LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice)
 
 
 @dataclass
-class Beside:
+class _Beside:
     """New contents of open intents, written beside the files that they are for.
 
     `has_begun` once one of the files is found changed already.
@@ -346,7 +336,7 @@ class Beside:
         """Write them all. Why the disk refused one, if no file has been changed yet: then none is left there."""
         pending = [one for one in left if one.sha256_after is not None]
         while pending:
-            some = first_of(pending)
+            some = _first_of(pending)
             later: list[ChangeRow] = []
             with self.access.lock([(self.root, one.path) for one in some], Wait.FIRST) as locked:
                 for change, held in zip(some, locked.found, strict=True):
@@ -404,7 +394,7 @@ class Beside:
 _REFUSED = frozenset({ErrorCode.FILE_SYSTEM, ErrorCode.PATH_DENIED})
 
 
-def first_of(changes: Sequence[ChangeRow]) -> list[ChangeRow]:
+def _first_of(changes: Sequence[ChangeRow]) -> list[ChangeRow]:
     """The first ones, whose contents fit into memory."""
     some, size = list[ChangeRow](), 0
     for change in changes:

@@ -8,34 +8,30 @@ file that a person takes in part or has edited, with the content that was kept b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from os.path import normpath
 
 from pydantic import JsonValue
 
-from lcp_engine.changes.change_set import Beside, check_room, first_of
+from lcp_engine.changes.change_set import (
+    Carried,
+    Content,
+    Target,
+    carry_out_all,
+    close_others,
+    decided,
+    keep_contents,
+    no_room,
+)
 from lcp_engine.changes.merge_contents import (
     MOST_IN_DATABASE,
     PART,
     KeptFiles,
-    merged_content,
-    stage_if_there,
 )
 from lcp_engine.changes.merge_parts import Part, part_of
 from lcp_engine.changes.merge_view import PATH, unknown_file
-from lcp_engine.changes.recovery import (
-    APPLIED,
-    CONFLICT,
-    INTENT,
-    MERGE_MODE,
-    MOST_HELD,
-    VOID,
-    Contents,
-    carry_out,
-    close_all,
-)
+from lcp_engine.changes.recovery import MERGE_MODE
 from lcp_engine.changes.staged_files import (
     Compared,
     StagedFile,
@@ -56,12 +52,12 @@ from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import Current, LockedFile, Snapshot, temporary_name
+from lcp_engine.sandbox.atomic_write import Current, LockedFile, Snapshot
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, Shortage, lock_all
-from lcp_engine.sandbox.locks import Held, Wait
+from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
-from lcp_engine.store.changes import changes_of, intend, keep, name_unkept, sha256
+from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
@@ -109,7 +105,6 @@ class _Merge:
         self._instance, self._database, self._job = instance, instance.database, job
         self._threads, self._open_root = threads, open_root
         self._params = MergeParams.model_validate(from_json(job.params))
-        self._refused: LcpError | None = None  # why the last file was not written, if that is no conflict
 
     def execute(self) -> Succeeded | Hold:
         row = self._database.read(lambda tx: stage_of(tx, self._job.mission_id))
@@ -119,23 +114,15 @@ class _Merge:
         files = staged_files_of(self._instance, self._job.mission_id, row.path)
         if not self._intents():
             with opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):
-                decided = self._decide(root, stage, files, kept)
-            if decided is not None:
-                return decided
-        with self._open_root() as root, stage_if_there(row) as there:
-            self._carry_out(root, there)
+                found = self._decide(root, stage, files, kept)
+            if found is not None:
+                return found
+        carried = carry_out_all(self._database, self._job, self._intents(), self._threads, "merge")
         kept.remove()
-        return self._outcome(files)
+        return self._outcome(carried, files)
 
     def _intents(self) -> list[ChangeRow]:
-        """Intents that were decided since the last approval, in the order in which it is carried out.
-
-        Those of an earlier attempt of which the disk took none are left out: it is decided again.
-        """
-        made = self._database.read(lambda tx: changes_of(tx, self._job.id))
-        made = [one for one in made if self._job.approved and one.attempt >= self._job.approved]
-        lasting = {self._job.attempt, *(one.attempt for one in made if one.state != VOID)}
-        return [one for one in reversed(made) if one.attempt in lasting]
+        return self._database.read(lambda tx: decided(tx, self._job)) if self._job.approved else []
 
     def _decide(
         self, root: Root, stage: Root, files: Sequence[StagedFile], kept: KeptFiles
@@ -149,6 +136,10 @@ class _Merge:
             if locked is None:
                 message = f"files that are to be merged are still being written after {WAIT_SECONDS:g} s"
                 raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
+            place = place_of(root)
+            close_others(
+                self._database, [(normpath(f"{root.path}/{one.path}"), place) for one in files], locked
+            )
             alone = [
                 judged(one, _digest(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
@@ -176,7 +167,8 @@ class _Merge:
             wanted = [one for one in wanted if one.after != one.compared.now]
             if not wanted:
                 return self._succeeded([], self._left_out(files))
-            check_room(root, sum(one.size for one in wanted), "merge")
+            if (full := no_room(root, sum(one.size for one in wanted), "merge")) is not None:
+                raise full
             self._record(root, wanted, access, stage, kept)
         return None
 
@@ -204,8 +196,8 @@ class _Merge:
         self, root: Root, wanted: Sequence[_Wanted], access: FileAccess, stage: Root, kept: KeptFiles
     ) -> None:
         """Keep what will be replaced and written, and record the intents: the commit decides the merge."""
-        rows = [self._intent(root, one, access, stage) for one in wanted]
-        hashes = [one.compared.now for one in wanted if one.compared.now is not None]
+        targets = [one.target(root) for one in wanted]
+        hashes = [one.before for one in targets if one.before is not None]
         hashes += [one.after for one in wanted if one.after is not None and one.is_in_database]
 
         def decide(tx: Tx) -> bool:
@@ -215,135 +207,27 @@ class _Merge:
             if missing_blobs(tx, hashes, keeps=True):
                 return False
             if ledger.is_leased(self._job):
-                for row in rows:
-                    intend(tx, row)
+                for one in targets:
+                    one.intend(tx, self._job.mission_id, self._job.id, self._job.attempt, MERGE_MODE)
             return True
 
-        large = [
-            (one.compared.file.path, one.after) for one in wanted if one.after and not one.is_in_database
-        ]
-        kept.add(stage, large)
-        self._keep(wanted, access, stage)
-        while not self._database.write(decide):
-            self._keep(wanted, access, stage)
+        kept.add(stage, [(one.path, one.after) for one in wanted if one.after and not one.is_in_database])
+        while True:
+            keep_contents(self._database, (it for one in wanted for it in one.contents(access, stage)))
+            if self._database.write(decide):
+                return
 
-    def _keep(self, wanted: Sequence[_Wanted], access: FileAccess, stage: Root) -> None:
-        """Keep the contents that are replaced, for an undo, and new ones that are small; some a transaction."""
-        batch: list[tuple[str, bytes]] = []
-        size = 0
-        for one in wanted:
-            contents = self._contents_of(one, access, stage)
-            batch += contents
-            size += sum(len(data) for _, data in contents)
-            if size > MOST_HELD:
-                self._database.write(partial(_keep_all, some=batch))
-                batch, size = [], 0
-        if batch:
-            self._database.write(partial(_keep_all, some=batch))
-
-    def _contents_of(self, one: _Wanted, access: FileAccess, stage: Root) -> list[tuple[str, bytes]]:
-        """Contents of a file to keep, by their hashes: the replaced one, and the new one. Names what is too large."""
-        contents: list[tuple[str, bytes]] = []
-        data, size = one.before()
-        now = one.compared.now
-        if now is not None and data is not None:
-            contents.append((now, data))
-        elif now is not None and not one.compared.file.path.endswith("/"):
-            self._database.write(partial(name_unkept, sha=now, size=size))
-        if one.after is not None and one.is_in_database:
-            contents.append((one.after, one.new(access, stage)))
-        return contents
-
-    def _intent(self, root: Root, one: _Wanted, access: FileAccess, stage: Root) -> ChangeRow:
-        file, there = one.compared.file, one.there
-        mode = one.mode if file.staged is None else None
-        if one.compared.now is None and there is not None and not file.path.endswith("/"):
-            mode = there.mode
-        result: dict[str, JsonValue] = {} if mode is None else {"mode": mode}
-        if one.compared.twin is not None:
-            result[TWIN] = one.compared.twin
-        if one.part is not None:
-            result[PART] = {"left_out": [*one.part.left_out], "edited": one.part.is_edited}
-        return ChangeRow(
-            id=0,
-            mission_id=self._job.mission_id,
-            job_id=self._job.id,
-            attempt=self._job.attempt,
-            root=root.path,
-            path=file.path,
-            file=normpath(f"{root.path}/{file.path}"),
-            mode=MERGE_MODE,
-            state=INTENT,
-            sha256_before=one.compared.now,
-            sha256_after=one.after,
-            size_bytes=one.size,
-            temporary=temporary_name(),
-            made=to_json(missing_parents(root, file.path)),
-            result=to_json(result),
-            undoes=None,
-            root_identity=place_of(root),
-        )
-
-    def _carry_out(self, root: Root, stage: Root | None) -> None:
-        """Bring the files of all open intents to what was decided, some at a time.
-
-        First all new contents are written beside their files: a disk that has no room for them changes none.
-        """
-        made = self._intents()
-        left = [one for one in made if one.state == INTENT]
-        is_last = self._job.failures + 1 >= self._job.max_attempts
-        there = [] if stage is None else [stage]
-        with self._threads.access(root, writes=True) as access, self._threads.access(*there) as reading:
-            contents = partial(merged_content, self._database, reading, stage)
-            refused = Beside(self._database, root, access).prepare(left)
-            if refused is not None and len(left) == len(made):
-                # Not left open for another attempt: whoever finds an intent carries it out, a file at a time.
-                close_all(self._database, left, {one.id: VOID for one in left})
-                if refused.failed.meaning.retry and not is_last:
-                    raise refused
-                left, self._refused = [], refused
-            while left:
-                left = self._carry_out_some(root, left, access, contents, is_last=is_last)
-
-    def _carry_out_some(
-        self, root: Root, left: Sequence[ChangeRow], access: FileAccess, contents: Contents, *, is_last: bool
-    ) -> list[ChangeRow]:
-        """Those whose locks are free and whose contents fit into memory; returns the others."""
-        states: dict[int, str] = {}
-        some = first_of(left)
-        later: list[ChangeRow] = []
-        errors: list[LcpError] = []
-        with access.lock([(root, change.path) for change in some], Wait.FIRST) as locked:
-            for change, held in zip(some, locked.found, strict=True):
-                if held is None:
-                    later.append(change)
-                    continue
-                try:
-                    if isinstance(held, LcpError):
-                        raise held
-                    states[change.id] = carry_out(change, held, contents)
-                except LcpError as error:
-                    if error.failed.meaning.retry and not is_last:
-                        errors.append(error)
-                    elif error.code is ErrorCode.CONFLICT:
-                        states[change.id] = CONFLICT
-                    else:
-                        states[change.id], self._refused = VOID, error
-            close_all(self._database, [one for one in some if one.id in states], states)
-        if errors:
-            raise errors[0]
-        return [*later, *left[len(some) :]]
-
-    def _outcome(self, files: Sequence[StagedFile]) -> Succeeded | Hold:
-        made = self._intents()
-        left = [one.path for one in made if one.state != APPLIED]
-        if left and self._refused is not None:
-            fact = f"{self._refused.failed.message} (left as they were: {_named(left)})"
-            return Hold(because(ReasonCode.MERGE_REFUSED, fact=fact))
+    def _outcome(self, carried: Carried, files: Sequence[StagedFile]) -> Succeeded | Hold:
+        left = _named([one.path for one in carried.unmade])
+        errors = [one.message for one in carried.errors.values() if one.code is not ErrorCode.CONFLICT]
+        refused = errors[-1:] if carried.refused is None else [carried.refused.message]
+        if refused:
+            return Hold(because(ReasonCode.MERGE_REFUSED, fact=f"{refused[0]} (left as they were: {left})"))
         if left:
-            return Hold(because(ReasonCode.MERGE_CONFLICT, files=_named(left)))
+            return Hold(because(ReasonCode.MERGE_CONFLICT, files=left))
         jobs = {one.path: one.jobs for one in files}
-        merged = [_merged_file(one, jobs.get(one.path, ())) for one in sorted(made, key=lambda one: one.path)]
+        changes = sorted(carried.changes, key=lambda one: one.path)
+        merged = [_merged_file(one, jobs.get(one.path, ())) for one in changes]
         return self._succeeded(merged, self._left_out(files))
 
     def _left_out(self, files: Sequence[StagedFile]) -> list[str]:
@@ -393,6 +277,10 @@ class _Wanted:
     part: Part | None = None
 
     @property
+    def path(self) -> str:
+        return self.compared.file.path
+
+    @property
     def after(self) -> str | None:
         """The hash of what it becomes, None if it is removed."""
         return self.compared.file.staged if self.part is None else sha256(self.part.data)
@@ -407,20 +295,43 @@ class _Wanted:
         """True if the database keeps what it becomes."""
         return self.part is not None or self.there is None or self.there.size <= MOST_IN_DATABASE
 
-    def new(self, access: FileAccess, stage: Root) -> bytes:
+    def target(self, root: Root) -> Target:
+        facts: dict[str, JsonValue] = {} if self.compared.twin is None else {TWIN: self.compared.twin}
+        if self.part is not None:
+            facts[PART] = {"left_out": [*self.part.left_out], "edited": self.part.is_edited}
+        made = tuple(map(str, missing_parents(root, self.path)))
+        return Target(
+            root.path, place_of(root), self.path, self.compared.now, self.after, self.size, self._mode, made,
+            facts=facts,
+        )  # fmt: skip
+
+    @property
+    def _mode(self) -> int | None:
+        """The mode bits of a file that is removed, or is new."""
+        if self.compared.file.staged is None:
+            digest = self.held.digest() if isinstance(self.held, LockedFile) else None
+            return None if digest is None else digest.mode
+        is_new = self.compared.now is None and not self.path.endswith("/")
+        return self.there.mode if is_new and self.there is not None else None
+
+    def contents(self, access: FileAccess, stage: Root) -> Iterator[Content]:
+        """Contents to keep: the one that is replaced, and a new one that the database keeps."""
+        data, size = self.before()
+        if self.compared.now is not None and (data is not None or not self.path.endswith("/")):
+            yield Content(self.compared.now, size, data)
+        if self.after is not None and self.is_in_database:
+            new = self._new(access, stage)
+            yield Content(self.after, len(new), new)
+
+    def _new(self, access: FileAccess, stage: Root) -> bytes:
         """Its new content. Raises `CONFLICT` if another program has just changed it in the stage."""
         if self.part is not None:
             return self.part.data
-        found = access.read_unlocked(stage, self.compared.file.path, MOST_IN_DATABASE)
+        found = access.read_unlocked(stage, self.path, MOST_IN_DATABASE)
         if found is None or found.data is None or found.sha256 != self.after:
-            message = f"{self.compared.file.path!r} has just been changed in the stage by another program"
+            message = f"{self.path!r} has just been changed in the stage by another program"
             raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
         return found.data
-
-    @property
-    def mode(self) -> int | None:
-        digest = self.held.digest() if isinstance(self.held, LockedFile) else None
-        return None if digest is None else digest.mode
 
     def before(self) -> tuple[bytes | None, int]:
         """Content that is replaced, None if it is too large to be kept, and its size.
@@ -436,12 +347,6 @@ class _Wanted:
             message = f"{self.compared.file.path!r} has just been changed by another program"
             raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
         return (found.data, len(found.data)) if isinstance(found, Current) else (None, found or 0)
-
-
-def _keep_all(tx: Tx, some: Sequence[tuple[str, bytes]]) -> None:
-    """Keep contents, in the order of their hashes, so that two that keep the same ones never deadlock."""
-    for sha, data in sorted(some):
-        keep(tx, sha, data)
 
 
 def _in_order(taken: Sequence[Compared]) -> list[Compared]:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.file_access import FileAccess
+from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import content
@@ -102,9 +102,7 @@ def _copy(directory: int, name: str, to: Path) -> None:
     unfinished.rename(to)
 
 
-def merged_content(
-    database: Database, files: FileAccess, stage: Root | None, change: ChangeRow
-) -> bytes | None:
+def merged_content(database: Database, change: ChangeRow) -> bytes | None:
     """Content that a file gets by a merge: the kept one, else that of the stage. None if it is removed.
 
     Raises `CONFLICT` if neither has it any more.
@@ -112,43 +110,30 @@ def merged_content(
     after = change.sha256_after
     if after is None:
         return None
-    kept = database.read(lambda tx: content(tx, after))
-    if kept is None and PART not in from_json(change.result):
+    found = database.read(lambda tx: content(tx, after))
+    if found is None and PART not in from_json(change.result):
         row = database.read(lambda tx: stage_of(tx, change.mission_id))
-        kept = None if row is None else KeptFiles.of(row, change.job_id).read(after)
-        if kept is None and stage is not None:
-            kept = _staged(files, stage, change.path, after)
-    if kept is None:
-        raise LcpError(
-            ErrorCode.CONFLICT,
-            f"{change.path!r}: what was to be merged is gone, with the stage of mission {change.mission_id}",
-            advice=GENERAL,
+        if row is not None:
+            found = KeptFiles.of(row, change.job_id).read(after)
+            found = _staged(row, change.path, after) if found is None else found
+    if found is None:
+        message = (
+            f"{change.path!r}: what was to be merged is gone, with the stage of mission {change.mission_id}"
         )
-    return kept
+        raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
+    return found
 
 
-def _staged(files: FileAccess, stage: Root, path: str, sha: str) -> bytes | None:
+def _staged(row: StageRow, path: str, sha: str) -> bytes | None:
+    """The content in the stage; None if it is gone, or another one."""
     try:
-        found = files.read_unlocked(stage, path, None)
+        with open_known(row.known) as stage:
+            found = read_unlocked(stage, path, None)
     except LcpError as error:
         if error.failed.meaning.retry:
             raise
         return None
     return None if found is None or found.sha256 != sha else found.data
-
-
-@contextmanager
-def stage_if_there(row: StageRow | None) -> Iterator[Root | None]:
-    """A stage, None if it is gone or another directory is in its place."""
-    try:
-        opened = None if row is None else open_known(row.known)
-    except LcpError:
-        opened = None
-    if opened is None:
-        yield None
-        return
-    with opened:
-        yield opened
 
 
 def remove_kept(database: Database, directory: Path) -> None:

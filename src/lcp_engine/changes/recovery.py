@@ -10,16 +10,14 @@ decided as well: what they lead to was kept (`merge_contents`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TypeAlias
 
-from lcp_engine.changes.merge_contents import merged_content, stage_if_there
+from lcp_engine.changes.merge_contents import merged_content
 from lcp_engine.core.job_states import SETTLED
 from lcp_engine.errors import DatabaseFailed, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
-from lcp_engine.sandbox.file_access import HERE, ConfinedThreads, FileAccess
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess
 from lcp_engine.sandbox.locks import Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import open_known
@@ -37,7 +35,6 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.stages import stage_of
 
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
 MERGE_MODE = "merge"
@@ -46,15 +43,12 @@ MOVE = "move"
 """The mode of the two changes of a move: a new file, and then the old one, which is removed."""
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
-Contents: TypeAlias = Callable[[ChangeRow], bytes | None]
-"""Finds what a decided change leads to; None where there is to be no file. Raises `LcpError` if it is gone."""
 
 
 def close_intents(database: Database, left: Sequence[ChangeRow], file: LockedFile) -> None:
     """Close the open intents on a locked file, after those of an undo have been carried out."""
-    contents = partial(content_of, database)
     states = {
-        change.id: carry_out(change, file, contents)
+        change.id: carry_out(database, change, file)
         for change in sorted(left, key=lambda change: not is_decided(change))
     }
     close_all(database, left, states)
@@ -130,7 +124,7 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
     return open_known(database.read(lambda tx: root_of_change(tx, mission_id, path, place)))
 
 
-def carry_out(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
+def carry_out(database: Database, change: ChangeRow, file: LockedFile) -> str:
     """Return what became of an intent on a locked file; one that is decided is carried out first.
 
     Of a merge or an undo, what was prepared beside the file is put in place.
@@ -155,7 +149,7 @@ def carry_out(change: ChangeRow, file: LockedFile, contents: Contents) -> str:
     if not is_decided(change):
         return VOID
     try:
-        file.replace(contents(change), change.temporary, mode_of(change))
+        file.replace(content_of(database, change), change.temporary, mode_of(change))
     except LcpError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
@@ -175,9 +169,7 @@ def content_of(database: Database, change: ChangeRow) -> bytes | None:
     if after is None:
         return None
     if change.mode == MERGE_MODE:
-        row = database.read(lambda tx: stage_of(tx, change.mission_id))
-        with stage_if_there(row) as stage:
-            return merged_content(database, HERE, stage, change)
+        return merged_content(database, change)
     data = database.read(lambda tx: content(tx, after))
     if data is None:
         message = f"{change.path!r}: its content before is not in the database"

@@ -54,8 +54,6 @@ def execute_undo(database: Database, job: JobRow, threads: ConfinedThreads) -> S
     Files on another machine hold the job. Raises errors that another attempt may not meet.
     """
     intents = database.read(lambda tx: decided(tx, job)) or database.write(lambda tx: _intend_again(tx, job))
-    if not intents:
-        return _outcome(job, Carried((), {}))  # the lease is lost
     try:
         carried = carry_out_all(database, job, intents, threads, "undo")
     except Elsewhere:
