@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,27 +23,28 @@ from lcp_engine.changes.recovery import (
     APPLIED,
     CONFLICT,
     INTENT,
-    MERGE_MODE,
     MOST_HELD,
     VOID,
     carry_out,
     close_all,
     close_intents,
     content_of,
+    is_of_mode_only,
     mode_of,
     open_root,
     opened,
 )
-from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
+from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
+from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Shortage
 from lcp_engine.sandbox.locks import Held, Wait
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import Elsewhere
-from lcp_engine.store.changes import changes_of, intend, keep, name_unkept, open_intents
+from lcp_engine.store.changes import changes_of, intend, keep, missing_blobs, name_unkept, open_intents
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.row_types import ChangeRow, JobRow
 
@@ -65,6 +66,7 @@ class Target:
     mode: int | None = None
     made: tuple[str, ...] = ()
     undoes: int | None = None
+    in_stage: bool = False
     facts: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
@@ -96,6 +98,7 @@ class Target:
             result=to_json({**bits, **self.facts}),
             undoes=self.undoes,
             root_identity=self.place,
+            staged=1 if self.in_stage else None,
         )
         intend(tx, change)
 
@@ -117,6 +120,29 @@ def close_others(database: Database, files: Sequence[tuple[str, str | None]], fo
     return is_closed
 
 
+def digest_of(held: Held) -> Digest | None:
+    """The digest of a locked file; None if there is none. Raises the refusal of its path."""
+    if isinstance(held, LockedFile):
+        return held.digest()
+    if held is None or held.code is ErrorCode.PATH_NOT_FOUND:
+        return None
+    raise held
+
+
+def missing_parents(root: Root, path: str) -> tuple[str, ...]:
+    """The directories above a file that are not there, outermost first: an undo removes them.
+
+    Raises OSError if something else is there.
+    """
+    missing: list[str] = []
+    for at in (at for at, letter in enumerate(path.removesuffix("/")) if letter == "/"):
+        try:
+            os.close(root.open_directory(path[:at]))
+        except FileNotFoundError:
+            missing.append(path[:at])
+    return tuple(missing)
+
+
 class Content(NamedTuple):
     """A content of a file to keep; `data` is None for one that is too large, and is named only."""
 
@@ -126,10 +152,41 @@ class Content(NamedTuple):
     file: str | None = None
 
 
-def keep_contents(database: Database, contents: Iterable[Content]) -> None:
-    """Keep contents, some a transaction, so that they never fill the memory."""
-    some, size = list[Content](), 0
+def replaced(file: LockedFile, sha: str, keeps: int) -> Content:
+    """The content of hash `sha` that is about to be replaced; without its bytes if it has more than `keeps`.
+
+    Raises `CONFLICT` if a program that takes no locks has changed it by now.
+    """
+    file.check_removable()
+    found = file.read_within(keeps)
+    there = file.digest() if isinstance(found, int) else found
+    if there is None or there.sha256 != sha:
+        raise _just_changed(file.path)
+    return (
+        Content(sha, len(found.data), found.data)
+        if isinstance(found, Current)
+        else Content(sha, found or 0, None)
+    )
+
+
+def made(access: FileAccess, source: Root, path: str, sha: str) -> Content:
+    """The content of hash `sha` that was made in `source`. Raises `CONFLICT` if it is another one by now."""
+    found = access.read_unlocked(source, path, None)
+    if found is None or found.data is None or found.sha256 != sha:
+        raise _just_changed(path)
+    return Content(sha, found.size, found.data)
+
+
+def _just_changed(path: str) -> LcpError:
+    message = f"{path!r} has just been changed by another program"
+    return LcpError(ErrorCode.CONFLICT, message, {"files": [path]}, GENERAL)
+
+
+def keep_contents(database: Database, contents: Iterable[Content]) -> list[str]:
+    """Keep contents, some a transaction, so that they never fill the memory; their hashes."""
+    some, size, hashes = list[Content](), 0, list[str]()
     for one in contents:
+        hashes.append(one.sha256)
         some.append(one)
         size += len(one.data or b"")
         if size > MOST_HELD:
@@ -137,6 +194,7 @@ def keep_contents(database: Database, contents: Iterable[Content]) -> None:
             some, size = [], 0
     if some:
         database.write(partial(_keep, some=some))
+    return hashes
 
 
 def _keep(tx: Tx, some: Sequence[Content]) -> None:
@@ -146,6 +204,30 @@ def _keep(tx: Tx, some: Sequence[Content]) -> None:
             name_unkept(tx, sha, size)
         else:
             keep(tx, sha, data, file)
+
+
+def decide(
+    database: Database,
+    job: JobRow,
+    targets: Sequence[Target],
+    mode: str,
+    contents: Callable[[], Iterable[Content]],
+) -> None:
+    """Keep contents, and record the intents of a job if it is still leased: the commit decides the set."""
+
+    def record(tx: Tx, hashes: Sequence[str]) -> bool:
+        ledger = ledger_of(tx)
+        ledger.lock([job.mission_id])
+        # A prune may have removed a content, which nothing refers to yet.
+        if missing_blobs(tx, hashes, keeps=True):
+            return False
+        if ledger.is_leased(job):
+            for one in targets:
+                one.intend(tx, job.mission_id, job.id, job.attempt, mode)
+        return True
+
+    while not database.write(partial(record, hashes=keep_contents(database, contents()))):
+        pass
 
 
 # -- carry it out
@@ -360,6 +442,8 @@ class _Beside:
     def _prepare_one(self, change: ChangeRow, held: LockedFile | LcpError) -> bool:
         """Write one; True if its file has been changed already. Raises what the file system refuses."""
         assert change.sha256_after is not None
+        if is_of_mode_only(change):
+            return False
         if isinstance(held, LcpError):
             if held.code in _REFUSED:
                 raise held
@@ -387,7 +471,7 @@ class _Beside:
                 (held,) = locked.found
                 if isinstance(held, LockedFile):
                     held.mend(change.temporary, change.sha256_before, change.sha256_after)
-        made = {str(one) for change in left if change.mode == MERGE_MODE for one in json.loads(change.made)}
+        made = {str(one) for change in left if change.undoes is None for one in json.loads(change.made)}
         self.access.remove_empty(self.root, made | self._made)
 
 

@@ -20,9 +20,13 @@ from lcp_engine.changes.change_set import (
     Target,
     carry_out_all,
     close_others,
+    decide,
     decided,
-    keep_contents,
+    digest_of,
+    made,
+    missing_parents,
     no_room,
+    replaced,
 )
 from lcp_engine.changes.merge_contents import (
     MOST_IN_DATABASE,
@@ -36,10 +40,9 @@ from lcp_engine.changes.staged_files import (
     Compared,
     StagedFile,
     absent,
-    digest_of,
+    digest_of_all,
     judge_of,
     judged,
-    missing_parents,
     opened,
     staged_files_of,
     state_of_file,
@@ -52,17 +55,15 @@ from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.atomic_write import Current, LockedFile, Snapshot
+from lcp_engine.sandbox.atomic_write import LockedFile, Snapshot
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, Shortage, lock_all
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
-from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight, see
-from lcp_engine.store.queries.archive import missing_blobs
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import ChangeRow, JobRow
@@ -141,14 +142,14 @@ class _Merge:
                 self._database, [(normpath(f"{root.path}/{one.path}"), place) for one in files], locked
             )
             alone = [
-                judged(one, _digest(held, root, one.path), state_of_file(access, stage, one.path), judge)
+                judged(one, _hash(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
             ]
             compared = with_twins(alone, root)
             found = dict(zip((one.path for one in files), locked, strict=True))
             if all(one.is_done for one in compared):
                 return self._succeeded([], [])
-            digest = digest_of(compared)
+            digest = digest_of_all(compared)
             sight = Sight(
                 fingerprint(MERGE.kind, from_json(self._job.params)), PATH, digest, self._database.now()
             )
@@ -169,7 +170,12 @@ class _Merge:
                 return self._succeeded([], self._left_out(files))
             if (full := no_room(root, sum(one.size for one in wanted), "merge")) is not None:
                 raise full
-            self._record(root, wanted, access, stage, kept)
+            kept.add(stage, [(one.path, one.after) for one in wanted if one.after and not one.is_in_database])
+            targets = [one.target(root) for one in wanted]
+            decide(
+                self._database, self._job, targets, MERGE_MODE,
+                lambda: (it for one in wanted for it in one.contents(access, stage)),
+            )  # fmt: skip
         return None
 
     def _wanted(self, one: Compared, held: Held, access: FileAccess, stage: Root) -> _Wanted:
@@ -181,8 +187,9 @@ class _Merge:
         if is_whole:
             return wanted
         staged = None if read is None else read.data
-        cap = self._instance.caps.write_bytes
-        return replace(wanted, part=part_of(self._params, path, wanted.before()[0], staged, cap))
+        replaced_, cap = wanted.before(), self._instance.caps.write_bytes
+        before = None if replaced_ is None else replaced_.data
+        return replace(wanted, part=part_of(self._params, path, before, staged, cap))
 
     def _drift(self, root: Root, digest: str) -> Hold | None:
         file = normpath(f"{root.path}/{PATH}")
@@ -191,31 +198,6 @@ class _Merge:
             return None
         self._database.write(lambda tx: note_drift(ledger_of(tx), self._job, drifted))
         return Hold(ReasonCode.DRIFT)
-
-    def _record(
-        self, root: Root, wanted: Sequence[_Wanted], access: FileAccess, stage: Root, kept: KeptFiles
-    ) -> None:
-        """Keep what will be replaced and written, and record the intents: the commit decides the merge."""
-        targets = [one.target(root) for one in wanted]
-        hashes = [one.before for one in targets if one.before is not None]
-        hashes += [one.after for one in wanted if one.after is not None and one.is_in_database]
-
-        def decide(tx: Tx) -> bool:
-            ledger = ledger_of(tx)
-            ledger.lock([self._job.mission_id])
-            # A prune may have removed a content, which nothing refers to yet.
-            if missing_blobs(tx, hashes, keeps=True):
-                return False
-            if ledger.is_leased(self._job):
-                for one in targets:
-                    one.intend(tx, self._job.mission_id, self._job.id, self._job.attempt, MERGE_MODE)
-            return True
-
-        kept.add(stage, [(one.path, one.after) for one in wanted if one.after and not one.is_in_database])
-        while True:
-            keep_contents(self._database, (it for one in wanted for it in one.contents(access, stage)))
-            if self._database.write(decide):
-                return
 
     def _outcome(self, carried: Carried, files: Sequence[StagedFile]) -> Succeeded | Hold:
         left = _named([one.path for one in carried.unmade])
@@ -299,7 +281,7 @@ class _Wanted:
         facts: dict[str, JsonValue] = {} if self.compared.twin is None else {TWIN: self.compared.twin}
         if self.part is not None:
             facts[PART] = {"left_out": [*self.part.left_out], "edited": self.part.is_edited}
-        made = tuple(map(str, missing_parents(root, self.path)))
+        made = missing_parents(root, self.path)
         return Target(
             root.path, place_of(root), self.path, self.compared.now, self.after, self.size, self._mode, made,
             facts=facts,
@@ -316,37 +298,19 @@ class _Wanted:
 
     def contents(self, access: FileAccess, stage: Root) -> Iterator[Content]:
         """Contents to keep: the one that is replaced, and a new one that the database keeps."""
-        data, size = self.before()
-        if self.compared.now is not None and (data is not None or not self.path.endswith("/")):
-            yield Content(self.compared.now, size, data)
-        if self.after is not None and self.is_in_database:
-            new = self._new(access, stage)
-            yield Content(self.after, len(new), new)
-
-    def _new(self, access: FileAccess, stage: Root) -> bytes:
-        """Its new content. Raises `CONFLICT` if another program has just changed it in the stage."""
+        before = self.before()
+        if before is not None:
+            yield before
         if self.part is not None:
-            return self.part.data
-        found = access.read_unlocked(stage, self.path, MOST_IN_DATABASE)
-        if found is None or found.data is None or found.sha256 != self.after:
-            message = f"{self.path!r} has just been changed in the stage by another program"
-            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
-        return found.data
+            yield Content(sha256(self.part.data), len(self.part.data), self.part.data)
+        elif self.after is not None and self.is_in_database:
+            yield made(access, stage, self.path, self.after)
 
-    def before(self) -> tuple[bytes | None, int]:
-        """Content that is replaced, None if it is too large to be kept, and its size.
-
-        Raises `CONFLICT` if a program that takes no locks has changed it by now.
-        """
+    def before(self) -> Content | None:
+        """Content that is replaced. Raises `CONFLICT` if a program that takes no locks has changed it by now."""
         if not isinstance(self.held, LockedFile) or self.compared.now is None:
-            return None, 0
-        self.held.check_removable()
-        found = self.held.read_within(self.keeps)
-        there = self.held.digest() if isinstance(found, int) else found
-        if there is None or there.sha256 != self.compared.now:
-            message = f"{self.compared.file.path!r} has just been changed by another program"
-            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
-        return (found.data, len(found.data)) if isinstance(found, Current) else (None, found or 0)
+            return None
+        return replaced(self.held, self.compared.now, self.keeps)
 
 
 def _in_order(taken: Sequence[Compared]) -> list[Compared]:
@@ -354,14 +318,12 @@ def _in_order(taken: Sequence[Compared]) -> list[Compared]:
     return sorted(taken, key=lambda one: one.file.staged is None)
 
 
-def _digest(held: Held, root: Root, path: str) -> str | None:
+def _hash(held: Held, root: Root, path: str) -> str | None:
     """Like `state_of_file`, of a file whose directory is locked, or is not there."""
     try:
-        found = held.digest() if isinstance(held, LockedFile) else None
+        found = digest_of(held)
     except LcpError as error:
         return error.code.value
-    if isinstance(held, LcpError) and held.code is not ErrorCode.PATH_NOT_FOUND:
-        return held.code.value
     return absent(root, path) if found is None else found.sha256
 
 

@@ -10,7 +10,7 @@ from lcp_engine.changes.merge_parts import part_of, text_of
 from lcp_engine.changes.staged_files import (
     Compared,
     compare,
-    digest_of,
+    digest_of_all,
     judge_of,
     opened,
     staged_files_of,
@@ -82,7 +82,7 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
     refused = next((one for _, one in shown if one is not None), None)
     if unknown is not None:
         refused = unknown_file(unknown).failed
-    return MergeView(tuple(diff for diff, _ in shown), digest_of(compared), refused)
+    return MergeView(tuple(diff for diff, _ in shown), digest_of_all(compared), refused)
 
 
 def merged_text(instance: Instance, mission_id: int, path: str, params: MergeParams) -> str:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-from lcp_engine.changes.merge_contents import merged_content
+from lcp_engine.changes.merge_contents import KeptFiles, merged_content
 from lcp_engine.core.job_states import SETTLED
 from lcp_engine.errors import DatabaseFailed, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
@@ -39,8 +40,12 @@ from lcp_engine.store.row_types import ChangeRow
 INTENT, APPLIED, CONFLICT, VOID = "intent", "applied", "conflict", "void"
 MERGE_MODE = "merge"
 """The mode of a change that a merge makes, with a content of the mission's stage."""
+APPLY_MODE = "apply"
+"""The mode of a change that a command made, with a content that was kept."""
 MOVE = "move"
 """The mode of the two changes of a move: a new file, and then the old one, which is removed."""
+MODES, KEPT = "modes", "kept"
+"""Keys in the result of a change: `modes_of` it, and the directory where its new content is kept if it is large."""
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of contents, before and after, in memory: once a batch has that many, the rest is left for the next one."""
 
@@ -66,7 +71,7 @@ def is_decided(change: ChangeRow) -> bool:
 
 def _is_whole(change: ChangeRow) -> bool:
     """True if it is one of several that were decided together, whatever file is there by now."""
-    return change.undoes is not None or change.mode == MERGE_MODE
+    return change.undoes is not None or change.mode in (MERGE_MODE, APPLY_MODE)
 
 
 def close_left_open(database: Database, mission_id: int, threads: ConfinedThreads) -> None:
@@ -127,8 +132,15 @@ def open_root(database: Database, mission_id: int, path: str, place: str | None)
 def carry_out(database: Database, change: ChangeRow, file: LockedFile) -> str:
     """Return what became of an intent on a locked file; one that is decided is carried out first.
 
-    Of a merge or an undo, what was prepared beside the file is put in place.
+    Of a change set, what was prepared beside the file is put in place.
     """
+    state, modes = _carry_out_content(database, change, file), modes_of(change)
+    if state == APPLIED and modes is not None and not file.set_mode(*modes) and is_of_mode_only(change):
+        return CONFLICT
+    return state
+
+
+def _carry_out_content(database: Database, change: ChangeRow, file: LockedFile) -> str:
     if _is_whole(change) and change.sha256_after is not None:
         try:
             if file.put_prepared(change.temporary, change.sha256_before, change.sha256_after):
@@ -163,6 +175,20 @@ def mode_of(change: ChangeRow) -> int | None:
     return mode if isinstance(mode, int) else None
 
 
+def modes_of(change: ChangeRow) -> tuple[int, int] | None:
+    """The mode bits that a file had and gets, if a change of a file that stays changes them."""
+    match from_json(change.result).get(MODES):
+        case [int(before), int(after)]:
+            return before, after
+        case _:
+            return None
+
+
+def is_of_mode_only(change: ChangeRow) -> bool:
+    """True if the content of the file stays."""
+    return change.sha256_before == change.sha256_after
+
+
 def content_of(database: Database, change: ChangeRow) -> bytes | None:
     """Content that a decided change leads to; None if it removes the file. Raises `LcpError` if it is gone."""
     after = change.sha256_after
@@ -170,7 +196,9 @@ def content_of(database: Database, change: ChangeRow) -> bytes | None:
         return None
     if change.mode == MERGE_MODE:
         return merged_content(database, change)
-    data = database.read(lambda tx: content(tx, after))
+    data, kept = database.read(lambda tx: content(tx, after)), from_json(change.result).get(KEPT)
+    if data is None and isinstance(kept, str):
+        data = KeptFiles(Path(kept)).read(after)
     if data is None:
         message = f"{change.path!r}: its content before is not in the database"
         advice = (

@@ -8,14 +8,12 @@ something else, a conflict.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pydantic import JsonValue
-
+from lcp_engine.changes.change_set import missing_parents
 from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Ruling, Verdict, strictest
@@ -72,7 +70,7 @@ class Compared:
         return self.now == self.file.staged and self.fault is None
 
 
-def digest_of(compared: Sequence[Compared]) -> str:
+def digest_of_all(compared: Sequence[Compared]) -> str:
     """The hash of what there is to merge and of what it meets, whatever part of it a person takes."""
     facts = [
         [one.file.path, one.file.base, one.file.staged, one.now, one.fault, *filter(None, (one.twin,))]
@@ -195,19 +193,3 @@ def _known_stage(instance: Instance, mission_id: int) -> KnownRoot:
         message = f"mission {mission_id} has no stage: none was made yet, or its merge was decided"
         raise LcpError(ErrorCode.NOT_FOUND, message)
     return found.known
-
-
-def missing_parents(root: Root, path: str) -> list[JsonValue]:
-    """The directories above a file that are not there, outermost first: an undo removes them.
-
-    Raises OSError if something else is there.
-    """
-    parts = path.removesuffix("/").split("/")[:-1]
-    missing: list[JsonValue] = []
-    for depth in range(1, len(parts) + 1):
-        above = "/".join(parts[:depth])
-        try:
-            os.close(root.open_directory(above))
-        except FileNotFoundError:
-            missing.append(above)
-    return missing

@@ -29,9 +29,10 @@ from lcp_engine.replay.compare import (
 from lcp_engine.replay.reenact import reenact
 from lcp_engine.replay.scratch import HistoryClock, Scratch
 from lcp_engine.sandbox.root import Root
+from lcp_engine.store.changes import missing_blobs
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, missing_blobs, read_archive
+from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, read_archive
 from lcp_engine.store.queries.states_at import states_before
 from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.ask_user import KIND as ASK_USER

@@ -10,8 +10,8 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from lcp_engine.changes.change_set import Content, Target, close_others, keep_contents
-from lcp_engine.changes.recovery import close_left_open, mode_of, open_root
+from lcp_engine.changes.change_set import Content, Target, close_others, digest_of, keep_contents
+from lcp_engine.changes.recovery import MODES, close_left_open, mode_of, modes_of, open_root
 from lcp_engine.changes.show import show_restored
 from lcp_engine.changes.undo import UNDO
 from lcp_engine.changes.unified_diff import Diff
@@ -22,19 +22,19 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.runner.runner import Runner
-from lcp_engine.sandbox.atomic_write import Digest, LockedFile
+from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import Patience, confined_threads, lock_all
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     applied_changes_of_files,
     kept_size,
+    missing_blobs,
     open_intents_of_mission,
 )
 from lcp_engine.store.db.json_text import JsonObject, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
-from lcp_engine.store.queries.archive import missing_blobs
 from lcp_engine.store.queries.file_changes import effects_of
 from lcp_engine.store.queries.history import find_job, known_id
 from lcp_engine.store.queries.mission_spec import root_of_change
@@ -243,7 +243,12 @@ def restorations(tx: Tx, scope: Scope) -> list[Target]:
         and row.undoes is None  # those of an undo are directories to remove
         for directory in map(str, json.loads(row.made))
     }
-    found = [_target(tx, row, rows[history.last[file].id], made) for file, row in first.items()]
+    modes: dict[str, list[tuple[int, int]]] = {file: [] for file in first}
+    for row in rows.values():
+        file, bits = effects[row.id].file, modes_of(row)
+        if bits is not None and file in first and row.id >= first[file].id:
+            modes[file].append(bits)
+    found = [_target(tx, row, rows[history.last[file].id], made, modes[file]) for file, row in first.items()]
     return sorted(found, key=lambda one: -(one.undoes or 0))
 
 
@@ -265,7 +270,9 @@ def _later_change(
     return f"{rows[first.id].path!r} was changed since by job {by.job_id} of mission {by.mission_id}"
 
 
-def _target(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]]) -> Target:
+def _target(
+    tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]], modes: Sequence[tuple[int, int]]
+) -> Target:
     parents = [first.path[:at] for at, letter in enumerate(first.path) if letter == "/"]
     is_gone = first.sha256_before is None
     removed = first.undoes is not None or first.sha256_after is None
@@ -276,9 +283,10 @@ def _target(tx: Tx, first: ChangeRow, last: ChangeRow, made: set[tuple[str, str]
         last.sha256_after,
         first.sha256_before,
         0 if first.sha256_before is None else kept_size(tx, first.sha256_before) or 0,
-        mode_of(first) if removed else None,
+        modes[0][0] if modes else mode_of(first) if removed else None,
         tuple(parent for parent in parents if is_gone and (first.root, parent) in made),
         first.id,
+        facts={MODES: [modes[-1][1], modes[0][0]]} if modes else {},
     )
 
 
@@ -302,13 +310,12 @@ def _decide(
         targets = _checked(scope, wanted, found)
         if dry_run:
             return 0
-        replaced = (
+        contents = (
             _replaced(scope, one, held)
             for one, held in zip(wanted, found, strict=True)
             if one.before is not None and isinstance(held, LockedFile)
         )
-        keep_contents(instance.database, replaced)
-        hashes = [one.before for one in wanted if one.before is not None]
+        hashes = keep_contents(instance.database, contents)
 
         def decide(tx: Tx) -> int | None:
             # A prune may have removed the contents, which nothing refers to yet.
@@ -353,7 +360,7 @@ def _checked(scope: Scope, wanted: Sequence[Target], found: Sequence[Held]) -> l
     faults: dict[str, str] = {}
     for one, held in zip(wanted, found, strict=True):
         try:
-            digest = _digest(held)
+            digest = digest_of(held)
         except LcpError as error:
             faults[one.path] = error.failed.message
             continue
@@ -366,15 +373,6 @@ def _checked(scope: Scope, wanted: Sequence[Target], found: Sequence[Held]) -> l
     if faults:
         raise _refusal(scope, faults)
     return targets
-
-
-def _digest(held: Held) -> Digest | None:
-    """The digest of the file; None if there is none."""
-    if isinstance(held, LockedFile):
-        return held.digest()
-    if held is None or held.code is ErrorCode.PATH_NOT_FOUND:
-        return None
-    raise held
 
 
 def _difference(one: Target, *, is_there: bool) -> str:

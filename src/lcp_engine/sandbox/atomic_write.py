@@ -178,6 +178,10 @@ class LockedFile(ABC):
         """
         return False
 
+    def set_mode(self, before: int, after: int) -> bool:
+        """Give a file with the mode bits `before` those of `after`, durably. False if it has neither, or is no file."""
+        return False
+
     @abstractmethod
     def sync(self) -> None:
         """Make durable what `put`, or an interrupted `remove`, did to the directory. Raises `FILE_SYSTEM`."""
@@ -380,6 +384,15 @@ class LocalFile(Local):
         except OSError as error:
             raise refusal(error, self.path) from error
         return True
+
+    @step
+    def set_mode(self, before: int, after: int) -> bool:
+        with self._opened(self._name) as opened:
+            if opened is None or stat.S_IMODE(opened[1].st_mode) not in (before, after):
+                return False
+            os.fchmod(opened[0], after)
+            os.fsync(opened[0])
+            return True
 
     @step
     def sync(self) -> None:

@@ -40,8 +40,10 @@ _LEFT_OPEN = Statement(
     .where(
         text("changes.state = 'intent'"),
         text("jobs.state <> 'running'"),
-        # An undo or a merge that is queued carries out all of them or none.
-        text("(jobs.state <> 'queued' OR (changes.undoes IS NULL AND changes.mode <> 'merge'))"),
+        # A change set whose job is queued carries out all of them or none.
+        text(
+            "(jobs.state <> 'queued' OR (changes.undoes IS NULL AND changes.mode NOT IN ('merge', 'apply')))"
+        ),
     )
     .order_by(changes.c.id)
 )
@@ -121,6 +123,8 @@ _Stored: TypeAlias = tuple[bytes, str | None]
 """What is stored of a content, and the hash of the content that it follows."""
 MOST_WHOLE = 16 * 1024
 """Bytes; a smaller content is always stored whole."""
+MOST_ASKED = 10_000
+"""Hashes that one statement asks for: databases limit the params."""
 _APPLIED = Statement(
     select(changes.c.id, changes.c.path, changes.c.sha256_after)
     .where(
@@ -284,6 +288,16 @@ def stored_bytes(tx: Tx, sha: str) -> int:
     """Number of stored bytes of a content, as `keep` counted them."""
     row = tx.row(_HAS_BLOB, hash=sha)
     return 0 if row is None else int(row[1])
+
+
+def missing_blobs(tx: Tx, hashes: Sequence[str], *, keeps: bool = False) -> list[str]:
+    """The `hashes` without stored contents, sorted. With `keeps`, no prune deletes the others before the commit."""
+    asked, there = sorted(set(hashes)), set[str]()
+    for start in range(0, len(asked), MOST_ASKED):
+        clause = select(blobs.c.sha256).where(blobs.c.sha256.in_(asked[start : start + MOST_ASKED]))
+        found = tx.query(clause.with_for_update(read=True, key_share=True) if keeps else clause)
+        there.update(row[0] for row in found)
+    return [sha for sha in asked if sha not in there]
 
 
 def is_undone(tx: Tx, change: ChangeRow) -> bool:

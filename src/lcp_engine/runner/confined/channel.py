@@ -61,6 +61,7 @@ class Request(StrEnum):
     PREPARE = "prepare"
     IS_PREPARED = "is prepared"
     PUT_PREPARED = "put prepared"
+    SET_MODE = "set mode"
     SYNC = "sync"
     CHECK_REMOVABLE = "check removable"
     REMOVE = "remove"

@@ -219,6 +219,9 @@ class RemoteFile(LockedFile):
             {"do": Request.PUT_PREPARED, "temporary": temporary, "before": before, "after": after}
         )
 
+    def set_mode(self, before: int, after: int) -> bool:
+        return self._does({"do": Request.SET_MODE, "before": before, "after": after})
+
     def sync(self) -> None:
         self._take({"do": Request.SYNC})
 

@@ -557,8 +557,8 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
             file.put(
                 bytes(body), text_of(head, "temporary"), _number(head, "mode"), until=_number(head, "until")
             )
-        case Request.PREPARE | Request.IS_PREPARED | Request.PUT_PREPARED:
-            return {"is": Answer.DONE, "done": _prepare(file, head, body)}, b""
+        case Request.PREPARE | Request.IS_PREPARED | Request.PUT_PREPARED | Request.SET_MODE:
+            return {"is": Answer.DONE, "done": _does(file, head, body)}, b""
         case Request.SYNC:
             file.sync()
         case Request.CHECK_REMOVABLE:
@@ -572,7 +572,9 @@ def _step(file: LockedFile, head: Head, body: Buffer) -> Message:
     return {"is": Answer.DONE}, b""
 
 
-def _prepare(file: LockedFile, head: Head, body: Buffer) -> bool:
+def _does(file: LockedFile, head: Head, body: Buffer) -> bool:
+    if head["do"] == Request.SET_MODE:
+        return file.set_mode(number_of(head, "before"), number_of(head, "after"))
     temporary = text_of(head, "temporary")
     if head["do"] == Request.PREPARE:
         return file.prepare(bytes(body), temporary, _number(head, "mode"))

@@ -14,11 +14,8 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.schema import attempts, blobs, changes, events, jobs, missions, runners, turns
+from lcp_engine.store.schema import attempts, changes, events, jobs, missions, runners, turns
 from lcp_engine.store.stated_plans import StatedText, stated_plans_of
-
-MOST_ASKED = 10_000
-"""Hashes that one statement asks for: databases limit the params."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +134,6 @@ def read_archive(tx: Tx, mission_id: int) -> Archive:
         attempts=_attempts(tx, mission_id),
         plans=stated_plans_of(tx, mission_id),
     )
-
-
-def missing_blobs(tx: Tx, hashes: Sequence[str], *, keeps: bool = False) -> list[str]:
-    """The `hashes` without stored contents, sorted. With `keeps`, no prune deletes the others before the commit."""
-    asked, there = sorted(set(hashes)), set[str]()
-    for start in range(0, len(asked), MOST_ASKED):
-        clause = select(blobs.c.sha256).where(blobs.c.sha256.in_(asked[start : start + MOST_ASKED]))
-        found = tx.query(clause.with_for_update(read=True, key_share=True) if keeps else clause)
-        there.update(row[0] for row in found)
-    return [sha for sha in asked if sha not in there]
 
 
 R = TypeVar("R", PastJob, PastTurn, ChangeRow)
