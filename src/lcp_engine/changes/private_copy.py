@@ -16,24 +16,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lcp_engine.core.ignore_rules import Scope
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.wall.ignored import lines_of
 from lcp_engine.wall.installed_packages import SHARED
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 # linux/fs.h: _IOW(0x94, 9, int)
 _CLONE = 0x40049409
 _CANNOT_CLONE = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS})
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_IGNORING = 1024 * 1024
-"""Bytes of a `.gitignore` that is read."""
 _MOST_AT_ONCE = 1 << 30
 
 
@@ -64,11 +60,12 @@ class _Copy:
         self._root, self._to, self._copied = root, to, copied
         self._can_clone = True
         self._umask = _umask()
-        self._waiting: list[tuple[str, tuple[_Ignoring, ...]]] = [("", ())]
+        self._waiting = [Scope()]
 
     def run(self) -> None:
         while self._waiting:
-            path, ignoring = self._waiting.pop()
+            scope = self._waiting.pop()
+            path = scope.prefix.rstrip("/")
             try:
                 source = self._root.open_directory(path)
             except OSError:  # it is gone, or may not be read
@@ -76,37 +73,31 @@ class _Copy:
                 continue
             target = os.open(self._to / path, _DIRECTORY)
             try:
-                self._copy_directory(source, target, path, ignoring)
+                self._copy_directory(source, target, scope)
             finally:
                 os.close(target)
                 os.close(source)
 
-    def _copy_directory(self, source: int, target: int, path: str, ignoring: tuple[_Ignoring, ...]) -> None:
-        prefix = f"{path}/" if path else ""
+    def _copy_directory(self, source: int, target: int, scope: Scope) -> None:
         with os.scandir(source) as found:
             entries = [entry for entry in found if entry.name not in PRUNED]
         if any(entry.name == ".gitignore" for entry in entries):
-            ignoring = (*_ignoring_of(source, prefix), *ignoring)
+            scope = scope.with_rules(lines_of(source))
         for entry in entries:
             with suppress(FileNotFoundError):  # it was removed since the directory was read
-                self._copy_entry(source, target, entry, prefix + entry.name, ignoring)
+                self._copy_entry(source, target, entry, scope)
 
-    def _copy_entry(
-        self,
-        source: int,
-        target: int,
-        entry: os.DirEntry[str],
-        path: str,
-        ignoring: tuple[_Ignoring, ...],
-    ) -> None:
+    def _copy_entry(self, source: int, target: int, entry: os.DirEntry[str], scope: Scope) -> None:
+        path = scope.prefix + entry.name
         if entry.is_symlink():
             self._copy_link(source, target, entry.name, path)
         elif entry.is_dir():
-            if _is_ignored(f"{path}/", ignoring):
+            inner = scope.enter(entry.name)
+            if inner.is_ignored:
                 self._lead_to(target, path)
                 return
             os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
-            self._waiting.append((path, ignoring))
+            self._waiting.append(inner)
         elif entry.is_file() and not is_temporary(entry.name):
             self._copy_file(source, target, entry.name, path)
 
@@ -196,31 +187,3 @@ def _umask() -> int:
             if line.startswith("Umask:"):
                 return int(line.split()[1], 8)
     return 0o777
-
-
-@dataclass(frozen=True)
-class _Ignoring:
-    """The patterns of one `.gitignore`, which are about what is beneath `prefix`."""
-
-    prefix: str
-    spec: GitIgnoreSpec
-
-
-def _ignoring_of(directory: int, prefix: str) -> tuple[_Ignoring, ...]:
-    from pathspec import GitIgnoreSpec  # slow to import, not needed for every root
-
-    with suppress(OSError, ValueError):
-        descriptor = os.open(".gitignore", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-        with os.fdopen(descriptor, "rb") as file:
-            lines = file.read(_MOST_IGNORING).decode(errors="replace").splitlines()
-        return (_Ignoring(prefix, GitIgnoreSpec.from_lines(lines)),)
-    return ()
-
-
-def _is_ignored(path: str, ignoring: tuple[_Ignoring, ...]) -> bool:
-    """True if git ignores the directory: of the patterns that match, those of the innermost file decide."""
-    for one in ignoring:
-        found = one.spec.check_file(path.removeprefix(one.prefix)).include
-        if found is not None:
-            return found
-    return False

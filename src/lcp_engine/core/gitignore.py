@@ -30,8 +30,27 @@ def translate(pattern: str, *, fold: bool = False) -> str:
 
     A directory's path ends in "/". With `fold` paths must be casefolded. Raises `NeverMatches`.
     """
-    found = [_expression(one, fold=fold) for one in _readings(pattern)]
+    found = [_GROUP.sub("(?:", _expression(one, fold=fold)) for one in _readings(pattern)]
     return found[0] if len(found) == 1 else "|".join(f"(?:{one})" for one in found)
+
+
+def translate_exactly(pattern: str) -> str:
+    """Like `translate`, but the expression is not found in what lies beneath a directory that the pattern matches."""
+    return "|".join(f"(?:{_exact(_expression(one, fold=False))})" for one in _readings(pattern))
+
+
+def _exact(expression: str) -> str:
+    if expression.endswith(_OR_BENEATH):
+        return f"{expression.removesuffix(_OR_BENEATH)}/?$"
+    if expression.endswith(_BENEATH):
+        return f"{expression.removesuffix(_BENEATH)}/$"
+    return (
+        f"{expression}." if expression.endswith("/") else expression
+    )  # "a/**" is about all in it, not itself
+
+
+_BENEATH = "(?P<ps_d>/)"
+_OR_BENEATH = f"(?:{_BENEATH}|$)"
 
 
 # Git compares the text before the first special character by itself. What follows is then the start of a pattern, where
@@ -61,7 +80,6 @@ def _expression(pattern: str, *, fold: bool) -> str:
     found = GitIgnoreSpecPattern.pattern_to_regex(plain)[0]
     if found is None:
         raise NeverMatches("it matches nothing")
-    found = _GROUP.sub("(?:", found)
     return "".join(replaced[ord(c) - _FIRST] if c >= _STAND_IN else c for c in found)
 
 
