@@ -23,7 +23,7 @@ from lcp_engine.core.upkeep import (
     StatedRetention,
     Upkeep,
 )
-from lcp_engine.core.wall_words import WallName
+from lcp_engine.core.walls import WallName
 from lcp_engine.core.webhook import Webhook
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation

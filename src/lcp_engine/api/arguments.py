@@ -13,7 +13,7 @@ from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.network import NetworkGrant, granted
 from lcp_engine.core.refused_values import explain_first
-from lcp_engine.core.wall_words import WALLS, Step
+from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import check_plans

@@ -5,27 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from posixpath import basename
 from typing import Literal, TypeAlias
 
-WallName: TypeAlias = Literal["overlay", "copy", "landlock"]
+from lcp_engine.core.walls import Step
 
-
-class Step(StrEnum):
-    """Walls around commands, from the strongest to none."""
-
-    OVERLAY = "overlay"
-    """Namespaces; the root at its own path, below a directory for what the program changes."""
-    COPY = "copy"
-    """Namespaces; a copy of the root at its path."""
-    LANDLOCK = "landlock"
-    """A copy of the root elsewhere; Landlock and seccomp."""
-    NONE = "none"
-    """No program can be confined."""
-
-
-WALLS = (Step.OVERLAY, Step.COPY, Step.LANDLOCK)
 Changes: TypeAlias = Literal["drop", "hold", "stage"]
 """The end of files that a command changes: they are dropped, held for a person, or become part of the stage."""
 

@@ -14,7 +14,7 @@ from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
-from lcp_engine.core.wall_words import WALLS, Step
+from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment

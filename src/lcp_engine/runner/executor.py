@@ -64,7 +64,8 @@ from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model
-from lcp_engine.runner.confined.checks import Checks, Undecided
+from lcp_engine.runner.commands import Commands
+from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.programs import ProgramsUnderWay
@@ -82,7 +83,6 @@ from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.external import Answered
 from lcp_engine.workers.merge import MERGE
-from lcp_engine.workers.run_command import WORKER, run_allowed, run_behind_wall
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -92,7 +92,6 @@ MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Characters of params: they have to fit into the buffer of a socket."""
 
-RUN_COMMAND = WORKER.for_any_params()
 T = TypeVar("T")
 SHORTAGE_SECONDS = 2
 """A job that the system had no process for is tried again after so long."""
@@ -122,11 +121,12 @@ class Executor:
         self._settle = settle
         self.on_shortage: Callable[[Shortage], None] = lambda shortage: None
         self.programs_under_way = ProgramsUnderWay()
-        self._missions = OpenMissions(instance, roots, self.programs_under_way)
+        self._missions = OpenMissions(instance, roots)
         self._threads = confined_threads(instance.isolation)
         self._confinement = Confinement(instance.caps) if self._threads.active else None
         self._programs = ExternalPrograms(self.programs_under_way)
-        self._turns = Turns(instance, self._missions, self._confinement)
+        self._commands = Commands(instance, self._missions, self._threads, self.programs_under_way)
+        self._turns = Turns(instance, self._missions, self._confinement, self._commands)
 
     def close(self) -> None:
         """Stop the confined processes, and the programs that wait for jobs."""
@@ -328,9 +328,7 @@ class Executor:
                 worker, label(job), lambda: self._programs.execute(worker, params, context, may_read)
             )
         if worker.command is not None:
-            around = self._missions.surroundings(mission, context, job.mission_id)
-            command = worker.command(params)
-            return outcome_of(worker, label(job), lambda: run_allowed(command, around))
+            return self._commands.execute(job, worker, worker.command(params), mission, context)
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
     def _assignment(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Assignment:
@@ -389,11 +387,18 @@ def _answers_ahead(worker: Worker[BaseModel]) -> bool:
 class Turns:
     """Takes the turns of missions for a runner, confined to their roots."""
 
-    def __init__(self, instance: Instance, missions: OpenMissions, confinement: Confinement | None) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        missions: OpenMissions,
+        confinement: Confinement | None,
+        commands: Commands,
+    ) -> None:
         self._instance = instance
         self._database = instance.database
         self._missions = missions
         self._confinement = confinement
+        self._commands = commands
         self._kinds = params_of(instance.admission.workers)
         self._prices = instance.planner_environment.prices
         self._chance = random.Random()  # noqa: S311 -- no secret
@@ -419,7 +424,7 @@ class Turns:
         if spec.accept and mission.root and not isinstance(reply, Malformed) and _says_done(reply):
             self._missions.follow(mission, job.mission_id)
             setup, _ = self._missions.setup(mission)
-            run = partial(self._fault_of_command, job, mission, spec)
+            run = partial(self._commands.fault_of_check, job, mission, spec)
             with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
                 failed = (*checks.failed(spec.accept), *self._failed_claims(reply, asked, spec, checks))
         return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
@@ -442,24 +447,6 @@ class Turns:
     def _readings(self, mission_id: int) -> Mapping[str, str]:
         workers = self._instance.admission.workers
         return self._database.read(lambda tx: readings(tx, mission_id, workers))
-
-    def _fault_of_command(
-        self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
-    ) -> str | Undecided | None:
-        """Reason why the command of a check does not pass; None if it does. Its time is added to that of the turn."""
-        began, commands = time.monotonic(), spec.commands
-        try:
-            context = replace(
-                self._missions.context_of_kind(mission, RUN_COMMAND), job_id=job.id, attempt=job.attempt
-            )
-            around = self._missions.surroundings(mission, context, job.mission_id)
-            around = replace(around, commands=commands)
-            result = run_behind_wall(command, around)
-        except LcpError as error:
-            return str(error)
-        if result.exit_code is None and time.monotonic() - began >= commands.seconds:
-            return Undecided(result.how)
-        return None if result.exit_code == 0 else result.how
 
     def _previews(self, job: JobRow, reply: Action | Malformed) -> tuple[Sight, ...]:
         """The sight of each requested job: an approval binds to it unless a person has viewed the job since."""

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.stages import open_stage
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.network import granted
 from lcp_engine.core.policy import PathPolicy, Policy, Verdict
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.question import earlier_job
@@ -23,7 +22,6 @@ from lcp_engine.errors import Failed
 from lcp_engine.planners.base import Planner, Question
 from lcp_engine.planners.environment import PlannerEnvironment, refuse_without_price
 from lcp_engine.planners.registry import make_planner
-from lcp_engine.runner.confined.programs import Attempt, ProgramsUnderWay, run_program
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
@@ -34,12 +32,8 @@ from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.people import approved_at
 from lcp_engine.store.queries.mission_spec import known_root, spec_and_root
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.wall.programs import Ended, Program
-from lcp_engine.wall.steps import step_here
-from lcp_engine.wall.workspace import Ground
 from lcp_engine.workers.base import Context, EarlierJob, Worker
 from lcp_engine.workers.read_file import WORKER as READ_FILE
-from lcp_engine.workers.run_command import Surroundings
 
 MAX_OPEN = 64
 """Missions whose roots and planners are kept open between jobs."""
@@ -105,10 +99,9 @@ class OpenMission:
 class OpenMissions:
     """The missions whose jobs a runner executes. `roots` say where their roots are on this machine."""
 
-    def __init__(self, instance: Instance, roots: Roots, under_way: ProgramsUnderWay) -> None:
+    def __init__(self, instance: Instance, roots: Roots) -> None:
         self._instance = instance
         self._roots = roots
-        self._under_way = under_way
         self._missions: dict[int, OpenMission] = {}
         self._first: dict[tuple[KnownRoot, str], RootIdentity] = {}
         self._lock = threading.Lock()
@@ -215,32 +208,6 @@ class OpenMissions:
             self._instance.caps,
         )
 
-    def surroundings(self, mission: OpenMission, context: Context, mission_id: int) -> Surroundings:
-        """Surroundings that a command is run with.
-
-        Raises `INVALID_PARAMS` if the mission has no root, `NOT_ALLOWED` for a network that the user does not allow.
-        """
-        may_read = self.readable(mission, context)
-        commands = mission.spec.commands
-        network = granted(commands.network, self._instance.commands_network)
-        places = self._instance.commands_read
-        attempt = (context.job_id or 0, context.attempt)
-        run = partial(run_program, attempt=attempt, under_way=self._under_way)
-        ground = self._ground(context, mission_id, attempt)
-        return Surroundings(context.root, may_read, commands, places, run, network=network, ground=ground)
-
-    def _ground(self, context: Context, mission_id: int, attempt: Attempt) -> Ground | None:
-        """Where the wall keeps what a command needs, and how strong it is here; None if nothing is kept here."""
-        walls = self._instance.walls
-        if walls is None:
-            return None
-
-        def run(program: Program) -> Ended:
-            return run_program(context.root, program, attempt, self._under_way)
-
-        found = step_here(walls, run, self._instance.commands_wall)
-        return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
-
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.
 
@@ -248,6 +215,10 @@ class OpenMissions:
         """
         may_read = self.may_read(mission)
         return lambda path: may_read(path) and context.policy(path).verdict is not Verdict.DENY
+
+    def policy(self, mission: OpenMission) -> Policy:
+        """The policy of a mission after all that its jobs are known to have moved."""
+        return self._followed(mission).policy
 
     def may_read(self, mission: OpenMission) -> Callable[[str], bool]:
         """Returns whether a job of the mission could read a path now without a person."""

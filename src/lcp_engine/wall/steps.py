@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 from uuid import uuid4
 
-from lcp_engine.core.wall_words import WALLS, Step
+from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.own_places import make_private

@@ -14,8 +14,10 @@ from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
 from lcp_engine.wall.masks import Masks, make_masks
 from lcp_engine.wall.steps import Found
+from lcp_engine.wall.upper import Changes, read_stamp, read_upper
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
 
 
@@ -39,14 +41,19 @@ class Workspace:
     """A directory for what it writes into caches of the user's home."""
     up: Path
     lower: tuple[str, ...]
+    mask: Path
     masks: Masks
     """Paths that it does not see."""
 
-    def changed(self) -> Iterator[str]:
-        """Paths of the files and links that it created, changed or deleted."""
-        for directory, inner, names in os.walk(self.up):
-            for name in (*names, *(one for one in inner if os.path.islink(os.path.join(directory, one)))):
-                yield os.path.relpath(os.path.join(directory, name), self.up)
+    start: int
+    """The time of the root's file system when it began (`read_stamp`)."""
+    ignored: IgnoredFiles
+
+    def changes(self) -> Changes:
+        """Everything that it changed. Raises OSError."""
+        return read_upper(
+            str(self.up), self.lower, start=self.start, ignored=self.ignored, mask=str(self.mask)
+        )
 
 
 @contextmanager
@@ -101,13 +108,15 @@ def _made(root: Root, place: Path, run: Path, may_read: Callable[[str], bool]) -
     os.chmod(up, stat.S_IMODE(status.st_mode))  # the topmost directory is the one that is seen
     masks = make_masks(root, place / "mask", lambda path: _may_see(path, may_read))
     path = root.copy_of or root.path
-    lower = (root.path, str(place / "mask"))
+    mask = place / "mask"
+    lower = (root.path, str(mask))
+    ignored, start = read_ignored(root.descriptor), read_stamp(root.descriptor)
     view = View(
         overlays=(Overlay(path, lower, str(up), str(work)),),
         binds=(Bind(str(home), HOME, writable=True),),
         user=owner,
     )
-    return Workspace(path, view, home, run / "caches", up, lower, masks)
+    return Workspace(path, view, home, run / "caches", up, lower, mask, masks, start, ignored)
 
 
 def _may_see(path: str, may_read: Callable[[str], bool]) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -16,18 +16,21 @@ from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.verdicts import verdict_of
-from lcp_engine.core.wall_words import Step, named_as_walls
+from lcp_engine.core.wall_words import named_as_walls
+from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
+from lcp_engine.wall.proxy import Proxy, Route, route_through
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
+from lcp_engine.wall.upper import Changes
 from lcp_engine.wall.view import HOME, Bind, View
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
-from lcp_engine.wall.workspace import Ground, workspace
+from lcp_engine.wall.workspace import Ground, Workspace, workspace
 from lcp_engine.workers.base import Example, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 
@@ -62,7 +65,9 @@ class RunCommandResult(Result):
     stdout: str
     stderr: str
     changed: list[str] = Field(default=[], exclude_if=lambda value: not value)
-    """Files that it changed in its copy; the root is as it was."""
+    """Files that it changed; outside of a stage the root is as it was."""
+    left_out: list[str] = Field(default=[], exclude_if=lambda value: not value)
+    """Those of its changes that a stage does not keep, each with the reason."""
 
     @property
     def how(self) -> str:
@@ -90,46 +95,73 @@ class Surroundings:
     """Where the wall keeps what it needs; without, a copy is made."""
 
 
-def run_allowed(command: Sequence[str], around: Surroundings) -> RunCommandResult:
-    """Run a command of a job.
+Keep: TypeAlias = Callable[[Workspace, Changes, RunCommandResult], RunCommandResult]
+"""Keeps what a command changed, before its workspace is removed; returns its result with what was not kept."""
 
-    Raises `NOT_ALLOWED` if the mission does not allow it, and what `run_behind_wall` raises.
-    """
-    if not allows(around.commands.allow, command):
+
+def refuse_unallowed(command: Sequence[str], commands: Commands) -> None:
+    """Raises `NOT_ALLOWED` for a command of a job that its mission does not allow."""
+    if not allows(commands.allow, command):
         reason = because(ReasonCode.COMMAND, entry=as_entry(command))
         message = f"{command[0]} is not allowed: {reason}"
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
-    return run_behind_wall(command, around)
 
 
-def run_behind_wall(command: Sequence[str], around: Surroundings) -> RunCommandResult:
-    """Run a command over the root, or on a copy where that is all that the wall can do; what it changes is dropped.
+def run_behind_wall(
+    command: Sequence[str], around: Surroundings, keep: Keep | None = None
+) -> RunCommandResult:
+    """Run a command over the root, or on a copy where that is all that the wall can do.
 
-    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, `NOT_ISOLATED`, and what
-    `Surroundings.run` raises.
+    What it changes is dropped, unless it runs over the root and ends by itself: then `keep` is called with it. Raises
+    `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, `NOT_ISOLATED`, and what
+    `Surroundings.run` and `keep` raise.
     """
-    if around.network.hosts:
-        raise LcpError(
-            ErrorCode.NOT_ISOLATED,
-            f"{command[0]} may reach some hosts alone, and nothing here can hold it to that",
-            advice="Remove commands.network from the mission; `host` allows every host, if the user does.",
-        )
     ground = around.ground
     if ground is not None and ground.found.step is Step.NONE:
         raise _not_confined(command[0], ground)
     if ground is None or ground.found.step is not Step.OVERLAY:
         with working_copy(around.root, around.may_read) as copy:
             seen = _elsewhere(copy) if ground is None else _of_copy(copy, around.root, ground.found)
-            ended = around.run(around.root, _program(command, seen, around))
+            ended, refused = _run(command, seen, around)
             told = copy.told if seen.view is None else str
-            return _result(command, ended, copy.changed(), (), around, told=told)
+            return _result(command, ended, copy.changed(), refused, around, told=told)
     try:
         with workspace(around.root, ground, around.may_read) as place:
             seen = _Seen(place.path, place.home, HOME, place.view, caches=place.caches)
-            ended = around.run(around.root, _program(command, seen, around))
-            return _result(command, ended, sorted(place.changed()), sorted(place.masks.masked), around)
+            ended, refused = _run(command, seen, around)
+            changes = place.changes()
+            changed = [one.path for one in changes.changes]
+            result = _result(command, ended, changed, refused, around, masked=sorted(place.masks.masked))
+            return result if keep is None or ended.stopped is not None else keep(place, changes, result)
     except OSError as error:
         raise refusal(error, str(ground.directory)) from error
+
+
+def _run(command: Sequence[str], seen: _Seen, around: Surroundings) -> tuple[Ended, Sequence[str]]:
+    """The end of a command, and the hosts that it was refused."""
+    program = _program(command, seen, around)
+    if not around.network.hosts:
+        return around.run(around.root, program), ()
+    if program.view is None:
+        message = f"{command[0]} may reach some hosts alone, and the wall here cannot hold it to that"
+        advice = "Install bubblewrap, or remove commands.network from the mission."
+        raise LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
+    with Proxy(around.network.hosts, seen.home.parent / "proxy") as proxy:
+        if program.view.user is not None:
+            os.chown(proxy.place, *program.view.user)
+        return around.run(around.root, _routed(program, route_through(str(proxy.place)))), proxy.refused
+
+
+def _routed(program: Program, route: Route) -> Program:
+    """The program behind one that leads it to its proxy."""
+    assert program.view is not None
+    return replace(
+        program,
+        path=route.prefix[0],
+        arguments=(*route.prefix, program.path, *program.arguments),
+        environment=joined_variables(route.environment, program.environment),
+        view=replace(program.view, binds=(*program.view.binds, *route.binds)),
+    )
 
 
 def _not_confined(name: str, ground: Ground) -> LcpError:
@@ -230,19 +262,19 @@ def _result(
     command: Sequence[str],
     ended: Ended,
     changed: Sequence[str],
-    masked: Sequence[str],
+    refused: Sequence[str],
     around: Surroundings,
     *,
+    masked: Sequence[str] = (),
     told: Callable[[str], str] = str,
 ) -> RunCommandResult:
     stdout, stderr = (told(_text(each)) for each in (ended.stdout, ended.stderr))
+    of_wall = named_as_walls(stdout, stderr, ended.exit_code, masked=masked, network=around.network.is_host)
     return RunCommandResult(
         exit_code=ended.exit_code,
         ended=_why(ended),
         verdict=verdict_of(command, ended.exit_code, stdout, stderr),
-        wall=[
-            *named_as_walls(stdout, stderr, ended.exit_code, masked=masked, network=around.network.is_host)
-        ],
+        wall=[*of_wall, *(f"{one}: refused; the mission may not reach it" for one in refused)],
         stdout=stdout,
         stderr=stderr,
         cpu_seconds=ended.cpu_seconds,

@@ -1,0 +1,242 @@
+"""Run the commands of missions: those of jobs, whose changes may be kept, and those of acceptance checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+
+from pydantic import BaseModel
+
+from lcp_engine.changes.apply import Apply, Changed, finish, note_of
+from lcp_engine.changes.change_set import Carried
+from lcp_engine.changes.recovery import APPLIED
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.network import granted
+from lcp_engine.core.policy import Ruling, Verdict
+from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.outcome import Succeeded, outcome_of
+from lcp_engine.engine.settle import label
+from lcp_engine.errors import Failed, LcpError
+from lcp_engine.runner.confined.checks import Undecided
+from lcp_engine.runner.confined.programs import Attempt, ProgramsUnderWay, run_program
+from lcp_engine.runner.open_missions import OpenMission, OpenMissions
+from lcp_engine.sandbox.file_access import ConfinedThreads
+from lcp_engine.sandbox.root import Root
+from lcp_engine.store.changes import changes_of
+from lcp_engine.store.row_types import JobRow
+from lcp_engine.wall.programs import Ended, Program
+from lcp_engine.wall.steps import step_here
+from lcp_engine.wall.upper import Change, Changes, Type
+from lcp_engine.wall.workspace import Ground, Workspace
+from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
+from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
+from lcp_engine.workers.run_command import (
+    WORKER,
+    RunCommandResult,
+    Surroundings,
+    refuse_unallowed,
+    run_behind_wall,
+)
+from lcp_engine.workers.write_file import WRITE_FILE
+
+RUN_COMMAND = WORKER.for_any_params()
+_NO_BYTES = sha256(b"").hexdigest()
+
+
+class Commands:
+    """Runs commands for a runner, each behind the strongest wall that its user allows and this machine offers."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        missions: OpenMissions,
+        threads: ConfinedThreads,
+        under_way: ProgramsUnderWay,
+    ) -> None:
+        self._instance = instance
+        self._missions = missions
+        self._threads = threads
+        self._under_way = under_way
+
+    def execute(
+        self,
+        job: JobRow,
+        worker: Worker[BaseModel],
+        command: Sequence[str],
+        mission: OpenMission,
+        context: Context,
+    ) -> Succeeded | FileEffect | Hold | Failed:
+        """Run the command of a job; in a stage, what it changed there is kept with its success, or not at all."""
+        run = partial(self._run, job, command, mission, context)
+        outcome = outcome_of(worker, label(job), run)
+        if not mission.is_staged or not isinstance(outcome, Succeeded):
+            return outcome
+        return replace(outcome, written_bytes=self._written_bytes(job))
+
+    def _run(
+        self, job: JobRow, command: Sequence[str], mission: OpenMission, context: Context
+    ) -> RunCommandResult:
+        if mission.is_staged:
+            earlier = finish(self._instance.database, job, self._threads)
+            if earlier is not None:  # an attempt that was interrupted had decided what is kept
+                return _result_of(earlier)
+        around = self._surroundings(mission, context, job.mission_id)
+        refuse_unallowed(command, around.commands)
+        if not mission.is_staged:
+            return run_behind_wall(command, around)
+        return run_behind_wall(command, around, partial(self._keep, job, mission, context.root))
+
+    def fault_of_check(
+        self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
+    ) -> str | Undecided | None:
+        """Reason why the command of a check does not pass; None if it does. Its time is added to that of the turn."""
+        began, commands = time.monotonic(), spec.commands
+        try:
+            context = replace(
+                self._missions.context_of_kind(mission, RUN_COMMAND), job_id=job.id, attempt=job.attempt
+            )
+            around = replace(self._surroundings(mission, context, job.mission_id), commands=commands)
+            result = run_behind_wall(command, around)
+        except LcpError as error:
+            return str(error)
+        if result.exit_code is None and time.monotonic() - began >= commands.seconds:
+            return Undecided(result.how)
+        return None if result.exit_code == 0 else result.how
+
+    def _surroundings(self, mission: OpenMission, context: Context, mission_id: int) -> Surroundings:
+        """Surroundings that a command is run with.
+
+        Raises `INVALID_PARAMS` if the mission has no root, `NOT_ALLOWED` for a network that the user does not allow.
+        """
+        instance, commands = self._instance, mission.spec.commands
+        attempt = (context.job_id or 0, context.attempt)
+        return Surroundings(
+            context.root,
+            self._missions.readable(mission, context),
+            commands,
+            instance.commands_read,
+            partial(run_program, attempt=attempt, under_way=self._under_way),
+            network=granted(commands.network, instance.commands_network),
+            ground=self._ground(context.root, mission_id, attempt),
+        )
+
+    def _ground(self, root: Root, mission_id: int, attempt: Attempt) -> Ground | None:
+        """Where the wall keeps what a command needs, and how strong it is here; None if nothing is kept here."""
+        walls = self._instance.walls
+        if walls is None:
+            return None
+
+        def run(program: Program) -> Ended:
+            return run_program(root, program, attempt, self._under_way)
+
+        found = step_here(walls, run, self._instance.commands_wall)
+        return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
+
+    def _keep(
+        self,
+        job: JobRow,
+        mission: OpenMission,
+        root: Root,
+        place: Workspace,
+        changes: Changes,
+        result: RunCommandResult,
+    ) -> RunCommandResult:
+        """Make what a command changed part of the stage, as far as files may be written and deleted there.
+
+        Raises `CONFLICT` for a file that something else has changed since the command began.
+        """
+        kept, left_out = _judged(changes.changes, self._judges(mission))
+        if changes.more or not changes.is_counted:
+            left_out.append(f"{changes.more:,} further changes: too many to be kept")
+            kept = []
+        result = result.model_copy(update={"left_out": left_out[:100]})
+        if not kept:
+            return result
+        with Root(str(place.up)) as source:
+            carried = Apply(
+                self._instance.database,
+                job,
+                self._threads,
+                root,
+                source,
+                place.up.parent / "kept",
+                self._instance.caps.preimage_bytes,
+                in_stage=True,
+                note=result.model_dump(mode="json"),
+            ).perform(kept)
+        if carried.refused is not None:
+            raise LcpError.of(carried.refused)
+        return _with_unmade(result, carried)
+
+    def _judges(self, mission: OpenMission) -> Callable[[str, bool], Ruling]:
+        policy = self._missions.policy(mission)
+        writes, deletes = (
+            policy.for_kind(worker.named, has_effects=True, writes=True)
+            for worker in (WRITE_FILE.for_any_params(), DELETE_FILE.for_any_params())
+        )
+        return lambda path, is_deleted: (deletes if is_deleted else writes)(path)
+
+    def _written_bytes(self, job: JobRow) -> int | None:
+        """Bytes of the files that the job has written; None if it changed none."""
+        made = self._instance.database.read(lambda tx: changes_of(tx, job.id))
+        made = [one for one in made if one.state == APPLIED]
+        return sum(one.size_bytes for one in made if one.sha256_after is not None) if made else None
+
+
+def _judged(
+    changes: Iterable[Change], judge: Callable[[str, bool], Ruling]
+) -> tuple[list[Changed], list[str]]:
+    """The changes that are kept, and the others, each with the reason."""
+    kept: list[Changed] = []
+    left_out: list[str] = []
+    for one in changes:
+        why = _why_not(one, judge)
+        if why is None:
+            kept.append(_as_changed(one))
+        else:
+            left_out.append(f"{one.path}: {why}")
+    return kept, left_out
+
+
+def _why_not(one: Change, judge: Callable[[str, bool], Ruling]) -> str | None:
+    """Reason why a change is not kept; None if it is."""
+    if one.problem is not None:
+        return str(one.problem)
+    if one.is_whole:
+        return "too many files at once"
+    types = {entry.type for entry in (one.before, one.after) if entry is not None}
+    if len(types) > 1 or not types <= {Type.FILE, Type.DIRECTORY}:
+        return "links, and what becomes something else, are not kept"
+    ruling = judge(one.path, one.after is None)
+    return None if ruling.verdict is Verdict.AUTO else str(ruling.reason)
+
+
+def _as_changed(one: Change) -> Changed:
+    entries = [entry for entry in (one.before, one.after) if entry is not None]
+    if entries[0].type is Type.DIRECTORY:
+        before, after = (None if entry is None else _NO_BYTES for entry in (one.before, one.after))
+        path = f"{one.path}/"
+    else:
+        before, after = (None if entry is None else entry.sha256 for entry in (one.before, one.after))
+        path = one.path
+    return Changed(
+        path,
+        before,
+        after,
+        None if one.before is None else one.before.mode,
+        None if one.after is None else one.after.mode,
+    )
+
+
+def _result_of(carried: Carried) -> RunCommandResult:
+    if carried.refused is not None:
+        raise LcpError.of(carried.refused)
+    return _with_unmade(RunCommandResult.model_validate(note_of(carried)), carried)
+
+
+def _with_unmade(result: RunCommandResult, carried: Carried) -> RunCommandResult:
+    unmade = [f"{one.path}: changed meanwhile" for one in carried.unmade]
+    return result.model_copy(update={"left_out": [*result.left_out, *unmade]})
