@@ -93,6 +93,29 @@ def test_a_script_of_node_answers_a_job(root: Path, tmp_path: Path) -> None:
     assert ask(worker, root).result == {"ok": True}
 
 
+def test_a_program_of_a_toolchain_is_shown_that_without_credentials(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`uvx` here is a script that answers with what it can read."""
+    home = tmp_path / "home"
+    tools, credentials = home / ".local/share/uv/tools/own/answer", home / ".local/share/uv/credentials/all"
+    for file in (tools, credentials, home / ".cargo/config.toml"):
+        file.parent.mkdir(parents=True)
+        file.write_text(file.parent.name)
+    program = home / ".local/bin/uvx"
+    program.parent.mkdir()
+    paths = f"{tools} {credentials} {home}/.cargo/config.toml"
+    program.write_text(
+        f'#!/bin/sh\nread -r job; said="$(cat {paths} 2>/dev/null)"\n'
+        'echo "{\\"result\\": {\\"said\\": \\"$said$UV_TOOL_DIR\\"}}"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    (worker,) = kinds_in({"k": {"command": ["uvx"], "has_effects": False}}, tmp_path)
+    assert ask(worker, root).result == {"said": f"own{home}/.local/share/uv/tools"}
+
+
 def test_a_long_lived_program_answers_many_jobs_of_a_runner(
     kind: Callable[..., Worker[BaseModel]], root: Path, tmp_path: Path
 ) -> None:

@@ -169,10 +169,11 @@ def toolchain_of(
     foreign: Sequence[str] = (),
     own_home: str = "",
     can_write: bool = True,
+    is_alone: bool = False,
 ) -> Toolchain:
     """Find what a program needs, which is at `path`, for a user with this home directory and environment.
 
-    `own_home` is the home directory that the program has itself.
+    `own_home` is the home directory that the program has itself. One that `is_alone` runs no others of `PATH`.
     Where nothing can be written over its caches, those are left out that are of no use then.
 
     A program that runs others, and each one beneath `foreign` directories, such as a script of the root, needs what all
@@ -180,7 +181,7 @@ def toolchain_of(
     """
     programs = {path: _names_of(path)}
     own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
-    if is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names):
+    if not is_alone and (is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)):
         programs |= {found: _names_of(found) for found in _all_of(environment, foreign)}
     places, variables = dict[str, Place](), dict[str, str]()
     for found in _of_system({name for names in programs.values() for name in names}):

@@ -31,6 +31,7 @@ from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, is_in, places_of
 from lcp_engine.wall.programs import SYSTEM, Bounds, Ended, Program
+from lcp_engine.wall.toolchains import joined_variables, toolchain_of
 from lcp_engine.wall.working_copy import WorkingCopy, scratch_directory, working_copy
 from lcp_engine.workers.base import Context, Worker
 from lcp_engine.workers.external import Answered, ExternalProgram
@@ -626,14 +627,31 @@ def _program(
         # Of packages, a program with a copy reads what a command does.
         if copy is None or not is_in(foreign, place)
     ]
+    # Shells and make are given no more than others: who states a kind names what it needs.
+    toolchains = [
+        toolchain_of(
+            path,
+            Path.home(),
+            os.environ,
+            foreign=foreign,
+            own_home=str(scratch),
+            can_write=False,
+            is_alone=True,
+        )
+        for path in dict.fromkeys((program.path, *program.starts))
+        if path not in program.files
+    ]
     return Program(
         path=program.path,
         arguments=program.arguments,
         directory=str(directory),
-        environment={**environment_of(scratch), **environment},
+        environment=joined_variables(
+            environment_of(scratch), *(one.variables for one in toolchains), environment
+        ),
         owned=tuple({str(directory), str(scratch)}),
         readable=(
             *installed,
+            *(part for one in toolchains for place in one.places for part in place.parts),
             *program.files,
             *program.installed,
             *program.needs.read,
