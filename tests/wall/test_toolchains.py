@@ -185,6 +185,22 @@ def test_caches_are_overlays_and_all_else_is_only_read(tmp_path: Path) -> None:
     assert all(one.lower == (one.path,) and not any(Path(one.upper).iterdir()) for one in overlays)
 
 
+def test_a_program_of_another_user_reads_what_all_may_and_writes_no_cache(tmp_path: Path) -> None:
+    for name in (".cargo/config.toml", ".rustup/settings.toml", ".npm/a", ".m2/repository/a"):
+        write(tmp_path / name)
+    (tmp_path / ".rustup").chmod(0o700)
+    other, own = os.getuid() + 1, "/own/home"
+    cargo = toolchain_of("/usr/bin/cargo", tmp_path, {}, user=other)
+    assert shown(cargo, tmp_path) == [".cargo"]
+    assert not any(one.is_written for one in cargo.places)
+    assert shown(toolchain_of(program(tmp_path / "node"), tmp_path, {}, user=other), tmp_path) == ["node"]
+    (tmp_path / ".m2").chmod(0o750)
+    mvn = toolchain_of("/usr/bin/mvn", tmp_path, {}, own_home=own, user=other)
+    assert (shown(mvn, tmp_path), mvn.variables) == ([], {"MAVEN_OPTS": "-Duser.home=/own/home"})
+    mine = toolchain_of("/usr/bin/cargo", tmp_path, {}, user=os.getuid())
+    assert [one.is_written for one in mine.places if str(tmp_path) in one.source] == [True, False]
+
+
 def test_java_is_told_of_a_home_directory_that_it_may_write(tmp_path: Path) -> None:
     mvn, gradle = program(tmp_path / "bin/mvn"), program(tmp_path / "bin/gradle")
     own = "/own/home"

@@ -282,6 +282,7 @@ def _handed_over(door: socket.socket) -> socket.socket | None:
     """The listening socket that the program's beginning gives to the proxy."""
     guest, _ = door.accept()
     with guest:
+        guest.settimeout(HEAD_SECONDS)
         _, descriptors, _, _ = socket.recv_fds(guest, 1, 1)
         if not descriptors:
             return None

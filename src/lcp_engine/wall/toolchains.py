@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ _CREDENTIAL = re.compile(
 )
 _KEY = re.compile(rb"PRIVATE KEY-----")
 _MOST_READ = 1024 * 1024
+_READ_BY_ALL = stat.S_IROTH | stat.S_IXOTH
 
 
 @dataclass(frozen=True)
@@ -169,12 +171,14 @@ def toolchain_of(
     foreign: Sequence[str] = (),
     own_home: str = "",
     can_write: bool = True,
+    user: int | None = None,
     is_alone: bool = False,
 ) -> Toolchain:
     """Find what a program needs, which is at `path`, for a user with this home directory and environment.
 
     `own_home` is the home directory that the program has itself. One that `is_alone` runs no others of `PATH`.
-    Where nothing can be written over its caches, those are left out that are of no use then.
+    Where nothing can be written over its caches, or they are not those of the `user` that it runs as, those are left
+    out that are of no use then.
 
     A program that runs others, and each one beneath `foreign` directories, such as a script of the root, needs what all
     programs need that `PATH` has.
@@ -189,12 +193,13 @@ def toolchain_of(
     for store in _STORES:
         place = environment.get(store.variable, "") if store.setting == "{}" else ""
         place = place or str(home / store.place)
-        is_of_use = can_write or store.access is not _Access.WRITE
         if not _is_used(store, place, programs):
             continue
+        is_written = can_write and store.access is not _Access.READ and _is_of(user, place)
+        is_of_use = is_written or (store.access is not _Access.WRITE and _is_of(user, place, or_read=True))
         if is_of_use and _may_be_shown(place, home):
             masked = _credentials_in(place, store.secrets, store.doubtful)
-            places[place] = Place(place, masked, is_written=store.access is not _Access.READ)
+            places[place] = Place(place, masked, is_written)
             variables[store.variable] = store.setting.format(place)
         elif store.otherwise and own_home:
             variables[store.variable] = store.otherwise.format(own_home)
@@ -248,6 +253,15 @@ def _is_used(store: _Store, place: str, programs: Mapping[str, Iterable[str]]) -
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_of(user: int | None, place: str, *, or_read: bool = False) -> bool:
+    """True if a place is there, and belongs to the user of the program or, with `or_read`, can be read by all."""
+    try:
+        status = os.stat(place)
+    except OSError:
+        return False
+    return user in (None, status.st_uid) or (or_read and status.st_mode & _READ_BY_ALL == _READ_BY_ALL)
 
 
 def _may_be_shown(place: str, home: Path) -> bool:
