@@ -86,13 +86,19 @@ class Toolchain:
                 if not (place.is_written and os.path.isdir(part)):
                     yield Bind(part, part)
 
-    def overlays(self, directory: Path) -> Iterator[Overlay]:
-        """The caches, at their own paths; what is written into them goes into new directories in `directory`."""
+    def overlays(self, directory: Path, user: tuple[int, int] | None = None) -> Iterator[Overlay]:
+        """The caches, at their own paths; what is written into them goes into new directories in `directory`.
+
+        These belong to `user`, a user and a group, if it is given.
+        """
         written = [part for place in self.places if place.is_written for part in place.parts]
         for number, part in enumerate(part for part in written if os.path.isdir(part)):
             upper, work = directory / str(number) / "up", directory / str(number) / "work"
             upper.mkdir(parents=True)
             work.mkdir()
+            if user is not None:
+                for made in (upper, work):
+                    os.chown(made, *user)
             yield Overlay(part, (part,), str(upper), str(work))
 
 
