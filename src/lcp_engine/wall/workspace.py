@@ -32,7 +32,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a command sees at `path`, where the root is, and where its changes lie."""
+    """A place for one command: it sees `view`, the root at `path`, and leaves its changes in `up`."""
 
     path: str
     view: View

@@ -173,7 +173,7 @@ def _not_confined(name: str, ground: Ground) -> LcpError:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a command sees: it begins at `directory`, and finds what is written in `home` at `home_path`."""
+    """The view of a command: it begins at `directory`, and finds what is written in `home` at `home_path`."""
 
     directory: str
     home: Path
