@@ -370,6 +370,17 @@ class Policy:
         follows = self.origins and not writes
         return Judge(judge_with_origins if follows else judge, has_denying_rules=denies)
 
+    def apart_from_secrets(self, kind: Named) -> Callable[[str], bool]:
+        """Returns whether a job that reads could read a path without a person if its name were not one of secrets."""
+        rules = _Rules(*([rule for rule in group if rule.has_kind(kind)] for group in self._rules))
+
+        def may_read(path: str) -> bool:
+            denial = self._denial(path, writes=False)
+            found = _walk(rules, path, _DEFAULT_AUTO, None if denial is _SECRETS else denial, _first)
+            return found.verdict is Verdict.AUTO
+
+        return lambda path: all(may_read(one) for one in self._with_origins(path))
+
     def _naming(self, kind: str) -> _Rules:
         """Rules for a kind without denials of every kind: past these, a rule of its own lets another kind run."""
         return _Rules(

@@ -26,6 +26,7 @@ from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen, wo
 from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.money import told_amount
 from lcp_engine.core.network import NO_NETWORK, NetworkUse
+from lcp_engine.core.patterns import compile_rule
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Amount, Price
@@ -33,7 +34,7 @@ from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
-from lcp_engine.errors import UnexpectedValue
+from lcp_engine.errors import LcpError, UnexpectedValue
 
 
 class _Figures(Frozen):
@@ -147,6 +148,12 @@ def _variables_of(value: JsonValue) -> JsonValue:
     if strange := [name for name, given, _ in pairs if not (name and given)]:
         raise UnexpectedValue(f"should be NAME=VALUE, not {strange[0]!r}")
     return {name: text for name, _, text in pairs}
+def _are_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        compile_rule(patterns, grants=True)
+    except LcpError as error:
+        raise PydanticCustomError(RULE, "{said}", {"said": str(error)}) from error
+    return patterns
 
 
 class Commands(Frozen):
@@ -168,6 +175,10 @@ class Commands(Frozen):
         default=NO_NETWORK,
         description="Hosts that they may reach, `{hosts: [registry.example.org]}`, or `host`; none by default. The "
         "configuration (`commands_network`) has to allow it.",
+    show: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
+        default=(),
+        description="Patterns of files that git tracks and commands see although their names are those of secrets, "
+        "such as `tests/certs/*.pem`; what a rule denies or holds stays hidden.",
     )
 
 
