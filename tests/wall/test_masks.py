@@ -1,4 +1,4 @@
-"""What a command may not see is hidden under every name, and nothing else is."""
+"""Masks hide what a command may not see under every name, and nothing else."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def as_ordinary_user(work: Callable[[], None], *own: Path) -> None:
 
 
 def seen_by_a_command(project: Path, masks: Masks, script: str) -> str:
-    """What a shell prints over the root with its masks, in namespaces of its own."""
+    """Output of a shell over the root with its masks, in namespaces of its own."""
     mount = f"mount -t overlay -o userxattr,lowerdir={masks.directory}:{project} none {project}"
     command = ["unshare", "-rm", "sh", "-c", f"{mount} && cd {project} && {script}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -116,18 +116,26 @@ def make_masks(root: Root, place: Path, rights: Rights) -> Iterator[Masks]:
     Raises OSError, and `TOO_LARGE` for a root with more than `MOST_NAMES` names, or `MOST_MASKS` that are hidden.
     """
     place.mkdir(mode=0o700, exist_ok=True)
-    walk = _Walk(root, rights, _load(place / _KEPT, rights.key(root)))
-    made = walk.run()
-    if made or not (place / walk.seen.generation).is_dir():
+    walk = _Walk(root, rights, _unpacked(load(place / _KEPT, rights.key(root))))
+    tree: Tree | None = None
+    if walk.run() or not (place / walk.seen.generation).is_dir():
         tree = _tree(root, walk.hidden())
-        walk.seen.generation = _digest(tree)
-        _save(place / _KEPT, rights.key(root), walk.seen)
-    else:
-        tree = None
-    lock = _locked(root, place, walk.seen.generation, tree, walk)
+        walk.seen.generation = digest(tree)
+        save(place / _KEPT, rights.key(root), _packed(walk.seen))
+    with kept_layer(place, walk.seen.generation, lambda: tree or _tree(root, walk.seen.hidden)) as directory:
+        yield Masks(directory, frozenset(walk.seen.hidden), _mounts_in(root.path))
+
+
+@contextmanager
+def kept_layer(place: Path, generation: str, tree: Callable[[], Tree]) -> Iterator[str]:
+    """The layer `generation` in `place`, made if it is missing, and those removed that no command uses. Raises OSError.
+
+    Under a mounted overlay nothing may change: each layer stays as it was made.
+    """
+    lock = _locked(place, generation, tree)
     try:
-        _sweep(place, walk.seen.generation)
-        yield Masks(str(place / walk.seen.generation), frozenset(walk.seen.hidden), _mounts_in(root.path))
+        _sweep(place, generation)
+        yield str(place / generation)
     finally:
         os.close(lock)
 
@@ -363,22 +371,22 @@ def _too_large(fact: str, most: int) -> LcpError:
     return LcpError(ErrorCode.TOO_LARGE, message, advice="Use a smaller directory as the root.")
 
 
-_Tree = dict[str, tuple[int, int, int] | None]
-"""Mode, user and group of each directory; None for a whiteout."""
+Tree = dict[str, tuple[int, int, int] | bytes | None]
+"""Mode, user and group of each directory; the content of a file; None for a whiteout."""
 
 
-def _tree(root: Root, hidden: Iterable[str]) -> _Tree:
+def _tree(root: Root, hidden: Iterable[str]) -> Tree:
     """Whiteouts, in directories as they are in the root: the topmost one of an overlay is the one that is seen."""
-    tree: _Tree = {"": _mode(root, "")}
+    tree: Tree = {"": mode_of(root, "")}
     for path in hidden:
         for above in _above(path):
             if above not in tree:
-                tree[above] = _mode(root, above)
+                tree[above] = mode_of(root, above)
         tree[path.rstrip("/")] = None
     return tree
 
 
-def _mode(root: Root, path: str) -> tuple[int, int, int]:
+def mode_of(root: Root, path: str) -> tuple[int, int, int]:
     try:
         status = os.stat(path or ".", dir_fd=root.descriptor, follow_symlinks=False)
     except OSError:  # it is gone
@@ -386,11 +394,11 @@ def _mode(root: Root, path: str) -> tuple[int, int, int]:
     return (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
-def _digest(tree: _Tree) -> str:
+def digest(tree: Tree) -> str:
     return hashlib.sha256(repr(sorted(tree.items())).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def _locked(root: Root, place: Path, generation: str, tree: _Tree | None, walk: _Walk) -> int:
+def _locked(place: Path, generation: str, tree: Callable[[], Tree]) -> int:
     """The directory of whiteouts, locked against `_sweep` and made if it is missing."""
     while True:
         with suppress(FileNotFoundError):
@@ -399,10 +407,9 @@ def _locked(root: Root, place: Path, generation: str, tree: _Tree | None, walk: 
             if os.fstat(lock).st_nlink:
                 return lock
             os.close(lock)
-        tree = _tree(root, walk.seen.hidden) if tree is None else tree
         new = place / f"new-{uuid4().hex}"
         try:
-            _white_out(new, tree)
+            _make_layer(new, tree())
             new.rename(place / generation)
         except OSError:
             remove_tree(new)
@@ -410,13 +417,16 @@ def _locked(root: Root, place: Path, generation: str, tree: _Tree | None, walk: 
                 raise
 
 
-def _white_out(new: Path, tree: _Tree) -> None:
-    directories = [(path, mode) for path, mode in sorted(tree.items()) if mode is not None]
+def _make_layer(new: Path, tree: Tree) -> None:
+    directories = [(path, mode) for path, mode in sorted(tree.items()) if isinstance(mode, tuple)]
     for path, _ in directories:
         os.mkdir(new / path, 0o700)
     for path, there in tree.items():
         if there is None:  # an ordinary user may make this one device (Linux 5.8)
             os.mknod(new / path, stat.S_IFCHR, os.makedev(0, 0))
+        elif isinstance(there, bytes):
+            (new / path).write_bytes(there)
+            os.chmod(new / path, 0o444)
     for path, (mode, user, group) in reversed(directories):
         if (user, group) != (os.getuid(), os.getgid()):
             with suppress(PermissionError):
@@ -449,28 +459,33 @@ def _mounts_in(root: str) -> tuple[str, ...]:
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def _save(place: Path, key: str, seen: _Seen) -> None:
-    """Write what was seen, whole or not at all; a process that reads it while it is written reads the older one."""
-    stamps = array("Q", (value % 2**64 for stamp in seen.stamps.values() for value in stamp)).tobytes()
-    paths = "\0".join(seen.stamps).encode(errors="surrogateescape")
-    special = {path: list(one) for path, one in seen.special.items()}
-    head = json.dumps(
-        [special, sorted(seen.inodes), seen.hidden, seen.generation, len(stamps), len(paths)]
-    ).encode()
-    body = b"".join((head, b"\n", stamps, paths))
+def save(place: Path, key: str, body: bytes) -> None:
+    """Write what was seen, whole or not at all, for `load` with the same key."""
     new = place.with_name(f"new-{uuid4().hex}")
     new.write_bytes(b"".join((key.encode(), hashlib.sha256(body).hexdigest().encode(), body)))
     new.replace(place)
 
 
-def _load(place: Path, key: str) -> _Seen:
-    """Read what was seen last; nothing if that is damaged, or decided by another policy."""
+def load(place: Path, key: str) -> bytes | None:
+    """Read what was saved; None if there is nothing, it is damaged, or its key is another one."""
     try:
         data = place.read_bytes()
     except OSError:
-        return _Seen()
+        return None
     body = data[2 * len(key) :]
-    if data[: 2 * len(key)] != f"{key}{hashlib.sha256(body).hexdigest()}".encode():
+    return body if data[: 2 * len(key)] == f"{key}{hashlib.sha256(body).hexdigest()}".encode() else None
+
+
+def _packed(seen: _Seen) -> bytes:
+    stamps = array("Q", (value % 2**64 for stamp in seen.stamps.values() for value in stamp)).tobytes()
+    paths = "\0".join(seen.stamps).encode(errors="surrogateescape")
+    special = {path: list(one) for path, one in seen.special.items()}
+    head = json.dumps([special, sorted(seen.inodes), seen.hidden, seen.generation, len(stamps)])
+    return b"".join((head.encode(), b"\n", stamps, paths))
+
+
+def _unpacked(body: bytes | None) -> _Seen:
+    if body is None:
         return _Seen()
     head, _, rest = body.partition(b"\n")
     return _read(json.loads(head), rest)
@@ -478,7 +493,7 @@ def _load(place: Path, key: str) -> _Seen:
 
 def _read(head: JsonValue, rest: bytes) -> _Seen:
     match head:
-        case [dict(special), list(inodes), list(hidden), str(generation), int(size), int()]:
+        case [dict(special), list(inodes), list(hidden), str(generation), int(size)]:
             stamps = array("Q", rest[:size])
             paths = rest[size:].decode(errors="surrogateescape").split("\0")
             values = iter(stamps)
