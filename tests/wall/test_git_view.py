@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,60 @@ def test_what_a_fetch_left_unfinished_is_hidden(project: Path) -> None:
     shown = inside(project, "ls .git/objects .git/objects/pack")
     assert "tmp_pack" not in shown
     assert "incoming" not in shown
+
+
+def test_packs_of_what_nothing_reaches_are_hidden(project: Path) -> None:
+    (project / "x.pem").write_text("SECRET")
+    git(project, "add", "x.pem")
+    name = git(project, "rev-parse", ":x.pem")
+    git(project, "reset", "-q")
+    git(project, "repack", "-q", "-d", "--cruft", "-a")
+    assert [*(project / ".git" / "objects" / "pack").glob("*.mtimes")], "git makes such a pack"
+    shown = inside(project, f"git log --format=%s; git cat-file -p {name}")
+    assert shown.startswith("src/b.txt\na.txt\n")
+    assert "SECRET" not in shown
+
+
+def test_an_object_in_a_pack_without_a_path_leaves_the_history_out(project: Path) -> None:
+    (project / "x.pem").write_text("SECRET")
+    name = git(project, "hash-object", "-w", "x.pem")
+    git(project, "update-ref", "refs/tags/key", name)
+    git(project, "gc", "-q")
+    assert "belongs to no commit" in view_of(project).reason
+
+
+def test_a_repository_with_long_hashes_is_shown(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    git(root, "init", "-q", "--object-format=sha256")
+    commit(root, "a.txt")
+    assert inside(root, "git log --format=%s; git status --short") == "a.txt\n"
+    with Root(root) as opened:
+        assert tracked(opened) == {"a.txt"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root judges the repository of another user")
+def test_root_judges_as_the_owner_of_the_repository(project: Path) -> None:
+    for path in (project, *project.rglob("*")):
+        os.chown(path, 65534, 65534)
+    for path in (*project.parents,)[:4]:
+        if path.stat().st_mode & 0o77 == 0 and path.is_relative_to(tempfile.gettempdir()):
+            path.chmod(0o711)
+    assert view_of(project).is_shown
+
+
+def test_a_reference_table_is_no_part_of_what_is_judged(project: Path) -> None:
+    """This git may not read it; the git of a command says so itself."""
+    with (project / ".git" / "config").open("a") as file:
+        file.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\trefStorage = reftable\n")
+    assert view_of(project).is_shown
+    commit_of = Rights(lambda path: path != "src/b.txt", "2")
+    assert "src/b.txt" in view_of(project, commit_of).reason
+
+
+def test_names_in_a_history_are_judged_in_every_reading(project: Path) -> None:
+    commit(project, "line\nbreak.pem")
+    assert "break.pem" in view_of(project).reason
 
 
 def test_nothing_of_a_hostile_repository_runs(project: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import resource
 import shutil
 import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -276,7 +275,8 @@ def _state(repository: _Repository) -> tuple[str, int]:
 
 def _judge(repository: _Repository, rights: Rights) -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
-        git = _Git(repository, Path(directory))
+        hidden = [*_unfinished(repository)]
+        git = _Git(repository, Path(directory), frozenset(hidden))
         listed = git(
             "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objectname) %(objecttype)"
         )
@@ -301,7 +301,7 @@ def _judge(repository: _Repository, rights: Rights) -> list[str]:
         raise _LeftOut(f"object {packed[0]} in its packs belongs to no commit, so that its path is not known")
     if len(loose) > MOST_HIDDEN:
         raise _LeftOut(f"{len(loose):,} of its objects belong to no commit (`git gc` removes old ones)")
-    return sorted([*(f"objects/{name[:2]}/{name[2:]}" for name in loose), *_unfinished(repository)])
+    return sorted({*(f"objects/{name[:2]}/{name[2:]}" for name in loose), *hidden})
 
 
 _FINISHED = re.compile(
@@ -310,15 +310,19 @@ _FINISHED = re.compile(
 
 
 def _unfinished(repository: _Repository) -> Iterator[str]:
-    """Files and directories among the objects that git lists no objects of, such as those of a fetch cut off."""
+    """Files among the objects that are not judged: of a fetch that was cut off, and packs of what nothing reaches."""
     top = f"{repository.common}/objects"
     names = os.listdir(top)
     inner = [
         f"{name}/{one}" for name in names if _FAN_OUT.fullmatch(name) for one in os.listdir(f"{top}/{name}")
     ]
+    cruft = {path.removesuffix(".mtimes") for path in inner if path.endswith(".mtimes")}
     for path in (*names, *inner):
-        if not _FINISHED.fullmatch(path) or (
-            path.endswith(".pack") and f"{path.removesuffix('.pack')}.idx" not in inner
+        pack = path.rpartition(".")[0]
+        if (
+            not _FINISHED.fullmatch(path)
+            or (pack in cruft or (cruft and "multi-pack-index" in path))
+            or (path.endswith(".pack") and f"{pack}.idx" not in inner)
         ):
             yield f"objects/{path}"
 
@@ -333,18 +337,16 @@ def _loose(repository: _Repository, name: str) -> str:
 class _Git:
     """Runs git over the objects of a repository alone: nothing else of it is read, so that no setting of it counts."""
 
-    def __init__(self, repository: _Repository, directory: Path) -> None:
+    def __init__(self, repository: _Repository, directory: Path, hidden: Collection[str]) -> None:
         program = shutil.which("git", path="/usr/local/bin:/usr/bin:/bin")
         if program is None:
             raise _LeftOut("git is not installed, which would judge its history")
         self._program, self._directory, self._until = program, directory, time.monotonic() + SECONDS
-        for name in ("objects", "refs"):
-            (directory / name).mkdir()
+        (directory / "refs").mkdir()
+        _link_objects(repository, directory / "objects", hidden)
         extensions = {"objectformat": "sha256"} if repository.hash_size == 32 else {}
         version = {"repositoryformatversion": "1" if extensions else "0", "bare": "true"}
-        # What these files say need not be true: commits and packs themselves are read.
-        own = b"[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n"
-        (directory / "config").write_bytes(_config({"core": version, "extensions": extensions}) + own)
+        (directory / "config").write_bytes(_config({"core": version, "extensions": extensions}))
         (directory / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
         with suppress(FileNotFoundError):
             names = re.findall(r"^[0-9a-f]{40,64}$", _text(f"{repository.common}/shallow"), re.MULTILINE)
@@ -353,18 +355,18 @@ class _Git:
         self._user = status.st_uid if os.getuid() == 0 and status.st_uid != 0 else None
         self._group = status.st_gid if self._user is not None else None
         if self._user is not None:
-            for path in (directory, *directory.iterdir()):
+            for path in (directory, *directory.iterdir(), directory / "objects" / "pack"):
                 os.chown(path, self._user, status.st_gid)
         self._environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent", "GIT_DIR": str(directory),
-            "GIT_OBJECT_DIRECTORY": f"{repository.common}/objects", "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "",
         }  # fmt: skip
 
     def __call__(self, *arguments: str, given: bytes = b"") -> bytes:
         process = subprocess.Popen(  # noqa: S603 -- git of the system, over a repository that it takes no setting of
-            [self._program, *arguments],
+            ["/bin/sh", "-c", f'ulimit -v {_MOST_MEMORY >> 10}; exec "$@"', "sh", self._program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -376,8 +378,6 @@ class _Git:
         )
         with process:
             try:
-                with suppress(ProcessLookupError):
-                    resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
                 written, told = process.communicate(given, max(0.1, self._until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise _LeftOut(f"its history could not be judged in {SECONDS:g} seconds") from None
@@ -387,6 +387,19 @@ class _Git:
             said = told.decode(errors="replace").strip().splitlines()
             raise _LeftOut(f"git cannot read it: {said[-1] if said else process.returncode}")
         return written
+
+
+def _link_objects(repository: _Repository, to: Path, hidden: Collection[str]) -> None:
+    """Lead to the objects that are shown, and to no index or graph of commits, which need not say what they hold."""
+    (to / "pack").mkdir(parents=True)
+    top = f"{repository.common}/objects"
+    for name in os.listdir(top):
+        if len(name) == 2 and f"objects/{name}" not in hidden:
+            (to / name).symlink_to(f"{top}/{name}")
+    with suppress(FileNotFoundError):
+        for name in os.listdir(f"{top}/pack"):
+            if name.startswith("pack-") and f"objects/pack/{name}" not in hidden:
+                (to / "pack" / name).symlink_to(f"{top}/pack/{name}")
 
 
 _EXTENDED = 0x4000
