@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 
 import pytest
 from hypothesis import strategies as st
@@ -58,13 +58,22 @@ class Place:
     def lower(self) -> list[str]:
         return [str(self.root), str(self.mask), str(self.layer)]
 
-    def run(self, program: Callable[[Path], T], *, lower: Sequence[str] = (), up: Path | None = None) -> T:
+    def run(
+        self,
+        program: Callable[[Path], T],
+        *,
+        lower: Sequence[str] = (),
+        up: Path | None = None,
+        work: Path | None = None,
+    ) -> T:
         """The result of a program, which sees the overlay at the path that it is given."""
-        return in_child(
-            lambda: program(
-                _mounted(self.path / "seen", lower or self.lower(), up or self.up, self.path / "work")
-            )
-        )
+
+        def there() -> T:
+            at = self.path / "seen"
+            mount_overlay(at, lower or self.lower(), up or self.up, work or self.path / "work")
+            return program(at)
+
+        return in_child(there)
 
 
 @contextmanager
@@ -105,16 +114,7 @@ def in_child(part: Callable[[], T]) -> T:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(SECONDS)
-        os.close(reading)
-        try:
-            answer: tuple[bool, object] = (True, part())
-        except BaseException as error:  # noqa: BLE001 -- the parent raises it
-            skipped = isinstance(error, pytest.skip.Exception)
-            answer = (False, (str(error) if skipped else traceback.format_exc(), skipped))
-        with os.fdopen(writing, "wb") as file:
-            pickle.dump(answer, file)
-        os._exit(0)
+        _answer(part, reading, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         raw = file.read()
@@ -128,6 +128,22 @@ def in_child(part: Callable[[], T]) -> T:
     if skipped:
         pytest.skip(text)
     raise AssertionError(text)
+
+
+def _answer(part: Callable[[], object], reading: int, writing: int) -> NoReturn:
+    """Write the result of a part of a test, or what it raised, and end this process whatever happens."""
+    try:
+        signal.alarm(SECONDS)
+        os.close(reading)
+        try:
+            answer: tuple[bool, object] = (True, part())
+        except BaseException as error:  # noqa: BLE001 -- the parent raises it
+            skipped = isinstance(error, pytest.skip.Exception)
+            answer = (False, (str(error) if skipped else traceback.format_exc(), skipped))
+        with os.fdopen(writing, "wb") as file:
+            pickle.dump(answer, file)
+    finally:
+        os._exit(0)
 
 
 def enter_namespaces() -> None:
@@ -151,14 +167,20 @@ def mount(source: str, at: str, kind: str | None, flags: int, options: str | Non
         raise OSError(reason, os.strerror(reason), at)
 
 
-def _mounted(at: Path, lower: Sequence[str], up: Path, work: Path) -> Path:
+def mount_overlay(at: Path, lower: Sequence[str], up: Path, work: Path) -> None:
+    """Mount an overlay in new namespaces; skips the test where that is refused."""
     enter_namespaces()
     options = f"userxattr,lowerdir={':'.join(reversed(lower))},upperdir={up},workdir={work}"
     try:
         mount("overlay", str(at), "overlay", 0, options)
     except OSError as error:
         pytest.skip(f"no overlay: {error.strerror}")
-    return at
+
+
+def seen_by_owner(directory: Path) -> dict[str, Seen]:
+    """Like `snapshot`, whatever the modes are; in a child process."""
+    enter_namespaces()
+    return snapshot(directory)
 
 
 def snapshot(directory: Path) -> dict[str, Seen]:

@@ -19,9 +19,9 @@ from tests.wall.overlays import (
     Seen,
     Step,
     as_user,
-    enter_namespaces,
     in_child,
     place,
+    seen_by_owner,
     snapshot,
     take_all,
 )
@@ -151,11 +151,6 @@ def test_changes_applied_to_what_was_seen_before_give_what_the_program_saw(
             assert applied(before, changes, in_child(lambda: seen_by_owner(where.up))) == after
 
     as_user(user, part)
-
-
-def seen_by_owner(directory: Path) -> dict[str, Seen]:
-    enter_namespaces()
-    return snapshot(directory)
 
 
 def _modes(up: Path) -> list[tuple[str, int]]:
