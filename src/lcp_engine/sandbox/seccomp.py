@@ -12,8 +12,11 @@ import errno
 import fcntl
 import os
 import platform
+import select
 import socket
 import struct
+import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -264,6 +267,8 @@ _ABSENT = -1
 _OPENAT2 = 437  # the mode of a new file is in memory; libc and programs use openat without it
 _CLONE3 = 435  # its flags are in memory; "does not exist" makes libc use clone
 _SECCOMP = (317, 277)
+_SCHED_SETATTR = (314, 274)
+_TURN_NANOSECONDS = 100_000
 _SET_FILTER, _IS_AVAILABLE = 1, 2
 _NO_MITIGATIONS = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: our own code needs no protection from itself
 _NEW_LISTENER, _UNINTERRUPTED = 8, 32  # _UNINTERRUPTED: SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
@@ -362,29 +367,66 @@ class Notice:
 
 
 class Notices:
-    """The calls of a program that wait for an answer, by the descriptor of `refuse_calls_of_programs`."""
+    """The calls of a program that wait for an answer, by the descriptor of `refuse_calls_of_programs`.
+
+    A thread does nothing but receive them, and permit processes: until a call is received, a signal with a handler ends
+    it with EINTR, and shells take that for "cannot fork". `ready` is readable when another one has come.
+    """
 
     def __init__(self, descriptor: int) -> None:
         column = _MACHINES[platform.machine()].column
-        self.descriptor = descriptor
+        self._descriptor = descriptor
         self._names = {number: name for name, number in _calls(column).items()}
+        self._received: deque[Notice] = deque()
+        self.permits = 0
+        """How many processes may start before that is asked again."""
+        self._is_over = False
+        self.ready = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with suppress(OSError):  # an older kernel
             fcntl.ioctl(descriptor, _SET_FLAGS, _WAKE_HERE)
+        threading.Thread(target=self._receive_all, daemon=True).start()
 
-    def receive(self) -> Notice | None:
-        """The call that has waited longest; None, at once, if the thread has died since the descriptor was ready."""
+    def take(self) -> Notice | None:
+        """The call that has waited longest; None if none waits."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.ready)
+        return self._received.popleft() if self._received else None
+
+    def end(self) -> None:
+        """Permit no process any more, but one whose permit is on its way."""
+        self._is_over = True
+
+    def remind(self) -> None:
+        """Make `ready` readable again, for those that were not taken."""
+        os.eventfd_write(self.ready, 1)
+
+    def _receive_all(self) -> None:
+        """Receive calls until no process is left that could make one."""
+        _hurry()
+        over = select.poll()
+        over.register(self._descriptor, select.POLLIN)
         buffer = bytearray(_NOTICE_BYTES)
-        try:
-            fcntl.ioctl(self.descriptor, _RECEIVE, buffer)
-        except (FileNotFoundError, InterruptedError):
-            return None
-        number, thread, call, *arguments = _NOTICE.unpack_from(buffer)
-        return Notice(number, thread, self._names.get(call, ""), tuple(arguments))
+        while True:
+            buffer[:] = bytes(_NOTICE_BYTES)
+            try:
+                fcntl.ioctl(self._descriptor, _RECEIVE, buffer)
+            except (FileNotFoundError, InterruptedError):  # a thread has died that made one
+                if any(event & select.POLLHUP for _, event in over.poll(0)):
+                    return
+                continue
+            number, thread, call, *arguments = _NOTICE.unpack_from(buffer)
+            notice = Notice(number, thread, self._names.get(call, ""), tuple(arguments))
+            if notice.is_birth and self.permits > 0 and not self._is_over:
+                self.permits -= 1
+                self.let_go_on(notice)
+            else:
+                self._received.append(notice)
+                os.eventfd_write(self.ready, 1)
 
     def is_waiting(self, notice: Notice) -> bool:
         """True while the call waits: what was found by the number of its thread until now is of that thread."""
         try:
-            fcntl.ioctl(self.descriptor, _IS_VALID, struct.pack("=Q", notice.number))
+            fcntl.ioctl(self._descriptor, _IS_VALID, struct.pack("=Q", notice.number))
         except FileNotFoundError:
             return False
         return True
@@ -399,7 +441,20 @@ class Notices:
 
     def _send(self, notice: Notice, error: int, flags: int) -> None:
         with suppress(FileNotFoundError, InterruptedError):
-            fcntl.ioctl(self.descriptor, _SEND, struct.pack("=QqiI", notice.number, 0, error, flags))
+            fcntl.ioctl(self._descriptor, _SEND, struct.pack("=QqiI", notice.number, 0, error, flags))
+
+
+def _hurry() -> None:
+    """Have the kernel run this thread at once when it has something to do, beside processes that are always busy.
+
+    As root that holds; for other users its turns are short (Linux 6.12), which helps a little.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError:
+        number = ctypes.c_long(_SCHED_SETATTR[_MACHINES[platform.machine()].column])
+        attributes = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, _TURN_NANOSECONDS, 0, 0)
+        system_call()(number, ctypes.c_long(0), attributes, ctypes.c_long(0))
 
 
 _OF_THE_KERNEL = frozenset(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 _START_SECONDS = 60.0
 _SPIN_SECONDS = 5.0
-_SPIN = 0.0
+_SPIN = 0.0001
 _THREADS = 8
 """Threads that each process may have on average: RLIMIT_NPROC counts those."""
 _LEAST_BYTES = 4096
@@ -77,19 +77,16 @@ class Namespaced:
         for one in (self._reports, self._opens, *(() if self._program is None else (self._program,))):
             os.close(one)
 
-    def let_start(self, processes: int, serve: Callable[[float], None]) -> None:
-        """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so.
-
-        `serve` lets processes start that wait for it, bubblewrap's own, for some seconds.
-        """
-        if not self._hear_first(serve):
+    def let_start(self, processes: int) -> None:
+        """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so."""
+        if not self._hear_first():
             return
         most = processes * _THREADS
         with suppress(ProcessLookupError, PermissionError):
             resource.prlimit(self._first, resource.RLIMIT_NPROC, (most, most))
         with suppress(BrokenPipeError):
             os.write(self._opens, b".")
-        self._find_program(serve)
+        self._find_program()
 
     def of_program(self, family: Sequence[int]) -> list[int]:
         """Those of these processes that are not bubblewrap's."""
@@ -120,13 +117,12 @@ class Namespaced:
             return os.waitstatus_to_exitcode(status)
         return 128 - told if told - 128 in _DEADLY else told
 
-    def _hear_first(self, serve: Callable[[float], None]) -> bool:
+    def _hear_first(self) -> bool:
         until = time.monotonic() + _START_SECONDS
         waiting = select.poll()
         waiting.register(self._reports, select.POLLIN)
         while time.monotonic() < until:
-            serve(_SPIN)
-            if waiting.poll(0):
+            if waiting.poll(1000):
                 if not self._hear():
                     return False
                 found = re.search(rb'"child-pid"\s*:\s*(\d+)', self._said)
@@ -145,7 +141,7 @@ class Namespaced:
         self._said += piece
         return piece != b""
 
-    def _find_program(self, serve: Callable[[float], None]) -> None:
+    def _find_program(self) -> None:
         """Open the program while it runs: its exit status can be read then when it is gone."""
         until = time.monotonic() + _SPIN_SECONDS
         children = Path(f"/proc/{self._first}/task/{self._first}/children")
@@ -157,7 +153,7 @@ class Namespaced:
                     return
             except OSError:
                 return
-            serve(_SPIN)
+            time.sleep(_SPIN)
             if not self._hear() or b"exit-code" in self._said:
                 return
 

@@ -235,13 +235,14 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
             refused, births, _, _ = socket.recv_fds(trouble, 4096, 1)
             if births:
                 run.births = Notices(births[0])
+                run.births.permits = program.bounds.processes
                 refused = trouble.recv(4096)  # nothing once bwrap is executed
         if refused:
             kind, number, reason = refused.decode(errors="replace").split(" ", 2)
             if kind == "confine":
                 raise CannotConfine(reason)
             raise OSError(int(number), reason, program.path)
-        inside.let_start(program.bounds.processes, run.serve_births)
+        inside.let_start(program.bounds.processes)
         return run.follow()
     except NotStarted as error:
         raise (
@@ -270,13 +271,12 @@ def _become_namespaced(
         for one in (inside.status, inside.gate):
             os.set_inheritable(one, True)
         forbid_new_privileges()
-        try:
-            births = hold_births()
-        except OSError as error:
-            if error.errno != errno.EBUSY:  # something around this holds them already
-                raise
-        else:
-            socket.send_fds(tell, [b"."], [births])
+        if os.getuid() == 0:  # no other limit holds for root, and its supervisor answers at once
+            try:
+                socket.send_fds(tell, [b"."], [hold_births()])
+            except OSError as error:
+                if error.errno != errno.EBUSY:  # something around this holds them already
+                    raise
         os.execve(command[0], command, {})  # noqa: S606 -- it confines what it executes
     except CannotMount as error:
         tell.send(f"confine {error.errno} {error.strerror}".encode())
@@ -525,8 +525,6 @@ class _Run:
         self._hang_up = hang_up
         self._began = began
         self._status: int | None = None
-        self._permits = 0
-        """How many may start before all are counted again."""
         self._next_look = 0.0
         self._excess: str | None = None
         self._is_out_of_memory = False
@@ -557,51 +555,37 @@ class _Run:
 
     def _wait(self) -> None:
         waiting = select.poll()
-        births = None if self.births is None else self.births.descriptor
-        for one in (*self._streams.open, self._hang_up, *(() if births is None else (births,))):
+        births = () if self.births is None else (self.births.ready,)
+        for one in (*self._streams.open, self._hang_up, *births):
             waiting.register(one, select.POLLIN)
         if self.births is not None:
             self.calls.try_again(self.births)
-        for descriptor, event in waiting.poll(self.calls.rest(LOOK_SECONDS) * 1000):
+        for descriptor, _ in waiting.poll(self.calls.rest(LOOK_SECONDS) * 1000):
             if descriptor in self._streams.open:
                 self._streams.read(descriptor)
-            elif descriptor == births and event & select.POLLIN:
+            elif descriptor in births:
                 self._serve()
-            elif descriptor == births:
-                self._end_births()  # no process is left that could start one
-
-    def serve_births(self, seconds: float) -> None:
-        """Answer the calls that wait; wait for one for some seconds at most."""
-        if self.births is None:
-            time.sleep(seconds)
-            return
-        waiting = select.poll()
-        waiting.register(self.births.descriptor, select.POLLIN)
-        if any(event & select.POLLIN for _, event in waiting.poll(seconds * 1000)):
-            self._serve()
 
     def _serve(self) -> None:
         """Answer some of the calls that wait; then limits are looked at again."""
         if (births := self.births) is None:
             return
-        waiting = select.poll()
-        waiting.register(births.descriptor, select.POLLIN)
         for _ in range(_MOST_SERVED):
-            if (notice := births.receive()) is not None:
-                if notice.is_birth:
-                    self._let_start(births, notice)
-                else:
-                    self.calls.carry_out(births, notice)
-            if self._excess is not None or not any(event & select.POLLIN for _, event in waiting.poll(0)):
+            if self._excess is not None or (notice := births.take()) is None:
                 return
+            if notice.is_birth:
+                self._let_start(births, notice)
+            else:
+                self.calls.carry_out(births, notice)
+        births.remind()
 
     def _let_start(self, births: Notices, notice: Notice) -> None:
-        if self._permits < 1:
+        if births.permits < 1:
             self._look()
-        if self._permits < 1:
+        if births.permits < 1:
             self._excess = f"it had more than {self._bounds.processes:,} processes"
             return
-        self._permits -= 1
+        births.permits -= 1
         births.let_go_on(notice)
 
     def _broken(self) -> str | None:
@@ -625,7 +609,8 @@ class _Run:
         self._count_cpu(family)
         if self.inside is not None:
             family = self.inside.of_program(family)
-        self._permits = bounds.processes - len(family)
+        if self.births is not None:
+            self.births.permits = bounds.processes - len(family)
         unmapped = 0 if self.inside is None else self.inside.unmapped_bytes(family)
         self._is_out_of_memory = sum(map(_resident_bytes, family)) + unmapped > bounds.memory
         if len(family) > bounds.processes:
@@ -660,22 +645,19 @@ class _Run:
             return False
         return True
 
-    def _end_births(self) -> None:
-        if self.births is not None:
-            os.close(self.births.descriptor)
-        self.births = None
-        self.calls.close()
-
     def end_all(self) -> int:
         """Kill every descendant; without a permit none can start others any more.
 
         Returns how many the kernel has not ended after `END_SECONDS`: those that wait for a device, for instance.
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what it would demand happens here
+        if self.births is not None:
+            self.births.end()
         until = time.monotonic() + END_SECONDS
         while self._bury() and time.monotonic() < until:
             _kill(descendants(os.getpid()))
-        self._end_births()
+        self.births = None
+        self.calls.close()
         return len(descendants(os.getpid()))
 
 

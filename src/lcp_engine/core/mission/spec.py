@@ -148,6 +148,8 @@ def _variables_of(value: JsonValue) -> JsonValue:
     if strange := [name for name, given, _ in pairs if not (name and given)]:
         raise UnexpectedValue(f"should be NAME=VALUE, not {strange[0]!r}")
     return {name: text for name, _, text in pairs}
+
+
 def _are_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     try:
         compile_rule(patterns, grants=True)
@@ -175,6 +177,7 @@ class Commands(Frozen):
         default=NO_NETWORK,
         description="Hosts that they may reach, `{hosts: [registry.example.org]}`, or `host`; none by default. The "
         "configuration (`commands_network`) has to allow it.",
+    )
     show: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
         default=(),
         description="Patterns of files that git tracks and commands see although their names are those of secrets, "
