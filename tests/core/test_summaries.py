@@ -43,6 +43,36 @@ def test_a_job_is_about_what_its_params_say(params: JsonValue, said: str) -> Non
             {"ok": True, "action": "search_files_result", "found": 100, "files": 1, "truncated": True},
             "100 lines in 1 file, the first ones",
         ),
+        (
+            {
+                "action": "run_command_result",
+                "exit_code": 1,
+                "stdout": "1 failed in 0.1s\n",
+                "stderr": "slow\n",
+            },
+            "exit code 1: slow",
+        ),
+        (
+            {
+                "action": "run_command_result",
+                "exit_code": 1,
+                "verdict": "1 failed",
+                "cpu_seconds": 2.46,
+                "stdout": "1 failed in 0.1s\n",
+                "stderr": "slow\n",
+            },
+            "exit code 1, 2.5 s CPU: 1 failed",
+        ),
+        (
+            {
+                "action": "run_command_result",
+                "exit_code": None,
+                "ended": "signal 9",
+                "stdout": "",
+                "stderr": "",
+            },
+            "signal 9",
+        ),
         ({"action": "recall_result", "number": 2, "kind": "do", "content": "a"}, "number 2 (do), 1 line"),
         (
             {"action": "recall_result", "number": 2, "kind": "do", "content": "a\nb\n", "total": 2000},

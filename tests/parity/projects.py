@@ -111,6 +111,7 @@ PYTHON = Project(
         ),
         "tests/test_system.py": """\
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -186,6 +187,27 @@ def test_shared_memory():
     memory.unlink()
 
 
+def test_a_fork_is_not_interrupted_by_children_that_end():
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.siginterrupt(signal.SIGCHLD, True)
+    try:
+        for _ in range(150):
+            process = os.fork()
+            if process == 0:
+                os._exit(0)
+            while ended() and os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def ended():
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
 def test_a_file_beside_the_tests():
     with open("made.txt", "w") as file:
         file.write("made")
@@ -248,6 +270,29 @@ NODE = Project(
     complete=_link_workspaces,
     bug=("packages/count/index.js", ".split(/\\s+/).length", ".length"),
 )  # fmt: skip
+
+
+def _install_by_pnpm(root: Path) -> None:
+    subprocess.run(
+        ["pnpm", "install", "--offline", "--ignore-scripts"], cwd=root, check=True, capture_output=True
+    )
+
+
+PNPM = Project(
+    name="pnpm",
+    files={
+        **NODE.files,
+        "package.json": _package("all", private="true"),
+        "pnpm-workspace.yaml": "packages: ['packages/*']\n",
+        "packages/report/package.json": _package(
+            "report", dependencies='{"count": "workspace:*"}', scripts=_NODE_TEST
+        ),
+    },
+    command=["pnpm", "-r", "test"],
+    needs=["node", "pnpm"],
+    outcomes=lambda said: tap(re.sub(r"^\S+ test: ", "", said, flags=re.MULTILINE)),
+    complete=_install_by_pnpm,
+)
 
 C = Project(
     name="c",
@@ -465,4 +510,4 @@ LIMITS = Project(
     complete=_link_pair,
 )
 
-PROJECTS = (PYTHON, NODE, C, CMAKE, NINJA, RUST, GO_, JAVA, PERL, GIT, LIMITS)
+PROJECTS = (PYTHON, NODE, PNPM, C, CMAKE, NINJA, RUST, GO_, JAVA, PERL, GIT, LIMITS)

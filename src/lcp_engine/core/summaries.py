@@ -270,8 +270,9 @@ def _ran(result: Object) -> str:
     """The end of a command, with the verdict of what it ran, else with the last line that it wrote."""
     said = f"{result.get('stdout') or ''}\n{result.get('stderr') or ''}".split("\n")
     last = result.get("verdict") or next((line for line in reversed(said) if line.strip()), "")
-    how = result.get("ended") or f"exit code {result.get('exit_code')}"
-    return f"{how}: {last}" if last else str(how)
+    how, used = result.get("ended") or f"exit code {result.get('exit_code')}", result.get("cpu_seconds")
+    cpu = f", {duration(used)} CPU" if isinstance(used, int | float) and used >= 1 else ""
+    return f"{how}{cpu}: {last}" if last else f"{how}{cpu}"
 
 
 def _recalled(result: Object) -> str:
