@@ -77,6 +77,10 @@ def test_many_masked_files_are_named_five_at_most() -> None:
     assert len(named_as_walls(said, "", 1, masked=names)) == 5
 
 
+def test_of_a_long_line_the_beginning_is_looked_at() -> None:
+    assert named_as_walls(".git " * 200_000, "execve " * 100_000, 1, masked=["a.pem"]) == ()
+
+
 def test_each_fact_of_commands_is_told_in_one_sentence() -> None:
     said = said_of_commands(CommandFacts(step=Step.OVERLAY, changes="drop", masked=2))
     assert said == (

@@ -68,7 +68,8 @@ def named_as_walls(
     """
     if exit_code == 0:
         return ()
-    text = f"{stdout}\n{stderr}"
+    lines = [line[:_LONGEST] for line in f"{stdout}\n{stderr}".split("\n")]
+    text = "\n".join(lines)
     found = [
         _sentence(match[0], why)
         for pattern, why in ((() if network else _OF_NETWORK) + _OF_FILES)
@@ -76,7 +77,11 @@ def named_as_walls(
     ]
     if (missing := _interpreter(text, exit_code)) is not None:
         found.append(missing)
-    return (*found, *_masked_names(text, masked))
+    return (*found, *_read_only(lines), *_masked_names(lines, masked))
+
+
+_LONGEST = 500
+"""Characters of a line that are looked at."""
 
 
 def _sentence(words: str, why: str) -> str:
@@ -101,16 +106,6 @@ _OF_NETWORK = (
 )
 _OF_FILES = (
     (
-        re.compile(r"[^\n]{0,120}\.git\b[^\n]{0,120}(?:Read-only file system|EROFS)|EROFS[^\n]{0,120}\.git/"),
-        ".git can only be read; a person commits",
-    ),
-    (
-        re.compile(
-            r"^(?![^\n]*\.git\b)[^\n]{0,200}?(Read-only file system|EROFS)|Errno 30\] Read-only", re.MULTILINE
-        ),
-        "outside of the mission's files, /tmp and its home a command writes nothing",
-    ),
-    (
         re.compile("Invalid cross-device link|EXDEV"),
         "directories of the root cannot be renamed by a command; mv and a job move_file move them",
     ),
@@ -119,13 +114,31 @@ _OF_FILES = (
         "ownership of others, devices, mounts, tracing and limits cannot be changed",
     ),
 )
+_READ_ONLY = re.compile("Read-only file system|EROFS")
+_OF_GIT = re.compile(r"\.git\b")
+
+
+def _read_only(lines: Sequence[str]) -> list[str]:
+    """The first refused write in `.git`, and the first elsewhere."""
+    refused = [line for line in lines if _READ_ONLY.search(line)]
+    of_git = next((line for line in refused if _OF_GIT.search(line)), None)
+    others = next((line for line in refused if not _OF_GIT.search(line)), None)
+    return [
+        *([] if of_git is None else [_sentence(of_git, ".git can only be read; a person commits")]),
+        *(
+            []
+            if others is None
+            else [_sentence(others, "beside the mission's files, /tmp and its home nothing is written")]
+        ),
+    ]
+
 
 _OF_INTERPRETERS = re.compile(
     r"bad interpreter[^\n]{0,120}|cannot execute: required file not found|env: [^\n]{1,80}: No such file or directory"
     r"|(?:spawn|execve?)[^\n]{1,80}ENOENT"
 )
 _NO_PROGRAM = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re.MULTILINE)
-_CANNOT_RUN = re.compile(r"[^\n]{0,120}: Permission denied$", re.MULTILINE)
+_CANNOT_RUN = re.compile(r"^[^\n]*: Permission denied$", re.MULTILINE)
 _ELSEWHERE = "the operator opens a program that is installed where commands do not see it (commands_read)"
 
 
@@ -149,11 +162,11 @@ _ABSENT = re.compile(
 )
 
 
-def _masked_names(text: str, masked: Sequence[str]) -> list[str]:
+def _masked_names(lines: Sequence[str], masked: Sequence[str]) -> list[str]:
     """A sentence for each masked file that a line says is not there."""
     names = {basename(path): path for path in masked}
     found: dict[str, None] = {}
-    absent = [line for line in text.split("\n") if _ABSENT.search(line)] if names else []
+    absent = [line for line in lines if _ABSENT.search(line)] if names else []
     for line in absent[:_MOST_LINES]:
         found |= dict.fromkeys(path for name, path in names.items() if _is_named(name, line))
     why = "commands do not see this file, which is secret or denied"
