@@ -123,14 +123,11 @@ def _read_only(lines: Sequence[str]) -> list[str]:
     refused = [line for line in lines if _READ_ONLY.search(line)]
     of_git = next((line for line in refused if _OF_GIT.search(line)), None)
     others = next((line for line in refused if not _OF_GIT.search(line)), None)
-    return [
-        *([] if of_git is None else [_sentence(of_git, ".git can only be read; a person commits")]),
-        *(
-            []
-            if others is None
-            else [_sentence(others, "beside the mission's files, /tmp and its home nothing is written")]
-        ),
-    ]
+    told = (
+        (of_git, ".git can only be read; a person commits"),
+        (others, "only the mission's files and /tmp are written"),
+    )
+    return [_sentence(line, why) for line, why in told if line is not None]
 
 
 _OF_INTERPRETERS = re.compile(
