@@ -27,12 +27,15 @@ from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changes_of
 from lcp_engine.store.row_types import JobRow
+from lcp_engine.wall.git_view import tracked
+from lcp_engine.wall.masks import Rights, opened
 from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
 from lcp_engine.wall.workspace import Ground, Workspace
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
+from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import (
     WORKER,
     RunCommandResult,
@@ -120,7 +123,23 @@ class Commands:
             instance.commands_read,
             partial(run_program, attempt=attempt, under_way=self._under_way),
             network=granted(commands.network, instance.commands_network),
+            rights=self._rights(mission, context),
             ground=self._ground(context.root, mission_id, attempt),
+        )
+
+    def _rights(self, mission: OpenMission, context: Context) -> Rights:
+        """Paths of the root that commands may see."""
+        policy, may_read = self._missions.policy(mission), self._missions.readable(mission, context)
+        shown = mission.spec.commands.show
+        may_show = policy.apart_from_secrets(READ_FILE.named)
+        try:
+            files = tracked(context.root) if shown else frozenset()
+        except ValueError:  # an index of another form
+            files = frozenset()
+        return Rights(
+            lambda path: may_read(f"{path}x" if path.endswith("/") else path),
+            repr((mission.spec.policy, self._instance.admission.user_rules, sorted(policy.origins.items()))),
+            opened(shown, files, may_show),
         )
 
     def _ground(self, root: Root, mission_id: int, attempt: Attempt) -> Ground | None:
@@ -135,7 +154,7 @@ class Commands:
         found = step_here(walls, run, self._instance.commands_wall)
         return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
 
-    def _keep(
+    def _keep(  # noqa: PLR0917 -- the first ones are bound
         self,
         job: JobRow,
         mission: OpenMission,
@@ -155,14 +174,14 @@ class Commands:
         result = result.model_copy(update={"left_out": left_out[:100]})
         if not kept:
             return result
-        with Root(str(place.up)) as source:
+        with Root(str(place.made.up)) as source:
             carried = Apply(
                 self._instance.database,
                 job,
                 self._threads,
                 root,
                 source,
-                place.up.parent / "kept",
+                place.made.place / "kept",
                 self._instance.caps.preimage_bytes,
                 in_stage=True,
                 note=result.model_dump(mode="json"),

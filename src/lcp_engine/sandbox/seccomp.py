@@ -373,12 +373,12 @@ class Notices:
     it with EINTR, and shells take that for "cannot fork". `ready` is readable when another one has come.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, permits: int = 0) -> None:
         column = _MACHINES[platform.machine()].column
         self._descriptor = descriptor
         self._names = {number: name for name, number in _calls(column).items()}
         self._received: deque[Notice] = deque()
-        self.permits = 0
+        self.permits = permits
         """How many processes may start before that is asked again."""
         self._is_over = False
         self.ready = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -234,8 +234,7 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
         with trouble:
             refused, births, _, _ = socket.recv_fds(trouble, 4096, 1)
             if births:
-                run.births = Notices(births[0])
-                run.births.permits = program.bounds.processes
+                run.births = Notices(births[0], program.bounds.processes)
                 refused = trouble.recv(4096)  # nothing once bwrap is executed
         if refused:
             kind, number, reason = refused.decode(errors="replace").split(" ", 2)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.git_view import view_of_git
 from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
-from lcp_engine.wall.masks import Masks, make_masks
+from lcp_engine.wall.installed_packages import SHARED
+from lcp_engine.wall.masks import Masks, Rights, make_masks
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.upper import Changes, read_stamp, read_upper
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -32,40 +33,83 @@ class Ground:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A place for one command: it sees `view`, the root at `path`, and leaves its changes in `up`."""
+    """A place for one command: it sees `view`, the root at `made.path`, and leaves its changes in `made.up`."""
 
-    path: str
+    made: _Made
     view: View
-    home: Path
-    caches: Path
-    """A directory for what it writes into caches of the user's home."""
-    up: Path
     lower: tuple[str, ...]
-    mask: Path
     masks: Masks
-    """Paths that it does not see."""
-
     start: int
     """The time of the root's file system when it began (`read_stamp`)."""
     ignored: IgnoredFiles
+    without_git: str
+    """Reason why it does not see the repository of the root; empty if it does, or there is none."""
+    own: frozenset[str]
+    """Names in the root at which something else is shown."""
+
+    @property
+    def caches(self) -> Path:
+        """A directory for what it writes into caches of the user's home."""
+        return self.made.place / "caches"
 
     def changes(self) -> Changes:
         """Everything that it changed. Raises OSError."""
-        return read_upper(
-            str(self.up), self.lower, start=self.start, ignored=self.ignored, mask=str(self.mask)
+        found = read_upper(
+            str(self.made.up), self.lower, start=self.start, ignored=self.ignored, mask=self.masks.directory
         )
+        return replace(found, changes=tuple(one for one in found.changes if one.path not in self.own))
 
 
 @contextmanager
-def workspace(root: Root, ground: Ground, may_read: Callable[[str], bool]) -> Iterator[Workspace]:
-    """A workspace over the root, or over a stage of it, removed at the end. Raises OSError, `FILE_SYSTEM`."""
-    with held(ground.directory):
-        run = ground.directory / "runs" / ground.run
+def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]:
+    """A workspace over the root, or over a stage of it, removed at the end. Raises OSError, `TOO_LARGE`."""
+    place = ground.directory
+    with held(place), ExitStack() as stack:
+        run = place / "runs" / ground.run
         remove_tree(run)  # of an attempt that was interrupted
-        try:
-            yield _made(root, ground.directory, run, may_read)
-        finally:
-            remove_tree(run)
+        stack.callback(remove_tree, run)
+        made = _made(root, run)
+        repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
+        git = stack.enter_context(view_of_git(repository, place / "git", rights, made.path))
+        is_own = root.copy_of is None
+        rights = replace(rights, shows_git=git.is_shown and is_own)
+        masks = stack.enter_context(make_masks(root, place / "mask", rights))
+        lower = (root.path, masks.directory)
+        overlays = [Overlay(made.path, lower, str(made.up), str(made.work)), *git.overlays]
+        own = set[str]()
+        if not is_own:
+            if git.is_shown:
+                made.directory("up/.git")
+            led_to = [one for one in SHARED if os.path.islink(f"{root.path}/{one}")]
+            there = [one for one in led_to if os.path.isdir(f"{made.path}/{one}")]
+            overlays += [stack.enter_context(_packages(made, place, one, rights)) for one in there]
+            own = {".git", *SHARED}
+        view = View(
+            overlays=tuple(overlays),
+            binds=(Bind(str(made.home), HOME, writable=True),),
+            user=made.owner,
+            environment={**git.environment},
+        )
+        ignored, start = read_ignored(root.descriptor), read_stamp(root.descriptor)
+        yield Workspace(made, view, lower, masks, start, ignored, git.reason, frozenset(own))
+
+
+@contextmanager
+def _packages(made: _Made, place: Path, name: str, rights: Rights) -> Iterator[Overlay]:
+    """The installed packages of the root that a stage leads to, in the place of the link."""
+    made.directory(f"up/{name}")
+    upper, work = made.directory(f"up-{name}"), made.directory(f"work-{name}")
+    of_packages = Rights(
+        lambda path: rights.may_read(f"{name}/{path}"),
+        f"{name} {rights.policy}",
+        frozenset(one.removeprefix(f"{name}/") for one in rights.opened if one.startswith(f"{name}/")),
+    )
+    with (
+        Root(f"{made.path}/{name}") as packages,
+        make_masks(packages, place / f"mask-{name}", of_packages) as masks,
+    ):
+        os.chmod(upper, stat.S_IMODE(os.fstat(packages.descriptor).st_mode))
+        yield Overlay(packages.path, (packages.path, masks.directory), str(upper), str(work))
 
 
 @contextmanager
@@ -96,31 +140,41 @@ def remove_unheld(directory: Path) -> bool:
     return True
 
 
-def _made(root: Root, place: Path, run: Path, may_read: Callable[[str], bool]) -> Workspace:
+@dataclass(frozen=True)
+class _Made:
+    """The directories of one command. They belong to `owner`, if that is not the user of this process."""
+
+    path: str
+    place: Path
+    owner: tuple[int, int] | None
+
+    @property
+    def up(self) -> Path:
+        return self.place / "up"
+
+    @property
+    def work(self) -> Path:
+        return self.place / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.place / "home"
+
+    def directory(self, name: str) -> Path:
+        """Make a directory beside these."""
+        made = self.place / name
+        made.mkdir(mode=0o700)
+        if self.owner is not None:
+            os.chown(made, *self.owner)
+        return made
+
+
+def _made(root: Root, run: Path) -> _Made:
     status = os.fstat(root.descriptor)
     owner = (status.st_uid, status.st_gid) if os.getuid() == 0 and status.st_uid != 0 else None
-    up, work, home = (run / name for name in ("up", "work", "home"))
     run.mkdir(mode=0o700, parents=True)
-    for directory in (up, work, home):
-        directory.mkdir(mode=0o700)
-        if owner is not None:
-            os.chown(directory, *owner)
-    os.chmod(up, stat.S_IMODE(status.st_mode))  # the topmost directory is the one that is seen
-    masks = make_masks(root, place / "mask", lambda path: _may_see(path, may_read))
-    path = root.copy_of or root.path
-    mask = place / "mask"
-    lower = (root.path, str(mask))
-    ignored, start = read_ignored(root.descriptor), read_stamp(root.descriptor)
-    view = View(
-        overlays=(Overlay(path, lower, str(up), str(work)),),
-        binds=(Bind(str(home), HOME, writable=True),),
-        user=owner,
-    )
-    return Workspace(path, view, home, run / "caches", up, lower, mask, masks, start, ignored)
-
-
-def _may_see(path: str, may_read: Callable[[str], bool]) -> bool:
-    """True for a file that may be read, and for a directory (`src/`) in which files may be."""
-    if not path.endswith("/"):
-        return may_read(path)
-    return path[:-1].rpartition("/")[2] not in PRUNED and may_read(f"{path}x")
+    made = _Made(root.copy_of or root.path, run, owner)
+    for name in ("up", "work", "home"):
+        made.directory(name)
+    os.chmod(made.up, stat.S_IMODE(status.st_mode))  # the topmost directory is the one that is seen
+    return made

@@ -23,6 +23,7 @@ from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
+from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.proxy import Proxy, Route, route_through
 from lcp_engine.wall.steps import Found
@@ -91,6 +92,8 @@ class Surroundings:
     """What the program finds in files, each named by a variable of its environment."""
     network: NetworkGrant = NO_NETWORK_GRANTED
     """What it may reach of the network."""
+    rights: Rights | None = None
+    """Paths that it may see where the root itself is seen; by default those that may be copied."""
     ground: Ground | None = None
     """Where the wall keeps what it needs; without, a copy is made."""
 
@@ -126,12 +129,16 @@ def run_behind_wall(
             told = copy.told if seen.view is None else str
             return _result(command, ended, copy.changed(), refused, around, told=told)
     try:
-        with workspace(around.root, ground, around.may_read) as place:
-            seen = _Seen(place.path, place.home, HOME, place.view, caches=place.caches)
+        rights = around.rights or Rights(around.may_read, "")
+        with workspace(around.root, ground, rights) as place:
+            seen = _Seen(place.made.path, place.made.home, HOME, place.view, caches=place.caches)
             ended, refused = _run(command, seen, around)
             changes = place.changes()
             changed = [one.path for one in changes.changes]
-            result = _result(command, ended, changed, refused, around, masked=sorted(place.masks.masked))
+            masked = sorted(place.masks.masked)
+            result = _result(command, ended, changed, refused, around, masked=masked)
+            if place.without_git and "git" in result.stderr:
+                result = result.model_copy(update={"wall": [*result.wall, place.without_git]})
             return result if keep is None or ended.stopped is not None else keep(place, changes, result)
     except OSError as error:
         raise refusal(error, str(ground.directory)) from error
@@ -248,7 +255,7 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
             _files_with(around.texts, seen.home, Path(seen.home_path)),
         ),
         owned=seen.owned,
-        readable=(*installed, *toolchain_parts, *around.readable),
+        readable=(*(() if is_in(foreign, path) else (path,)), *installed, *toolchain_parts, *around.readable),
         packages=seen.packages,
         listed=seen.listed,
         hidden=[one for one in hidden if seen.view is None or one != seen.directory],
