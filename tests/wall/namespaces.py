@@ -7,13 +7,13 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lcp_engine.wall.bubblewrap import Bubblewrap, find_bubblewrap
+from lcp_engine.wall.bubblewrap import Bubblewrap, find_bubblewrap, packaged
 from lcp_engine.wall.programs import Bounds, CannotConfine, Ended, Program, supervise
 from lcp_engine.wall.view import Bind, Overlay, View
 
@@ -23,6 +23,8 @@ FOUND = find_bubblewrap()
 NEEDS_WALL = pytest.mark.skipif(
     not isinstance(FOUND, Bubblewrap) and not REQUIRED, reason="there is no bubblewrap"
 )
+TOOLS = [found for found in (FOUND, find_bubblewrap(packaged())) if isinstance(found, Bubblewrap)]
+"""The system's, and that of the package, where they are there."""
 USERS = ["root", "owner", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 """Root as root, root that runs programs as the owner of the root, and an ordinary user."""
 SECONDS = 60
@@ -35,11 +37,11 @@ class Place:
 
     base: Path
     user: str = "ordinary"
-    views: list[View] = field(default_factory=list)
+    tool: Bubblewrap | None = None
 
     @classmethod
-    def made(cls, base: Path, user: str) -> Place:
-        place = cls(base, user)
+    def made(cls, base: Path, user: str, tool: Bubblewrap | None = None) -> Place:
+        place = cls(base, user, tool)
         for name in ("root", "mask", "up", "work"):
             (base / name).mkdir(parents=True, exist_ok=True)
         place.give()
@@ -87,6 +89,7 @@ class Place:
             hidden,
             bounds or Bounds(seconds=SECONDS),
             view=view or self.overlay(),
+            tool=self.tool,
         )
 
     def shell(
@@ -107,9 +110,9 @@ class Place:
         return ended(self.program("/usr/bin/python3", "-c", script, view=view, bounds=bounds), self.user)
 
 
-def ended(program: Program, user: str) -> Ended:
+def ended(program: Program, user: str, before: Callable[[], None] | None = None) -> Ended:
     """Run a program in a process of its own, as a runner does; raises what `supervise` raises."""
-    found = supervised(program, user).wait()
+    found = supervised(program, user, before).wait()
     match found:
         case {"is": "ended", **said}:
             stdout, stderr = (str(said[name]).encode("latin-1") for name in ("stdout", "stderr"))
@@ -143,8 +146,8 @@ class Supervised:
         return found
 
 
-def supervised(program: Program, user: str) -> Supervised:
-    """Begin to supervise in a fork; an ordinary user is one that root becomes for it."""
+def supervised(program: Program, user: str, before: Callable[[], None] | None = None) -> Supervised:
+    """Begin to supervise in a fork, which calls `before`; an ordinary user is one that root becomes for it."""
     ours, theirs = socket.socketpair()
     answer, say = os.pipe()
     sys.stdout.flush()
@@ -152,6 +155,8 @@ def supervised(program: Program, user: str) -> Supervised:
     if pid == 0:
         try:
             ours.close()
+            if before is not None:
+                before()
             if user == "ordinary" and os.geteuid() == 0:
                 os.setgroups([])
                 os.setresgid(NOBODY, NOBODY, NOBODY)

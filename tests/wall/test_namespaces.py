@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.wall.namespaces import NEEDS_WALL, USERS, Place
+from tests.patience import wait_until
+from tests.pids_limit import pids_limit
+from tests.processes import family
+from tests.tables import table
+from tests.wall.namespaces import NEEDS_WALL, SECONDS, TOOLS, USERS, Place, ended, supervised
+
+from lcp_engine.wall.bubblewrap import Bubblewrap
+from lcp_engine.wall.programs import Bounds, CannotConfine
+from lcp_engine.wall.view import Bind, Overlay, View
 
 pytestmark = NEEDS_WALL
+DISKS = ("/var/tmp", "/dev/shm")
 
 
 @pytest.fixture(params=USERS)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with tempfile.TemporaryDirectory(prefix="lcp-wall-") as base:
-        Path(base).chmod(0o755)
-        yield Place.made(Path(base), str(request.param))
-        if (left := Path(base) / "work" / "work").exists():
-            left.chmod(0o700)
+    with made(str(request.param)) as one:
+        yield one
+
+
+class made:  # noqa: N801 -- a context manager
+    """A place for a user, removed at the end."""
+
+    def __init__(self, user: str, within: str = "/var/tmp", tool: Bubblewrap | None = None) -> None:
+        self._base = Path(tempfile.mkdtemp(prefix="lcp-wall-", dir=within))
+        self._base.chmod(0o755)
+        self._place = Place.made(self._base, user, tool)
+
+    def __enter__(self) -> Place:
+        return self._place
+
+    def __exit__(self, *raised: object) -> None:
+        for directory, names, _ in os.walk(self._base):
+            for name in names:
+                with suppress(OSError):
+                    Path(directory, name).chmod(0o700)
+        shutil.rmtree(self._base)
 
 
 def test_what_it_changes_is_in_the_upper_directory_alone(place: Place) -> None:
@@ -36,8 +67,382 @@ def test_what_it_changes_is_in_the_upper_directory_alone(place: Place) -> None:
     assert (place.up / "d" / "f").read_text() == "x\n"
 
 
+def test_a_bound_copy_is_changed_itself(place: Place) -> None:
+    ended = place.shell("echo new > file; pwd", view=place.copy())
+    assert ended.stdout == f"{place.root}\n".encode()
+    assert (place.root / "file").read_text() == "new\n"
+
+
 def test_the_true_end_of_a_program_is_told(place: Place) -> None:
     assert place.shell("exit 3").exit_code == 3
-    assert place.shell("exit 137").exit_code == 137
+    assert place.shell("sleep 0.1; exit 137").exit_code == 137
     assert place.shell("kill -TERM $$").signal == signal.SIGTERM
     assert place.shell("kill -KILL $$").signal == signal.SIGKILL
+
+
+def test_the_time_on_processors_is_true(place: Place) -> None:
+    """Also that of daemons, which no process waits for; the kernel counts theirs in ticks."""
+    burn = "python3 -c 'import time\nwhile time.process_time() < 0.6: pass'"
+    for script in (
+        burn,
+        f"({burn}) & wait",
+        f'setsid sh -c "{burn}; touch done; sleep 60" & while ! test -e done; do sleep 0.05; done',
+    ):
+        assert 0.5 <= place.shell(script).cpu_seconds < SECONDS
+
+
+AT_HOME = {
+    "make": "printf 'all:\\n\\t@echo built > out\\n\\tcat out\\n' > Makefile && make && test -s out",
+    "touch": "touch new && test -e new",
+    "chmod": "echo 'echo ran' > s && chmod +x s && ./s && ! chmod 644 missing 2>/dev/null",
+    "gcc": "echo 'int main(void) { return 0; }' > x.c && gcc -o x x.c && ./x",
+    "install": "echo 'echo ran' > s && install -m 755 s t && ./t",
+    "times": 'touch -d 2001-02-03 f && test "$(date -r f +%Y)" = 2001',
+    "ids": "python3 -c 'import os; os.setresuid(-1, os.getuid(), -1); os.setresgid(-1, -1, os.getgid())'",
+    "link": "echo a > a && ln a b && ln -s a c && cmp a c && test a -ef b",
+    "fifo": "mkfifo f && (echo x > f &) && cat f",
+    "lock": "flock f true",
+    "dev": "echo x > /dev/null && test -w /dev/shm && head -c 4 /dev/urandom > r && test -s r",
+    "tmp": "echo x > /tmp/f && echo x > /var/tmp/f && echo x > /dev/shm/f && cd && pwd && touch f",
+    "names": 'getent hosts localhost && getent passwd root && test "$(hostname)" = lcp',
+    "stdin": "! read line",
+    "pool": "python3 -c 'from concurrent.futures import ProcessPoolExecutor as P\nwith P(2) as p: "
+    "assert list(p.map(abs, [-1, -2])) == [1, 2]'",
+    "server": "python3 -c 'import socket as s\na = s.create_server((\"127.0.0.1\", 0))\n"
+    "b = s.create_connection(a.getsockname())\nb.sendall(b\"x\")\nassert a.accept()[0].recv(1) == b\"x\"'",
+    "unix": "python3 -c 'import socket as s\na = s.socket(s.AF_UNIX)\na.bind(\"s\")\na.listen()\n"
+    "b = s.socket(s.AF_UNIX)\nb.connect(\"s\")\ns.socketpair()\ns.getaddrinfo(\"localhost\", 80)'",
+    "threads": "python3 -c 'import threading as t\nx = [t.Thread(target=print) for _ in range(50)]\n"
+    "[y.start() for y in x]\n[y.join() for y in x]'",
+    "pty": "python3 -c 'import pty; assert pty.spawn([\"true\"]) == 0' < /dev/null",
+    "semaphore": "python3 -c 'import multiprocessing as m; m.Lock().acquire(); m.Queue().put(1)'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["overlay", "copy"])
+def test_what_works_at_home_works_inside(place: Place, step: str) -> None:
+    for name, script in AT_HOME.items():
+        view = place.overlay() if step == "overlay" else place.copy()
+        ended = place.shell(f"mkdir {name} && cd {name} && ({script})", view=view)
+        assert ended.exit_code == 0, (name, ended)
+
+
+@table(("user", "within"), [(user, within) for user in USERS for within in DISKS])
+def test_it_works_in_memory_and_on_disk(user: str, within: str) -> None:
+    with made(user, within) as place:
+        assert place.shell("echo x > f; mkdir d; mv f d/; cat d/f; rm -r d; ls").stdout == b"x\n"
+
+
+REFUSED = {
+    "ptrace": ((101, 0), errno.EPERM),
+    "process_vm_readv": ((310, 1), errno.EPERM),
+    "keyctl": ((250, 0, 0), errno.EPERM),
+    "add_key": ((248, 0, 0, 0, 0, 0), errno.EPERM),
+    "request_key": ((249, 0, 0, 0, 0), errno.EPERM),
+    "userfaultfd": ((323, 1), errno.EPERM),
+    "bpf": ((321, 0, 0, 0), errno.EPERM),
+    "perf_event_open": ((298, 0, 0, -1, -1, 0), errno.EPERM),
+    "mount": ((165, 0, 0, 0, 0, 0), errno.EPERM),
+    "fsopen": ((430, 0, 0), errno.EPERM),
+    "unshare user": ((272, 0x10000000), errno.EPERM),
+    "unshare time": ((272, 0x80), errno.EPERM),
+    "clone user": ((56, 0x10000011, 0, 0, 0, 0), errno.EPERM),
+    "clone3": ((435, 0, 0), errno.ENOSYS),
+    "io_uring_setup": ((425, 1, 0), errno.ENOSYS),
+    "TIOCSTI": ((16, 0, 0x5412, 0), errno.EPERM),
+    "AF_VSOCK": ((41, 40, 1, 0), errno.EAFNOSUPPORT),
+    "AF_PACKET": ((41, 17, 3, 0), errno.EAFNOSUPPORT),
+    "AF_ALG": ((41, 38, 5, 0), errno.EAFNOSUPPORT),
+    "netlink audit": ((41, 16, 3, 9), errno.EAFNOSUPPORT),
+    "newest": ((1000,), errno.ENOSYS),
+    "x32": ((0x40000000 | 39,), errno.ENOSYS),
+}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
+def test_dangerous_calls_fail_truly(place: Place) -> None:
+    calls = [(name, numbers) for name, (numbers, _) in REFUSED.items()]
+    script = (
+        "import ctypes, json\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"for name, numbers in {calls!r}:\n"
+        " ctypes.set_errno(0); found = libc.syscall(*map(ctypes.c_long, numbers))\n"
+        " print(name, ctypes.get_errno() if found < 0 else f'returned {found}', sep='=')\n"
+    )
+    said = place.python(script).stdout.decode().splitlines()
+    assert said == [f"{name}={expected}" for name, (_, expected) in REFUSED.items()]
+
+
+OUTSIDE = [
+    "cat {base}/secret",
+    "cat ../secret",
+    "ls {base}/up {base}/mask",
+    "cat /etc/shadow",
+    "ls /root/. /home/. /srv/. /mnt/. /run/. /boot/.",
+    "echo x > /usr/new",
+    "echo x > /new",
+    "echo x > /dev/new",
+    "echo x > /etc/new",
+    "echo core > /proc/sys/kernel/core_pattern",
+    "echo 1 > /proc/sys/vm/drop_caches",
+    "test -w /proc/sysrq-trigger",
+    "unshare --user --map-root-user true",
+    "nsenter --target 1 --mount true",
+    "mount -t tmpfs none /tmp",
+    "cat < /dev/tty",
+    "kill -0 {pid}",
+    "dd if=/dev/zero of=/proc/1/mem bs=1 count=1",
+    "cat /proc/1/environ | grep -q .",
+    "ls -l /proc/1/root/work",
+    "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 53), 3)'",
+    "python3 -c 'import socket; socket.getaddrinfo(\"example.org\", 80)'",
+    "grep -q {base}/up /proc/self/mountinfo",
+    "chroot / true",
+    "mknod zero c 1 5",
+]  # fmt: skip
+
+
+def test_nothing_outside_is_reached(place: Place) -> None:
+    (place.base / "secret").write_text("SECRET\n")
+    place.give()
+    for script in OUTSIDE:
+        ended = place.shell(script.format(base=place.base, pid=os.getpid()))
+        assert ended.exit_code not in {0, None}, (script, ended)
+        assert b"SECRET" not in ended.stdout, script
+    place.shell("echo x > ../new")  # in a room of its own
+    assert sorted(one.name for one in place.base.iterdir()) == ["mask", "root", "secret", "up", "work"]
+
+
+def test_it_inherits_no_descriptor_and_no_variable(place: Place) -> None:
+    script = "import os\nfor n in range(1024):\n try: os.fstat(n); print(n)\n except OSError: pass\nprint(*os.environ)"
+    numbers = place.python(script).stdout.decode().splitlines()
+    assert numbers[:-1] == ["0", "1", "2"]
+    assert set(numbers[-1].split()) <= {"PATH", "HOME", "LANG", "PWD", "LC_CTYPE"}
+
+
+def test_its_variables_are_in_no_list_of_processes(place: Place) -> None:
+    program = place.program("/bin/sh", "-c", "sleep 30")
+    secret = replace(program, environment={**program.environment, "TOKEN": "sk-secret"})
+    running = supervised(secret, place.user)
+    wait_until(lambda: len(family(running.pid)) >= 4, "it has not started")
+    for process in family(running.pid):
+        assert b"sk-secret" not in Path(f"/proc/{process}/cmdline").read_bytes()
+    running.other_side.close()
+    assert running.wait()["is"] == "ended"
+
+
+@pytest.mark.parametrize("parent", ["/opt", "/usr/src", "/home", "/dev/shm", "/tmp", "/srv", "/mnt"])
+def test_a_root_may_lie_anywhere_and_opens_nothing_beside_it(parent: str) -> None:
+    if not os.access(parent, os.W_OK):
+        pytest.skip(f"{parent} cannot be written")
+    for user in USERS:
+        with made(user, parent) as place:
+            (place.base / "beside").write_text("SECRET\n")
+            (place.root / "file").write_text("in\n")
+            place.give()
+            ended = place.shell(
+                f"cat file; echo x > new; cat {place.base}/beside", hidden=(str(place.base / "beside"),)
+            )
+            assert ended.stdout == b"in\n"
+            assert (place.up / "new").read_text() == "x\n"
+            assert place.shell("ls -A ..", hidden=(str(place.base),)).stdout == b"root\n"
+            assert b"SECRET" not in place.shell(f"cat {place.base}/beside", hidden=(str(place.base),)).stdout
+
+
+def test_readable_places_are_read_only_and_need_no_rights_of_the_user(place: Place) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as closed:
+        tools = Path(closed, "tools")
+        tools.mkdir()
+        (tools / "t").write_text("echo tool\n")
+        place_of_tools = (str(tools),)
+        if place.user == "ordinary":
+            Path(closed).chmod(0o755)
+        assert place.shell(f"sh {tools}/t", readable=place_of_tools).stdout == b"tool\n"
+        assert place.shell(f"echo x > {tools}/t", readable=place_of_tools).exit_code != 0
+        assert place.shell(f"ls {tools}", readable=place_of_tools, hidden=(f"{tools}/t/x",)).exit_code != 0
+
+
+def test_overlays_and_binds_lie_within_each_other(place: Place) -> None:
+    for one in ("root/.git", "root/a", "git-mask", "cache"):
+        (place.base / one).mkdir()
+    (place.root / ".git" / "config").write_text("whole\n")
+    (place.base / "git-mask" / "config").write_text("clean\n")
+    place.give()
+    view = place.overlay()
+    git = Overlay(f"{place.root}/.git", (f"{place.root}/.git", f"{place.base}/git-mask"))
+    cache = Bind(f"{place.base}/cache", f"{place.root}/a", writable=True)
+    whole = replace(view, overlays=(*view.overlays, git), binds=(cache,))
+    ended = place.shell("cat .git/config; echo x > .git/config; echo y > a/f; echo z > f", view=whole)
+    assert ended.stdout == b"clean\n"
+    assert b"Read-only file system" in ended.stderr
+    assert (place.base / "cache" / "f").read_text() == "y\n"
+    assert sorted(one.name for one in place.up.iterdir()) == ["f"]
+
+
+@table("name", ["a b", "a,b", "a:b", "a\\b", 'a"b', "a\nb", "ä", "-a", "a" * 200])
+def test_paths_may_be_odd(name: str) -> None:
+    for user in USERS:
+        with made(user) as outer:
+            base = outer.base / name
+            base.mkdir()
+            place = Place.made(base, user)
+            assert place.shell("echo x > f; ls").stdout == b"f\n"
+            assert (place.up / "f").exists()
+
+
+def test_arguments_are_as_they_were_given(place: Place) -> None:
+    odd = ["a b", "", "--", "-x", "ä", "'", "$HOME", "\n"]
+    program = place.program("/usr/bin/printf", "%s|", *odd)
+    assert ended(program, place.user).stdout.decode() == "".join(f"{one}|" for one in odd)
+    named = replace(
+        place.program("/bin/sh", "-c", "echo $0"), path="/usr/bin/sh", arguments=("sh", "-c", "echo $0")
+    )
+    assert ended(named, place.user).stdout == b"sh\n"
+
+
+@table("tool", TOOLS, ids=lambda tool: f"{tool.path}")
+def test_each_bubblewrap_does_the_same(tool: Bubblewrap) -> None:
+    for user in USERS:
+        with made(user, tool=tool) as place:
+            ended = place.shell("echo x > f; cat f; exit 4")
+            assert (ended.stdout, ended.stderr, ended.exit_code) == (b"x\n", b"", 4)
+            assert place.shell("kill -SEGV $$").signal == signal.SIGSEGV
+            assert (
+                place.shell("exec sleep 60", bounds=Bounds(seconds=0.3)).stopped
+                == "it ran for more than 0.3 s"
+            )
+
+
+# -- bounds and ends
+
+MUCH = "for _ in range(100): os.write(x, bytes(2**20))\ntime.sleep(60)'"
+BREAKS = {
+    "it ran for more than 0.5 s": ("sleep 60", Bounds(seconds=0.5)),
+    "it ran for more than 0.6 s": ("trap '' TERM; while :; do sleep 60; done", Bounds(seconds=0.6)),
+    "it had more than 10 processes": (
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 60 & done; wait", Bounds(processes=10)
+    ),
+    "it took more than 67,108,864 bytes of memory": (
+        "python3 -c 'import os, time\nx = os.memfd_create(\"x\")\n" + MUCH,
+        Bounds(memory=64 * 2**20),
+    ),
+    "it wrote more than 4,000,000 bytes": ("head -c 8000000 /dev/zero > big; sleep 60", Bounds(written=4_000_000)),
+    "it wrote more than 1,000,000 bytes": (
+        "i=0; while [ $i -lt 400 ]; do : > $i; i=$((i+1)); done; sleep 60", Bounds(written=1_000_000)
+    ),
+}  # fmt: skip
+
+
+def test_what_breaks_its_bounds_is_stopped_and_leaves_nothing(place: Place) -> None:
+    for why, (script, bounds) in BREAKS.items():
+        found = place.shell(script, bounds=replace(bounds, seconds=min(bounds.seconds or 30, 30)))
+        assert found.stopped == why, found
+    assert not _left(place)
+
+
+BOMBS = (
+    "f() { f | f & }; f; sleep 60",
+    "f() { (f &); exit; }; while :; do (f &); done",
+    "trap '' TERM; while :; do sleep 60 & done",
+)
+
+
+def test_a_program_that_forks_without_end_is_ended(place: Place) -> None:
+    for bomb in BOMBS:
+        marker = f"bomb-{os.urandom(8).hex()}"
+        with pids_limit(marker) as limit:
+            if limit is None:
+                pytest.skip("there is no limit for a test that forks without end")
+            program = place.program("/bin/sh", "-c", bomb, marker, bounds=Bounds(seconds=20, processes=20))
+            found = ended(program, place.user, limit.enter)
+            assert found.stopped in {"it had more than 20 processes", "it ran for more than 20 s"}, found
+            assert limit.left() == 0
+
+
+def test_files_and_rooms_in_memory_have_a_size(place: Place) -> None:
+    small = Bounds(seconds=60, memory=64 * 2**20, file_bytes=2**20)
+    assert place.shell("head -c 4000000 /dev/zero > big", bounds=small).exit_code != 0
+    assert (place.up / "big").stat().st_size == small.file_bytes
+    roomy = replace(small, file_bytes=2**30)
+    for room in ("/tmp", "/var/tmp", "/dev/shm"):
+        ended = place.shell(f"head -c 50000000 /dev/zero > {room}/big", bounds=roomy)
+        assert b"No space left on device" in ended.stderr
+
+
+def test_daemons_end_with_it(place: Place) -> None:
+    script = (
+        "(setsid sleep 300 &); (setsid setsid sh -c 'trap \"\" TERM; sleep 300' &); sleep 300 & echo done"
+    )
+    assert place.shell(script).stdout == b"done\n"
+    assert not _left(place)
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed(place: Place) -> None:
+    program = place.program("/bin/sh", "-c", "trap '' TERM HUP; setsid sleep 300 & sleep 300")
+    running = supervised(program, place.user)
+    wait_until(lambda: len(family(running.pid)) >= 5, "it has not started")
+    all_of_it = family(running.pid)
+    os.kill(running.pid, signal.SIGKILL)
+    assert running.wait() == {"is": "died"}
+    wait_until(lambda: not any(_lives(one) for one in all_of_it), "something is left")
+
+
+def test_it_ends_when_nobody_waits(place: Place) -> None:
+    running = supervised(place.program("/bin/sleep", "300"), place.user)
+    wait_until(lambda: len(family(running.pid)) >= 4, "it has not started")
+    running.other_side.close()
+    assert running.wait()["stopped"] == "nobody waits for it any more"
+
+
+def test_a_caller_may_ignore_the_ends_of_its_children(place: Place) -> None:
+    old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        running = supervised(place.program("/bin/true"), place.user)
+        said = b""
+        while piece := os.read(running.answer, 65536):
+            said += piece
+        os.close(running.answer)
+        running.other_side.close()
+        assert b'"exit_code": 0' in said
+    finally:
+        signal.signal(signal.SIGCHLD, old)
+
+
+def test_what_cannot_be_started_is_said(place: Place) -> None:
+    for path, number in (("/nowhere/program", errno.ENOENT), ("/etc/passwd", errno.EACCES)):
+        with pytest.raises(OSError) as refused:  # noqa: PT011 -- its number is compared
+            ended(place.program(path), place.user)
+        assert refused.value.errno == number
+    missing = replace(place.program("/bin/true"), directory=f"{place.root}/missing")
+    with pytest.raises(FileNotFoundError):
+        ended(missing, place.user)
+
+
+def test_an_overlay_that_is_refused_is_named(place: Place) -> None:
+    overlay = replace(place.overlay().overlays[0], work=f"{place.up}/work")
+    (place.up / "work").mkdir()
+    place.give()
+    with pytest.raises(CannotConfine, match=r"an overlay at .* cannot be mounted: "):
+        place.shell("true", view=View((overlay,), user=place.overlay().user))
+
+
+def _lives(process: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+def _left(place: Place) -> list[str]:
+    """Processes that have the root of a place as their directory."""
+    found: list[str] = []
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        found = []
+        for directory in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if str((directory / "cwd").readlink()).startswith(str(place.root)):
+                    found.append(directory.name)
+        if not found:
+            break
+        time.sleep(0.05)
+    return found

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
 import click
@@ -134,7 +134,6 @@ def _examine(
 ) -> Iterator[Finding]:
     from lcp_engine.sandbox.landlock import examine_isolation
     from lcp_engine.settings import config_path, make_room, shown_url
-    from lcp_engine.wall.programs import cannot_confine
 
     yield well("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     try:
@@ -154,9 +153,8 @@ def _examine(
     yield from _secrets(settings)
     yield from _guarded("webhook", lambda: _notices(url, settings))
     yield examine_isolation(settings.isolation)
-    if (why := cannot_confine()) is not None:
-        yield doubtful("commands", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
-    elif tried is not None:
+    yield from _guarded("commands", lambda: _walls(url))
+    if tried is not None:
         yield from _guarded("commands", lambda: _commands(tried, settings))
     spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
@@ -274,6 +272,36 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
     yield well("database", f"{shown} is consistent, writable, at version {version}")
     for weakness in weaknesses(url, BUSY_SECONDS):
         yield doubtful("durability", weakness.fact, weakness.advice)
+
+
+def _walls(url: str) -> Iterator[Finding]:
+    """Report the wall that commands have here, and why it is not a stronger one."""
+    from lcp_engine.core.walls import Step
+    from lcp_engine.store.host.liveness import wall_directory
+    from lcp_engine.wall.steps import step_here
+
+    found = step_here(wall_directory(url))
+    why = "; ".join(found.reasons)
+    match found.step:
+        case Step.OVERLAY:
+            tool = "" if found.tool is None else f" ({found.tool.path})"
+            yield well("commands", f"they can run in namespaces, over an overlay of the root{tool}")
+        case Step.COPY:
+            fact = f"they can run in namespaces, over a copy of the root: {why}"
+            yield doubtful(
+                "commands", fact, "Name a state directory on a file system that takes overlays (--db)."
+            )
+        case Step.LANDLOCK:
+            fact = f"they run over a copy of the root, confined by Landlock alone: {why}"
+            yield doubtful(
+                "commands", fact, "Correct what it names; docs/commands.md says what each wall cannot do."
+            )
+        case Step.NONE:
+            yield doubtful(
+                "commands", f"{why}: run_command fails", "Leave `commands` out of mission files here."
+            )
+        case other:
+            assert_never(other)
 
 
 def _stages(url: str) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -29,10 +30,9 @@ from lcp_engine.store.changes import changes_of
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.masks import Rights, opened
-from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
-from lcp_engine.wall.workspace import Ground, Workspace
+from lcp_engine.wall.workspace import Ground, Workspace, owner_of
 from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
 from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
 from lcp_engine.workers.read_file import WORKER as READ_FILE
@@ -147,11 +147,9 @@ class Commands:
         walls = self._instance.walls
         if walls is None:
             return None
-
-        def run(program: Program) -> Ended:
-            return run_program(root, program, attempt, self._under_way)
-
-        found = step_here(walls, run, self._instance.commands_wall)
+        found = step_here(
+            walls, Path(root.copy_of or root.path), owner_of(root), walls=self._instance.commands_wall
+        )
         return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
 
     def _keep(  # noqa: PLR0917 -- the first ones are bound

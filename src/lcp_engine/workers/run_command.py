@@ -21,6 +21,7 @@ from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.masks import Rights
@@ -131,7 +132,9 @@ def run_behind_wall(
     try:
         rights = around.rights or Rights(around.may_read, "")
         with workspace(around.root, ground, rights) as place:
-            seen = _Seen(place.made.path, place.made.home, HOME, place.view, caches=place.caches)
+            seen = _Seen(
+                place.made.path, place.made.home, HOME, place.view, ground.found.tool, caches=place.caches
+            )
             ended, refused = _run(command, seen, around)
             changes = place.changes()
             changed = [one.path for one in changes.changes]
@@ -172,8 +175,7 @@ def _routed(program: Program, route: Route) -> Program:
 
 
 def _not_confined(name: str, ground: Ground) -> LcpError:
-    reasons = "; ".join(f"{step}: {why}" for step, why in ground.found.refused)
-    message = f"{name} cannot be confined: {reasons}"
+    message = f"{name} cannot be confined: {'; '.join(ground.found.reasons)}"
     advice = "Install bubblewrap, or name a weaker wall in commands_wall (docs/commands.md)."
     return LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
 
@@ -186,6 +188,7 @@ class _Seen:
     home: Path
     home_path: str
     view: View | None = None
+    tool: Bubblewrap | None = None
     owned: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
@@ -223,7 +226,7 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> _Seen:
             link.mkdir()
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
     view = View(binds=[*binds, *(Bind(place, place) for place in copy.shared)])
-    return _Seen(path, copy.home, HOME, view)
+    return _Seen(path, copy.home, HOME, view, found.tool)
 
 
 def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Program:
@@ -261,6 +264,7 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
         hidden=[one for one in hidden if seen.view is None or one != seen.directory],
         bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
         network=around.network.is_host,
+        tool=seen.tool,
         view=seen.with_toolchain(toolchain, is_host=around.network.is_host),
     )
 
