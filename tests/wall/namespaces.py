@@ -110,7 +110,7 @@ class Place:
         return ended(self.program("/usr/bin/python3", "-c", script, view=view, bounds=bounds), self.user)
 
 
-def ended(program: Program, user: str, before: Callable[[], None] | None = None) -> Ended:
+def ended(program: Program, user: str, before: Callable[[], object] | None = None) -> Ended:
     """Run a program in a process of its own, as a runner does; raises what `supervise` raises."""
     found = supervised(program, user, before).wait()
     match found:
@@ -146,7 +146,7 @@ class Supervised:
         return found
 
 
-def supervised(program: Program, user: str, before: Callable[[], None] | None = None) -> Supervised:
+def supervised(program: Program, user: str, before: Callable[[], object] | None = None) -> Supervised:
     """Begin to supervise in a fork, which calls `before`; an ordinary user is one that root becomes for it."""
     ours, theirs = socket.socketpair()
     answer, say = os.pipe()

@@ -6,6 +6,8 @@ import errno
 import os
 import shutil
 import signal
+import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from tests.processes import family
 from tests.tables import table
 from tests.wall.namespaces import NEEDS_WALL, SECONDS, TOOLS, USERS, Place, ended, supervised
 
+from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.programs import Bounds, CannotConfine
 from lcp_engine.wall.view import Bind, Overlay, View
@@ -210,6 +213,38 @@ def test_nothing_outside_is_reached(place: Place) -> None:
         assert b"SECRET" not in ended.stdout, script
     place.shell("echo x > ../new")  # in a room of its own
     assert sorted(one.name for one in place.base.iterdir()) == ["mask", "root", "secret", "up", "work"]
+
+
+def test_the_network_of_the_host_is_shared_if_it_may_be(place: Place) -> None:
+    """But not its sockets without a file, by which desktops are reached."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0lcp-{os.urandom(8).hex()}")
+        abstract.listen()
+        port, name = server.getsockname()[1], abstract.getsockname()
+        connect = f"import socket as s\ns.create_connection(('127.0.0.1', {port}))\nprint('connected')"
+        desktop = f"import socket as s\ns.socket(s.AF_UNIX).connect({name!r})\nprint('connected')"
+        shared = replace(place.overlay(), host_network=True)
+        assert place.python(connect).stdout == b""
+        assert place.python(connect, view=shared).stdout == b"connected\n"
+        assert place.python(desktop).stdout == b""
+        if (landlock_version() or 0) >= 6:
+            assert place.python(desktop, view=shared).stdout == b""
+
+
+def test_a_module_of_this_interpreter_may_be_called() -> None:
+    with made(USERS[0]) as place:
+        program = place.program("/bin/true", readable=(sys.prefix, sys.base_prefix))
+        done = ended(replace(program, call=("timeit", "")), place.user)
+        assert b"takes from 0 to" in done.stderr or b"loop" in done.stdout, done
+
+
+def test_its_mask_of_modes_is_that_of_its_caller(place: Place) -> None:
+    ended_with = ended(
+        place.program("/bin/sh", "-c", "umask; cat /etc/passwd > f && stat -c %a f"),
+        place.user,
+        lambda: os.umask(0o077),
+    )
+    assert ended_with.stdout == b"0077\n600\n"
 
 
 def test_it_inherits_no_descriptor_and_no_variable(place: Place) -> None:

@@ -149,6 +149,19 @@ def restrict_by(rules: int) -> None:
     _call(_RESTRICT_SELF, rules, 0)
 
 
+def forbid_abstract_sockets() -> None:
+    """Keep this thread, and all that it starts, from Unix sockets without a file that others listen on.
+
+    They belong to the network: who shares that of the host would reach its desktop by them. Mounts stay possible.
+    Before Linux 6.12 nothing happens. Raises OSError.
+    """
+    if (landlock_version() or 0) >= _SCOPES_SINCE:
+        ruleset = _Ruleset(0, 0, 0b01)
+        opened = _call(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), 0)
+        restrict_by(opened)
+        os.close(opened)
+
+
 def forbid_new_privileges() -> None:
     """Let this thread, and all that it starts, gain no rights by executing a program: walls need it. Raises OSError."""
     _control(_NO_NEW_PRIVS, 1)

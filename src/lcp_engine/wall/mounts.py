@@ -69,7 +69,7 @@ class Mounts:
         for place in _PLACES:
             if os.path.isdir(place) and not any(one == place or one.startswith(place + "/") for one in used):
                 mounts = cls(os.path.realpath(place))
-                _attempt("a temporary file system", "tmpfs", "tmpfs", place, "mode=755,size=1m")
+                _attempt("a temporary file system", "tmpfs", "tmpfs", place, "mode=755,size=16m")
                 return mounts
         raise CannotMount(errno.EBUSY, f"no directory is free for mounts: tried {', '.join(_PLACES)}")
 
@@ -80,7 +80,7 @@ class Mounts:
         try:
             if not writable and len(opened) == 1:
                 return self.bind(opened[0])
-            where = self._directory()
+            where = self.directory()
             options = f"userxattr,lowerdir={':'.join(map(_named, opened))}"
             if writable:
                 options += f",upperdir={_named(writable[0])},workdir={_named(writable[1])}"
@@ -95,9 +95,20 @@ class Mounts:
     def bind(self, source: int) -> str:
         """Bind an opened file or directory, with what is mounted below it; returns where."""
         is_directory = stat.S_ISDIR(os.fstat(source).st_mode)
-        where = self._directory() if is_directory else self.file(b"")
+        where = self.directory() if is_directory else self.file(b"")
         _attempt("a bind", _named(source), None, where, flags=_BIND | _RECURSIVE)
         return where
+
+    def directory(self) -> str:
+        """Make a directory that all may read; returns where."""
+        where = self._next()
+        Path(where).mkdir()
+        return where
+
+    @staticmethod
+    def bind_at(source: str, where: str) -> None:
+        """Bind a file or directory at a place of ours that is there."""
+        _attempt("a bind", source, None, where, flags=_BIND | _RECURSIVE)
 
     def bind_path(self, source: str) -> str:
         """Bind a file or directory by its path; returns where. Raises OSError."""
@@ -109,7 +120,7 @@ class Mounts:
 
     def memory(self, size: int, files: int) -> str:
         """Mount a file system in memory with a size, that anybody may write; returns where."""
-        where = self._directory()
+        where = self.directory()
         options = f"mode=1777,size={size},nr_inodes={files}"
         _attempt("a file system in memory", "tmpfs", "tmpfs", where, options, flags=_NO_SUID | _NO_DEVICES)
         return where
@@ -118,12 +129,6 @@ class Mounts:
         """Make a small file that all may read; returns where."""
         where = self._next()
         Path(where).write_bytes(content)
-        Path(where).chmod(0o444)
-        return where
-
-    def _directory(self) -> str:
-        where = self._next()
-        os.mkdir(where, 0o755)
         return where
 
     def _next(self) -> str:

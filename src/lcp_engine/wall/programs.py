@@ -31,6 +31,7 @@ from lcp_engine.sandbox.landlock import (
     Rights,
     adopt_orphans,
     die_with_parent,
+    forbid_abstract_sockets,
     forbid_new_privileges,
     make_rules,
     restrict_by,
@@ -275,6 +276,8 @@ def _become_namespaced(
         close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
         os.chdir("/")
         _limit(program.bounds)
+        if program.view is not None and program.view.host_network:
+            forbid_abstract_sockets()
         command = prepare(program, tool, inside.status, inside.gate)
         die_with_parent(parent)  # a change of the user has ended that
         for one in (inside.status, inside.gate):
@@ -527,6 +530,8 @@ class _Run:
         self.births: Notices | None = None
         self.calls = SupervisedCalls(())
         self.inside: Namespaced | None = None
+        self._ends = [os.pidfd_open(child)]
+        """Readable once the program has exited, which is not to be found out at the next look alone."""
         self._cpu_seconds = 0.0
         self._child = child
         self._bounds = bounds
@@ -565,7 +570,7 @@ class _Run:
     def _wait(self) -> None:
         waiting = select.poll()
         births = () if self.births is None else (self.births.ready,)
-        for one in (*self._streams.open, self._hang_up, *births):
+        for one in (*self._streams.open, self._hang_up, *births, *self._ends):
             waiting.register(one, select.POLLIN)
         if self.births is not None:
             self.calls.try_again(self.births)
@@ -669,6 +674,8 @@ class _Run:
             _kill(descendants(os.getpid(), _MOST_KILLED))
         self.births = None
         self.calls.close()
+        while self._ends:
+            os.close(self._ends.pop())
         return len(descendants(os.getpid()))
 
 
