@@ -447,6 +447,13 @@ def test_what_cannot_be_started_is_said(place: Place) -> None:
         with pytest.raises(OSError) as refused:  # noqa: PT011 -- its number is compared
             ended(place.program(path), place.user)
         assert refused.value.errno == number
+    built = "printf '#!/bin/sh\necho built\n' > tool; chmod +x tool"
+    assert place.shell(built).exit_code == 0
+    again = replace(place.overlay(), overlays=(replace(place.overlay().overlays[0], upper="", work=""),))
+    again = replace(
+        again, overlays=(replace(again.overlays[0], lower=(*again.overlays[0].lower, str(place.up))),)
+    )
+    assert ended(place.program(f"{place.root}/tool", view=again), place.user).stdout == b"built\n"
     missing = replace(place.program("/bin/true"), directory=f"{place.root}/missing")
     with pytest.raises(FileNotFoundError):
         ended(missing, place.user)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -126,6 +127,8 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     _lay_rooms(layout, mounts, program.bounds.memory)
     _lay_given(layout, mounts, program, view)
     _hide(layout, mounts, program.hidden)
+    if not program.call and not os.path.exists(program.path) and layout.place_of(program.path) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # bwrap tells it to stderr alone
     own = _reachable(tool, mounts)
     os.umask(of_program)
     if view.user is not None and not is_in_user_namespace:
@@ -181,7 +184,7 @@ class _Layout:
         self._parts.append((path, ["--tmpfs", path]))
         self._last += ["--remount-ro", path]
 
-    def is_file_or_directory(self, path: str) -> str | None:
+    def place_of(self, path: str) -> str | None:
         """Return where the thing at `path` is by now, in this namespace; None if the program sees none there."""
         around = [one for one in self._mounted if path == one or path.startswith(one.rstrip("/") + "/")]
         if not around:
@@ -319,7 +322,7 @@ def _lay_opened(layout: _Layout, mounts: Mounts, opened: int, path: str, *, writ
 def _hide(layout: _Layout, mounts: Mounts, hidden: Sequence[str]) -> None:
     nothing = None
     for path in {os.path.realpath(one) for one in hidden}:
-        found = layout.is_file_or_directory(path)
+        found = layout.place_of(path)
         if found is None:
             continue
         if stat.S_ISDIR(os.lstat(found).st_mode):

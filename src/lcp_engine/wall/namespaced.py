@@ -197,7 +197,11 @@ def _exit_status(program: int) -> int | None:
 
 def _why_not_started(stderr: bytes) -> NotStarted:
     said = [line for line in stderr.decode(errors="replace").splitlines() if line.startswith("bwrap: ")]
-    line = said[-1].removeprefix("bwrap: ") if said else "bwrap ended before the program was started"
+    line = (
+        said[-1].removeprefix("bwrap: ")
+        if said
+        else "it ended before the program was started; its stderr says why"
+    )
     if line.startswith(("execvp ", "Can't chdir ")):
         for number, words in _NOT_FOUND:
             if line.endswith(words):
