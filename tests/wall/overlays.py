@@ -241,8 +241,13 @@ def _take(at: Path, step: Step) -> None:
         pass
 
 
+def _remove_tree(path: Path) -> None:
+    if path.is_dir():  # of a FIFO, rmtree would wait for a writer
+        shutil.rmtree(path)
+
+
 def _remake(path: Path) -> None:
-    shutil.rmtree(path)
+    _remove_tree(path)
     path.mkdir()
 
 
@@ -259,7 +264,7 @@ def _copy(path: Path, to: Path) -> None:
 _ALONE: dict[str, Callable[[Path], object]] = {
     "mkdir": lambda path: path.mkdir(parents=True),
     "unlink": Path.unlink,
-    "rmtree": shutil.rmtree,
+    "rmtree": _remove_tree,
     "fifo": os.mkfifo,
     "rewrite": _rewrite,
     "remake": _remake,

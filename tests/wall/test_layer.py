@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -34,7 +35,7 @@ from tests.wall.overlays import (
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.wall.ignored import IgnoredFiles
 from lcp_engine.wall.layer import Layer, Run
-from lcp_engine.wall.upper import Changes, read_stamp, read_upper
+from lcp_engine.wall.upper import Changes, Entry, Kind, Type, read_stamp, read_upper
 
 ALL_IGNORED = IgnoredFiles({"": ("*",)})
 RULES = IgnoredFiles({"": ("*.o", "out/")})
@@ -117,6 +118,69 @@ def test_the_next_program_sees_what_the_last_one_saw(
             assert in_child(lambda: seen_by_owner(where.root)) == before
 
     as_user(user, part)
+
+
+SOME_IGNORED = IgnoredFiles({"": ("b",), "a/": ("!b", "a")})
+
+
+@pytest.mark.parametrize("user", USERS)
+@given(st.lists(STEPS, max_size=8), st.lists(st.lists(STEPS, min_size=1, max_size=6), min_size=1, max_size=3))
+@settings(max_examples=20)
+def test_source_in_the_root_and_output_in_the_layer_are_seen_as_the_last_program_saw_them(
+    user: str, first: list[Step], programs: list[list[Step]]
+) -> None:
+    def part() -> None:
+        with place() as where:
+            mission = Mission(where, SOME_IGNORED)
+            take_all(where.root, first)
+            for steps in programs:
+                run, changes, after = mission.run(stepping(steps))
+                in_child(partial(apply, changes, run.up, where.root))
+                mission.layer.settle(run)
+                mission.layer.refresh(str(where.root))
+                assert without_directories(mission.seen()) == without_directories(after)
+
+    as_user(user, part)
+
+
+def without_directories(seen: dict[str, Seen]) -> dict[str, Seen]:
+    """What is not a directory: one that is deleted with ignored files of the root in it stays, empty."""
+    return {path: one for path, one in seen.items() if one[0] != "directory"}
+
+
+def apply(changes: Changes, up: Path, root: Path) -> None:
+    """Apply changes of source to the root, as its owner."""
+    enter_namespaces()
+    for one in reversed(changes.changes):
+        if one.before is not None and (one.after is None or one.kind is Kind.TYPE):
+            path = root / named(one.path)
+            if one.before.type is not Type.DIRECTORY:
+                path.unlink()
+            elif not os.listdir(path) or one.kind is Kind.TYPE:
+                shutil.rmtree(path)
+    for one in changes.changes:
+        if one.after is not None:
+            put(root / named(one.path), one.after, up / named(one.path))
+
+
+def put(path: Path, entry: Entry, new: Path) -> None:
+    match entry.type:
+        case Type.DIRECTORY:
+            path.mkdir(exist_ok=True)
+        case Type.FILE:
+            shutil.copyfile(new, path)
+        case Type.LINK:
+            path.unlink(missing_ok=True)
+            path.symlink_to(new.readlink())
+            return
+        case _:
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+    path.chmod(entry.mode)
+
+
+def named(shown: str) -> str:
+    return shown.replace("\\xff", "\udcff")
 
 
 BEFORE: list[Step] = [

@@ -116,12 +116,17 @@ class Layer:
             if any((one / _LIST).exists() for one in self.runs.iterdir()):
                 raise LcpError(
                     ErrorCode.WRONG_STATE,
-                    f"{str(self.runs)!r} has moves that were not finished; recover them first",
+                    f"{str(self.runs)!r} has moves that were not finished",
+                    advice="Start a runner again: it finishes them first.",
                 )
             while True:
                 lock = self._lock(place, make=True)
                 if lock is None:
-                    raise LcpError(ErrorCode.WRONG_STATE, f"{str(place)!r} is used by another program")
+                    raise LcpError(
+                        ErrorCode.WRONG_STATE,
+                        f"{str(place)!r} is used by another program",
+                        advice="Wait until that one has ended.",
+                    )
                 run = Run(run_id, place, lock)
                 try:
                     for name in os.listdir(place):  # what a program left that was killed

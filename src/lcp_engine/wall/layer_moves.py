@@ -235,7 +235,7 @@ class _Merge:
                     os.setxattr(here, OPAQUE, b"y")
             finally:
                 os.close(here)
-        if there is not None and (stat.S_ISDIR(status.st_mode) or stat.S_ISDIR(there.st_mode)):
+        if there is not None:  # ext4 writes a file to the disk at once when it is renamed over another one
             _throw_away(target, name, self.trash)
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
 
