@@ -187,6 +187,19 @@ def test_a_file_that_is_written_again_as_it_was_is_no_change() -> None:
     assert changes == Changes()
 
 
+def test_a_directory_in_one_that_was_made_anew_has_nothing_of_the_old_one() -> None:
+    def program(seen: Path) -> None:
+        remove(seen / "d")
+        write(seen / "d/s/new")
+
+    changes = change(lambda where: write(where.root / "d/s/t/old"), program)
+    assert told(changes) == [
+        ("d/s/new", Kind.NEW, None),
+        ("d/s/t", Kind.DELETED, None),
+        ("d/s/t/old", Kind.DELETED, None),
+    ]
+
+
 def test_a_save_in_the_root_meanwhile_is_named_and_has_no_base() -> None:
     changes = change(
         lambda where: [write(where.root / name, "old") for name in ("changed", "deleted", "equal")],
