@@ -28,6 +28,7 @@ NOBODY = 65534
 SECONDS = 120
 _NEW_USER, _NEW_MOUNTS = 0x10000000, 0x00020000
 _SET_DUMPABLE = 4
+_DETACH = 2
 _PRIVATE = 0x44000  # MS_REC | MS_PRIVATE
 
 USERS = ["root", "nobody"] if os.getuid() == 0 else ["nobody"]
@@ -165,6 +166,16 @@ def mount(source: str, at: str, kind: str | None, flags: int, options: str | Non
     if libc.mount(given[0], given[1], given[2], ctypes.c_ulong(flags), given[3]) != 0:
         reason = ctypes.get_errno()
         raise OSError(reason, os.strerror(reason), at)
+
+
+@contextmanager
+def small_file_system(at: Path, options: str) -> Iterator[None]:
+    """A file system in memory, within the namespaces of this process."""
+    mount("tmpfs", str(at), "tmpfs", 0, options)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).umount2(os.fsencode(at), _DETACH)
 
 
 def mount_overlay(at: Path, lower: Sequence[str], up: Path, work: Path) -> None:

@@ -25,9 +25,9 @@ from tests.wall.overlays import (
     as_user,
     enter_namespaces,
     in_child,
-    mount,
     place,
     seen_by_owner,
+    small_file_system,
     snapshot,
     take_all,
 )
@@ -300,8 +300,7 @@ def test_a_full_disk_at_each_point_leaves_all_of_it_or_nothing(user: str) -> Non
         enter_namespaces()
         refused = 0
         for free in range(9):
-            with place() as where:
-                mount("tmpfs", str(where.path), "tmpfs", 0, "size=4m,nr_inodes=200")
+            with place() as where, small_file_system(where.path, "size=4m,nr_inodes=200"):
                 for name in ("root", "mask", "layer", "up", "work", "seen"):
                     (where.path / name).mkdir()
                 mission = Mission(where)
