@@ -12,9 +12,10 @@ import pytest
 from tests.tables import table
 from tests.wall.namespaces import FOUND, NEEDS_WALL, NOBODY
 
+from lcp_engine.core.walls import Step
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import cannot_confine
-from lcp_engine.wall.steps import Found, Step, step_here, with_remedy
+from lcp_engine.wall.steps import Found, step_here, with_remedy
 
 pytestmark = NEEDS_WALL
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts, and becomes another user")
