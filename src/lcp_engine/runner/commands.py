@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from lcp_engine.changes.apply import Apply, Changed, finish, note_of
 from lcp_engine.changes.change_set import Carried
 from lcp_engine.changes.recovery import APPLIED
+from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.network import granted
 from lcp_engine.core.policy import Ruling, Verdict
@@ -27,6 +28,7 @@ from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changes_of
+from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.masks import Rights, opened
@@ -150,7 +152,15 @@ class Commands:
         found = step_here(
             walls, Path(root.copy_of or root.path), owner_of(root), walls=self._instance.commands_wall
         )
-        return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found)
+        return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found, self._is_settled)
+
+    def _is_settled(self, run: str) -> bool | None:
+        """True of a run whose job has succeeded with it; None while the job is leased to it."""
+        job_id, attempt = map(int, run.split("-"))
+        found = self._instance.database.read(lambda tx: find_jobs(tx, [job_id]))
+        if not found or found[0].attempt != attempt:
+            return False
+        return None if found[0].state is State.RUNNING else found[0].state is State.SUCCEEDED
 
     def _keep(  # noqa: PLR0917 -- the first ones are bound
         self,

@@ -160,6 +160,11 @@ class Layer:
                 _write(run.place / _LIST, _text_of(listed, usage))
             return usage
 
+    def prepared(self) -> list[str]:
+        """Runs whose moves are written down and not carried out yet."""
+        with _refusals(self.place):
+            return sorted(one.name for one in self.runs.iterdir() if (one / _LIST).exists())
+
     def settle(self, run: Run) -> None:
         """Carry out what was prepared, and remove the directories of the program.
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
+from lcp_engine.sandbox.kept_descriptors import unlock_and_close
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.git_view import view_of_git
+from lcp_engine.wall.git_view import tracked, view_of_git
 from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
 from lcp_engine.wall.installed_packages import SHARED
+from lcp_engine.wall.layer import Layer, Run
 from lcp_engine.wall.masks import Masks, Rights, make_masks
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.upper import Changes, read_stamp, read_upper
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
+
+_SETTLE_SECONDS = 30.0
+_REST_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,8 @@ class Ground:
     directory: Path
     run: str
     found: Found
+    is_settled: Callable[[str], bool | None] = lambda run: False
+    """True of an earlier run whose job has succeeded with it; None while that is open."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Workspace:
     """A place for one command: it sees `view`, the root at `made.path`, and leaves its changes in `made.up`."""
 
     made: _Made
+    layer: Layer
     view: View
     lower: tuple[str, ...]
     masks: Masks
@@ -46,6 +56,7 @@ class Workspace:
     """Reason why it does not see the repository of the root; empty if it does, or there is none."""
     own: frozenset[str]
     """Names in the root at which something else is shown."""
+    tracked: frozenset[str]
 
     @property
     def caches(self) -> Path:
@@ -55,26 +66,53 @@ class Workspace:
     def changes(self) -> Changes:
         """Everything that it changed. Raises OSError."""
         found = read_upper(
-            str(self.made.up), self.lower, start=self.start, ignored=self.ignored, mask=self.masks.directory
+            str(self.made.up),
+            self.lower,
+            start=self.start,
+            ignored=self.ignored,
+            tracked=self.tracked,
+            mask=self.masks.directory,
         )
-        return replace(found, changes=tuple(one for one in found.changes if one.path not in self.own))
+        return replace(
+            found,
+            changes=tuple(one for one in found.changes if one.path not in self.own),
+            moves=tuple(one for one in found.moves if one.path not in self.own),
+        )
+
+    def keep_output(self, changes: Changes) -> bool:
+        """Have later commands find its ignored output, once its job has succeeded; false if that is too much.
+
+        Raises `FILE_SYSTEM`.
+        """
+        try:
+            self.layer.prepare(self.made.run, changes.moves, self.lower[0], self.start)
+        except LcpError as error:
+            if error.code is not ErrorCode.TOO_LARGE:
+                raise
+            return False
+        return True
 
 
 @contextmanager
 def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]:
-    """A workspace over the root, or over a stage of it, removed at the end. Raises OSError, `TOO_LARGE`."""
+    """A workspace over the root, or over a stage of it. Commands of a mission have one after the other.
+
+    It is removed at the end, but for output that is to be kept. Raises OSError, `TOO_LARGE`, `FILE_SYSTEM`, and
+    `WRONG_STATE` if the job of an earlier command is not settled for too long.
+    """
     place = ground.directory
     with held(place), ExitStack() as stack:
-        run = place / "runs" / ground.run
-        remove_tree(run)  # of an attempt that was interrupted
-        stack.callback(remove_tree, run)
-        made = _made(root, run)
+        layer = Layer(place)
+        _finish_earlier(layer, ground)
+        layer.refresh(root.path)
+        made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
+        stack.callback(_leave, layer, made.run)
         repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
         git = stack.enter_context(view_of_git(repository, place / "git", rights, made.path))
         is_own = root.copy_of is None
         rights = replace(rights, shows_git=git.is_shown and is_own)
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
-        lower = (root.path, masks.directory)
+        lower = (root.path, masks.directory, str(layer.layer))
         overlays = [Overlay(made.path, lower, str(made.up), str(made.work)), *git.overlays]
         own = set[str]()
         if not is_own:
@@ -90,8 +128,51 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
             user=made.owner,
             environment={**git.environment},
         )
-        ignored, start = read_ignored(root.descriptor), read_stamp(root.descriptor)
-        yield Workspace(made, view, lower, masks, start, ignored, git.reason, frozenset(own))
+        ignored = layer.rules()
+        if ignored is None:
+            ignored = read_ignored(root.descriptor)
+            layer.keep_rules(ignored)
+        yield Workspace(
+            made,
+            layer,
+            view,
+            lower,
+            masks,
+            read_stamp(root.descriptor),
+            ignored,
+            git.reason,
+            frozenset(own),
+            _tracked(repository),
+        )
+
+
+def _tracked(root: Root) -> frozenset[str]:
+    try:
+        return tracked(root)
+    except ValueError:  # an index of another form: what git tracks is not known
+        return frozenset()
+
+
+def _finish_earlier(layer: Layer, ground: Ground) -> None:
+    """Keep the output of commands whose jobs have succeeded by now; what others left is thrown away."""
+    until = time.monotonic() + _SETTLE_SECONDS
+    while any(one != ground.run and ground.is_settled(one) is None for one in layer.prepared()):
+        if time.monotonic() > until:
+            raise LcpError(
+                ErrorCode.WRONG_STATE,
+                f"the job of an earlier command is not settled after {_SETTLE_SECONDS:g} s",
+                advice="Request the command again.",
+            )
+        time.sleep(_REST_SECONDS)
+    layer.recover(lambda run: ground.is_settled(run) is True)
+
+
+def _leave(layer: Layer, run: Run) -> None:
+    """Remove what a command wrote, unless its output is to be kept: then its job decides, and the next command asks."""
+    if run.id in layer.prepared():
+        unlock_and_close(run.lock)
+    else:
+        layer.drop(run)
 
 
 @contextmanager
@@ -120,12 +201,12 @@ def owner_of(root: Root) -> tuple[int, int] | None:
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Make a directory, and keep others from removing it meanwhile (`remove_unheld`)."""
+    """Make a directory, and have it alone meanwhile (`remove_unheld`)."""
     while True:
         make_private(directory)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
                 yield
                 return
@@ -151,8 +232,12 @@ class _Made:
     """The directories of one command. They belong to `owner`, if that is not the user of this process."""
 
     path: str
-    place: Path
+    run: Run
     owner: tuple[int, int] | None
+
+    @property
+    def place(self) -> Path:
+        return self.run.place
 
     @property
     def up(self) -> Path:
@@ -175,13 +260,10 @@ class _Made:
         return made
 
 
-def _made(root: Root, run: Path) -> _Made:
-    owner = owner_of(root)
-    run.mkdir(mode=0o700, parents=True)
-    made = _Made(root.copy_of or root.path, run, owner)
-    for name in ("up", "work", "home"):
-        made.directory(name)
-    os.chmod(
-        made.up, stat.S_IMODE(os.fstat(root.descriptor).st_mode)
-    )  # the topmost directory is the one that is seen
+def _made(root: Root, run: Run) -> _Made:
+    made = _Made(root.copy_of or root.path, run, owner_of(root))
+    made.directory("home")
+    if made.owner is not None:
+        for directory in (run.up, run.work):
+            os.chown(directory, *made.owner)
     return made

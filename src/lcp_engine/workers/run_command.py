@@ -142,7 +142,13 @@ def run_behind_wall(
             result = _result(command, ended, changed, refused, around, masked=masked)
             if place.without_git and "git" in result.stderr:
                 result = result.model_copy(update={"wall": [*result.wall, place.without_git]})
-            return result if keep is None or ended.stopped is not None else keep(place, changes, result)
+            if ended.stopped is not None:
+                return result
+            result = result if keep is None else keep(place, changes, result)
+            # Output is kept only together with what it was made of: else the next build would lie.
+            if changes.moves and not (changes.changes if keep is None else result.left_out):
+                place.keep_output(changes)
+            return result
     except OSError as error:
         raise refusal(error, str(ground.directory)) from error
 
