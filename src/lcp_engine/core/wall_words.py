@@ -4,57 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from posixpath import basename
 from typing import Literal, TypeAlias
-
-from lcp_engine.core.walls import Step
 
 Changes: TypeAlias = Literal["drop", "hold", "stage"]
 """The end of files that a command changes: they are dropped, held for a person, or become part of the stage."""
 
 
-@dataclass(frozen=True)
-class CommandFacts:
-    """The facts of a mission that its planner is told of commands."""
-
-    step: Step
-    changes: Changes
-    network: Sequence[str] | Literal["host"] = ()
-    """Names of hosts that commands may reach, or all that the host reaches."""
-    masked: int = 0
-    """Files of the root that commands do not see."""
+def said_of_commands(changes: Changes, network: Sequence[str] | Literal["host"] = ()) -> str:
+    """Sentences for a planner about the commands of its mission; `network` are the hosts that they may reach."""
+    return f"{_OF_CHANGES[changes]} {_of_network(network)}"
 
 
-def said_of_commands(facts: CommandFacts) -> tuple[str, ...]:
-    """Sentences for the prompt of a planner: each states one thing that holds for the commands of its mission."""
-    return (_OF_STEPS[facts.step], _of_masked(facts), _OF_CHANGES[facts.changes], _of_network(facts))
-
-
-_OF_STEPS = {
-    "overlay": "A command sees the mission's files at their real path, and runs in the root.",
-    "copy": "A command sees the mission's files at their real path, and runs in a working copy of the root there.",
-    "landlock": "A command runs in a copy of the root at another path; nothing of the root itself can be read.",
-}
 _OF_CHANGES = {
     "drop": "Files that it changes are named in `changed` and not kept: change files with jobs of other kinds.",
     "hold": "Files that it changes are kept once a person approves them; until then later commands do not see them.",
-    "stage": "Files that it changes are kept in this mission's stage, except where a rule denies it.",
+    "stage": "Files that it changes are kept, except where a rule denies it (`left_out`).",
 }
 
 
-def _of_masked(facts: CommandFacts) -> str:
-    if not facts.masked:
-        return "Secret and denied files are not there, and .git can only be read."
-    files = "1 file is" if facts.masked == 1 else f"{facts.masked:,} files are"
-    return f"{files} not there, being secret or denied, and .git can only be read."
-
-
-def _of_network(facts: CommandFacts) -> str:
-    if facts.network == "host":
+def _of_network(network: Sequence[str] | Literal["host"]) -> str:
+    if network == "host":
         return "It uses the network of this machine."
-    if facts.network:
-        return f"It reaches {', '.join(facts.network)} by its proxy, itself at 127.0.0.1, and no other host."
+    if network:
+        return f"It reaches {', '.join(network)} and no other host."
     return "It has no network but its own 127.0.0.1: nothing can be downloaded or installed."
 
 

@@ -463,9 +463,8 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
             or worker.executed_by is ExecutedBy.PERSON
         )
         kind = kind_of(worker, is_held=is_held)
-        if worker.command is not None:
-            allowed = "; ".join(map(as_entry, spec.commands.allow))
-            kind = replace(kind, description=f"{kind.description} Allowed: {allowed}")
+        if worker.in_mission is not None:
+            kind = replace(kind, description=f"{kind.description} {worker.in_mission(spec)}")
         kinds.append(kind)
     return tuple(kinds)
 

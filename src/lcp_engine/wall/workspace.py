@@ -1,4 +1,4 @@
-"""Prepare what a command of a mission works in: the root at its own path, below what it changes (R32)."""
+"""Prepare what a command of a mission works in: the root at its own path, below what it changes."""
 
 from __future__ import annotations
 

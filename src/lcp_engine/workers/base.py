@@ -36,7 +36,7 @@ from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:
     # Of the mission file, which is more than what executes jobs has to load.
-    from lcp_engine.core.mission.spec import KindSettings
+    from lcp_engine.core.mission.spec import KindSettings, MissionSpec
     from lcp_engine.workers.external import ExternalProgram
 
 P = TypeVar("P", bound=BaseModel)
@@ -397,6 +397,8 @@ class Worker(Generic[P]):
     """A model of the most important params, for planners with little room; it accepts nothing that `params` refuses."""
     command: Callable[[P], tuple[str, ...]] | None = None
     """The program that the job runs, with its arguments, if the mission allows it; `execute` is not called then."""
+    in_mission: Callable[[MissionSpec], str] | None = None
+    """Sentences about the kind's jobs in a mission, for its planner."""
     program: ExternalProgram | None = None
     """The program that executes the jobs, in any language; `execute` is not called then."""
     remembers: bool = False
@@ -528,6 +530,7 @@ class Worker(Generic[P]):
             brief_params=self.brief_params,
             included_in=self.included_in,
             command=None if command is None else lambda params: command(mine(params)),
+            in_mission=self.in_mission,
             program=self.program,
             remembers=self.remembers,
             judged_as=self.judged_as,

@@ -1,4 +1,4 @@
-"""The kind `run_command`: run a program that the mission allows, on a copy of the root."""
+"""The kind `run_command`: run a program that the mission allows, behind the wall."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import Field
 
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.mission.spec import Commands
+from lcp_engine.core.mission.spec import Commands, MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.verdicts import verdict_of
-from lcp_engine.core.wall_words import named_as_walls
+from lcp_engine.core.wall_words import named_as_walls, said_of_commands
 from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
@@ -43,7 +43,7 @@ _MOST_TOLD = 1000
 
 
 class RunCommandParams(Params):
-    """The program with its arguments, one by one; there is no shell. It runs in the root, or in a copy of it."""
+    """The program with its arguments, one by one; there is no shell. It runs in the root."""
 
     command: list[Annotated[ContentText, Field(max_length=10_000)]] = Field(
         min_length=1, max_length=1000, description="The program and its arguments, such as [pytest, -q]."
@@ -316,15 +316,22 @@ def _text(output: bytes) -> str:
     return output.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+def _in_mission(spec: MissionSpec) -> str:
+    network = spec.commands.network
+    said = said_of_commands("stage" if spec.stage else "drop", "host" if network.is_host else network.hosts)
+    return f"{said} Allowed: {'; '.join(map(as_entry, spec.commands.allow))}"
+
+
 WORKER = Worker(
     kind="run_command",
     params=RunCommandParams,
     result=RunCommandResult,
     execute=refuse_to_execute("a command is run by the runner, in a mission that allows it"),
-    description="Run a program, such as the tests, on a copy of the root: what it writes there is not kept.",
+    description="Run a program, such as the tests, in the root.",
     role=KindRole.RUNS,
     timeout=MOST_SECONDS + 300,
     command=lambda params: tuple(params.command),
+    in_mission=_in_mission,
     denied_as=("read_file", "list_files"),
     examples=(
         Example(
