@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import Bounds, CannotConfine, Program, cannot_confine, supervise
 from lcp_engine.wall.view import Bind, Overlay, View
@@ -99,7 +100,7 @@ def _try(
     step: Step, state: Path, root: Path | None, user: tuple[int, int] | None, tool: Bubblewrap
 ) -> str | None:
     """Reason why a step is refused; None if it holds. The trial is a process of its own: it must have one thread."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(state)
     place = Path(tempfile.mkdtemp(prefix="trial-", dir=state))
     try:
         asked = {
