@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from lcp_engine.core.health import broken
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.store.host.liveness import digest_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
@@ -127,6 +128,18 @@ def test_left_over_copies_are_named_with_their_size_and_removed_by_a_runner(lcp:
     assert "a stage of mission" not in lcp("doctor").out
     shutil.rmtree(other)
     assert "stages" not in grades(lcp("doctor", "--json"))
+
+
+def test_left_over_places_of_commands_are_named_and_removed_by_a_runner(lcp: Lcp) -> None:
+    assert lcp("run", lcp.mission(lcp.complete), "--root", "root", "-q").code == 0
+    place = lcp.home / "state" / "lcp-engine-wall" / digest_of(f"sqlite:///{lcp.database}") / "77"
+    (place / "runs/9-1/up").mkdir(parents=True)
+    told = "a place of commands of mission 77, whose mission is not in the database"
+    assert told in lcp("doctor").out
+    assert told in lcp("db", "check").err
+    lcp("work", "--until-idle", "-q")
+    assert not place.exists()
+    assert told not in lcp("doctor").out
 
 
 def test_the_doctor_does_not_advise_itself() -> None:

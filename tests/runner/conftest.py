@@ -39,7 +39,8 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 @pytest.fixture
 def theatre(ground: Ground, tmp_path: Path) -> Iterator[Theatre]:
     with open_theatre(ground.url, ground.isolation) as engine:
-        if (stages := engine.instance.stages) is not None:
-            rmtree(stages, ignore_errors=True)  # of earlier tests that used the same PostgreSQL database
+        for places in (engine.instance.stages, engine.instance.walls):
+            if places is not None:
+                rmtree(places, ignore_errors=True)  # of earlier tests that used the same PostgreSQL database
         yield Theatre(engine, tmp_path / "root")
     assert check_database(ground.url) == []

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
+from lcp_engine.changes.command_places import remove_walls
 from lcp_engine.changes.merge_contents import remove_kept
 from lcp_engine.changes.private_copy import copy_privately
 from lcp_engine.errors import ErrorCode, LcpError
@@ -198,8 +199,11 @@ def _make_place(place: Path) -> None:
         raise LcpError(ErrorCode.FILE_SYSTEM, message, {"errno": refused.errno}, advice) from refused
 
 
-def remove_stages(database: Database, directory: Path) -> None:
-    """Remove the stages of this database that nothing needs any more, and what was left over of others."""
+def remove_stages(database: Database, directory: Path, walls: Path | None = None) -> None:
+    """Remove the stages of this database that nothing needs any more, and what was left over of others.
+
+    In `walls`, the same is done with the places of commands.
+    """
     machine = this_machine()
     for mission_id, path in database.read(lambda tx: stages_over(tx, machine)):
         if database.write(partial(drop_stage, mission_id=mission_id, path=path)):
@@ -208,6 +212,7 @@ def remove_stages(database: Database, directory: Path) -> None:
     for place in leftovers(database, directory):
         with suppress(OSError):
             _remove_unless_made(database, place)
+    remove_walls(database, walls)
 
 
 def leftovers(database: Database, directory: Path) -> list[Path]:

@@ -52,9 +52,13 @@ def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[
 
 
 def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
-    """Stages on this machine that nothing needs, and how each is removed. The database is at the newest version."""
+    """Stages and places of commands on this machine that nothing needs, and how each is removed.
+
+    The database is at the newest version.
+    """
+    from lcp_engine.changes.command_places import left_over_walls
     from lcp_engine.changes.stages import left_over_stages
-    from lcp_engine.store.host.liveness import stages_directory
+    from lcp_engine.store.host.liveness import stages_directory, wall_directory
     from lcp_engine.store.maintenance.check import opened
 
     with opened(url, busy_seconds) as database:
@@ -63,6 +67,9 @@ def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
             fact = f"{what} {left.why}: {size(left.bytes)} in {left.path}"
             way = "" if left.mission_id is None else "`lcp work --until-idle` removes it when it is done, or "
             yield fact, f"{way}`rm -r {shlex.quote(str(left.path))}` removes {'them' if not way else 'it'}"
+        for mission_id, place, why in left_over_walls(database, wall_directory(url)):
+            fact = f"a place of commands of mission {mission_id}, {why}: {place}"
+            yield fact, "`lcp work --until-idle` removes it when it is done"
 
 
 def _said(found: Mapping[str, JsonValue]) -> str:

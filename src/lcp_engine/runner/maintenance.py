@@ -102,11 +102,11 @@ class Maintenance:
         self._remove_stages()
 
     def _remove_stages(self) -> None:
-        """Remove the stages of missions that have ended, now and then."""
+        """Remove the stages of missions that have ended, and what their commands left, now and then."""
         directory, now = self._instance.stages, self._monotonic()
         if directory is not None and now - self._stages_looked > STAGE_SECONDS:
             self._stages_looked = now
-            remove_stages(self._database, directory)
+            remove_stages(self._database, directory, self._instance.walls)
 
     @property
     def silent_roots(self) -> frozenset[str]:

@@ -140,11 +140,14 @@ def stages_over(tx: Tx, machine: str) -> Sequence[tuple[int, str]]:
     return [(int(row[0]), str(row[1])) for row in tx.rows(_ALL_OVER, machine=machine)]
 
 
+def is_over(tx: Tx, mission_id: int) -> bool:
+    """True if a mission has ended and nothing of it is still to be decided or carried out."""
+    return tx.row(_IS_OVER, mission=mission_id) is not None
+
+
 def drop_stage(tx: Tx, mission_id: int, path: str) -> bool:
     """Forget a stage, unless its mission was resumed meanwhile."""
-    return (
-        tx.row(_IS_OVER, mission=mission_id) is not None and tx.run(_DROP, mission=mission_id, at=path) == 1
-    )
+    return is_over(tx, mission_id) and tx.run(_DROP, mission=mission_id, at=path) == 1
 
 
 def forget_stage(tx: Tx, mission_id: int, path: str) -> None:

@@ -20,6 +20,7 @@ from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import Bounds, CannotConfine, Program, cannot_confine, supervise
 from lcp_engine.wall.view import Bind, Overlay, View
 
+_TRIAL = "trial-"
 _SECONDS = 60.0
 _TRIAL_SECONDS = 20.0
 _NOT_NAMED = "the configuration does not name it (commands_wall)"
@@ -70,6 +71,11 @@ def step_here(
     return Found(Step.NONE, (*reasons, f"{Step.LANDLOCK}: {why}"))
 
 
+def is_trial(place: Path) -> bool:
+    """True for the name of a directory in which the wall was tried."""
+    return place.name.startswith(_TRIAL)
+
+
 def _mount_inside(root: Path | None) -> str | None:
     """A mount below the root, which an overlay of the root would not show."""
     if root is None:
@@ -101,7 +107,7 @@ def _try(
 ) -> str | None:
     """Reason why a step is refused; None if it holds. The trial is a process of its own: it must have one thread."""
     make_private(state)
-    place = Path(tempfile.mkdtemp(prefix="trial-", dir=state))
+    place = Path(tempfile.mkdtemp(prefix=_TRIAL, dir=state))
     try:
         asked = {
             "step": step,

@@ -216,15 +216,46 @@ def held(directory: Path) -> Iterator[None]:
 
 def remove_unheld(directory: Path) -> bool:
     """Remove the directory of a mission for the wall, unless a command runs in it. Raises OSError."""
+    with _locked(directory) as is_free:
+        if is_free:
+            remove_tree(directory)
+        return is_free
+
+
+def remove_abandoned_runs(directory: Path) -> bool:
+    """Remove what runs of killed processes left in the directory of a mission, unless a command runs in it.
+
+    Raises OSError.
+    """
+    with _locked(directory) as is_free:
+        if is_free and (runs := directory / "runs").is_dir():
+            for run in runs.iterdir():
+                remove_tree(run)
+        return is_free
+
+
+def is_held(directory: Path) -> bool:
+    """True if a command runs in the directory of a mission, or that cannot be told."""
+    try:
+        with _locked(directory) as is_free:
+            return not is_free
+    except OSError:
+        return True
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[bool]:
+    """Keep commands from beginning in a directory; false if one runs there."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        remove_tree(directory)
-    except BlockingIOError:
-        return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
-    return True
 
 
 @dataclass(frozen=True)
