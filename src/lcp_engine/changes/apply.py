@@ -135,14 +135,16 @@ class Apply:
                 now = digest_of(held)
                 if _is(now, one.after, one.mode_after):
                     continue
+                if now is None and one.after is not None:
+                    self.root.refuse_twin(one.path, beside=[other.path for other in changed])
+                has_content = one.after not in (None, one.before)
+                new = access.read_unlocked(self.source, one.path, 0) if has_content else None
                 if not _is(now, one.before, one.mode_before):
                     faults[one.path] = f"{one.path!r} has changed since the command began"
-                    continue
-                new = None if one.after is None else access.read_unlocked(self.source, one.path, 0)
-                if one.after is not None and (new is None or new.sha256 != one.after):
+                elif has_content and (new is None or new.sha256 != one.after):
                     faults[one.path] = f"{one.path!r} is not as the command left it"
-                    continue
-                wanted.append((self._target(one, now, new), held))
+                else:
+                    wanted.append((self._target(one, now, new), held))
             except LcpError as error:
                 faults[one.path] = error.failed.message
             except OSError:
@@ -176,7 +178,7 @@ class Apply:
         """Contents to keep: the one that is replaced, and the new one unless it is large."""
         if one.before is not None and isinstance(held, LockedFile):
             yield replaced(held, one.before, self.keeps)
-        if one.after is not None and KEPT not in one.facts:
+        if one.after is not None and one.after != one.before and KEPT not in one.facts:
             yield made(access, self.source, one.path, one.after)
 
 

@@ -35,7 +35,7 @@ from lcp_engine.changes.merge_contents import (
 )
 from lcp_engine.changes.merge_parts import Part, part_of
 from lcp_engine.changes.merge_view import PATH, unknown_file
-from lcp_engine.changes.recovery import MERGE_MODE
+from lcp_engine.changes.recovery import MERGE_MODE, MODES
 from lcp_engine.changes.staged_files import (
     Compared,
     StagedFile,
@@ -46,7 +46,7 @@ from lcp_engine.changes.staged_files import (
     opened,
     staged_files_of,
     state_of_file,
-    with_twins,
+    with_names_and_modes,
 )
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
@@ -145,7 +145,7 @@ class _Merge:
                 judged(one, _hash(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
             ]
-            compared = with_twins(alone, root)
+            compared = with_names_and_modes(alone, root, access)
             found = dict(zip((one.path for one in files), locked, strict=True))
             if all(one.is_done for one in compared):
                 return self._succeeded([], [])
@@ -165,7 +165,7 @@ class _Merge:
             if any(one.fault for one in taken):
                 return Hold(_reason(taken))
             wanted = [self._wanted(one, found[one.file.path], access, stage) for one in _in_order(taken)]
-            wanted = [one for one in wanted if one.after != one.compared.now]
+            wanted = [one for one in wanted if one.after != one.compared.now or one.compared.mode_in_words]
             if not wanted:
                 return self._succeeded([], self._left_out(files))
             if (full := no_room(root, sum(one.size for one in wanted), "merge")) is not None:
@@ -281,6 +281,8 @@ class _Wanted:
         facts: dict[str, JsonValue] = {} if self.compared.twin is None else {TWIN: self.compared.twin}
         if self.part is not None:
             facts[PART] = {"left_out": [*self.part.left_out], "edited": self.part.is_edited}
+        if self.compared.mode_in_words is not None:
+            facts[MODES] = [self.compared.mode, self.compared.file.mode]
         made = missing_parents(root, self.path)
         return Target(
             root.path, place_of(root), self.path, self.compared.now, self.after, self.size, self._mode, made,

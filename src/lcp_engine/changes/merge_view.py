@@ -14,7 +14,7 @@ from lcp_engine.changes.staged_files import (
     judge_of,
     opened,
     staged_files_of,
-    with_twins,
+    with_names_and_modes,
 )
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.core.safe_text import one_line, shortened
@@ -74,7 +74,9 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
         files = staged_files_of(instance, mission_id, stage.path)
         with threads.access(root, stage) as access:
             judge = judge_of(instance, mission_id, root)
-            compared = with_twins([compare(one, root, stage, access, judge) for one in files], root)
+            compared = with_names_and_modes(
+                [compare(one, root, stage, access, judge) for one in files], root, access
+            )
             found = _Found(root, stage, access, instance.caps.write_bytes, instance.caps.preimage_bytes)
             said_of = database.read(lambda tx: purposes(tx, mission_id))
             shown = [_shown(found, one, params, said_of) for one in compared]
@@ -144,12 +146,13 @@ def _shown(
     diff, refused = _chosen(found, one, params)
     said = "; ".join(filter(None, (said_of.get(job) for job in one.file.jobs)))
     notes = (
-        diff.note,
+        None if one.file.base == one.file.staged else diff.note,
         None if params.takes(one.file.path) else "left out",
         "as edited by a person" if one.file.path in params.edits else None,
         None if refused is None else f"CONFLICT: {refused.message}",
         None if one.fault is None else f"CONFLICT: {one.fault}",
         one.twin_in_words,
+        one.mode_in_words,
         f"for {shortened(said, _MOST_WORDS)}" if said else None,
     )
     return replace(diff, note="; ".join(filter(None, notes)) or None), refused

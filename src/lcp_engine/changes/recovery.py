@@ -4,8 +4,8 @@ An intent is open from the transaction that records it until the one that notes 
 between, the next one to lock the file compares it with the hashes of the intent: it equals *after*, the intent is
 applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
 they are recorded: a file that is still as *before* is then brought to *after*. So is the removal of a file that was
-moved: its intent is recorded void, and opened by the transaction that marks its new file applied. Those of a merge are
-decided as well: what they lead to was kept (`merge_contents`).
+moved: its intent is recorded void, and opened by the transaction that marks its new file applied. Those of a merge and
+of what a command changed are decided as well: what they lead to was kept (`merge_contents`).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lcp_engine.changes.change_set import missing_parents
+from lcp_engine.changes.recovery import modes_of
 from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Ruling, Verdict, strictest
@@ -31,12 +32,16 @@ from lcp_engine.workers.merge import MERGE
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file that the mission changed in its stage: its hash before and after, None where there is no file."""
+    """A file that the mission changed in its stage: its hash before and after, None where there is no file.
+
+    `mode` are the bits that a command gave a file that stays.
+    """
 
     path: str
     base: str | None
     staged: str | None
     jobs: tuple[int, ...]
+    mode: int | None = None
 
 
 Judge: TypeAlias = Callable[[StagedFile], Ruling]
@@ -47,13 +52,14 @@ class Compared:
     """A staged file, and what it is in the root: its hash, None if there is no file, or the code of an error.
 
     `fault` is why it cannot be merged, in words. `twin` is what the root has, and will have beside it, under a name
-    that differs only in its Unicode form.
+    that differs only in its Unicode form. `mode` are its bits in the root, if the stage changes them.
     """
 
     file: StagedFile
     now: str | None
     fault: str | None = None
     twin: str | None = None
+    mode: int | None = None
 
     @property
     def twin_in_words(self) -> str | None:
@@ -65,15 +71,24 @@ class Compared:
         )
 
     @property
+    def mode_in_words(self) -> str | None:
+        """The change of its mode bits."""
+        is_same = self.file.mode is None or self.mode in (None, self.file.mode)
+        return None if is_same else f"its mode becomes {self.file.mode:o} instead of {self.mode:o}"
+
+    @property
     def is_done(self) -> bool:
         """True if the root has what the stage has."""
-        return self.now == self.file.staged and self.fault is None
+        return self.now == self.file.staged and self.fault is None and self.mode_in_words is None
 
 
 def digest_of_all(compared: Sequence[Compared]) -> str:
     """The hash of what there is to merge and of what it meets, whatever part of it a person takes."""
     facts = [
-        [one.file.path, one.file.base, one.file.staged, one.now, one.fault, *filter(None, (one.twin,))]
+        [
+            *(one.file.path, one.file.base, one.file.staged, one.now, one.fault),
+            *filter(None, (one.twin, one.mode_in_words)),
+        ]
         for one in compared
     ]
     return sha256(json.dumps(facts).encode())
@@ -94,18 +109,24 @@ def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[Sta
             of_path[0].sha256_before,
             of_path[-1].sha256_after,
             tuple(dict.fromkeys(change.job_id for change in of_path)),
+            None if of_path[-1].sha256_after is None else _mode_given(of_path),
         )
         for path, of_path in by_path.items()
     ]
-    return sorted((one for one in files if one.base != one.staged), key=lambda one: one.jobs[0])
+    return sorted((one for one in files if one.base != one.staged or one.mode), key=lambda one: one.jobs[0])
+
+
+def _mode_given(changes: Sequence[ChangeRow]) -> int | None:
+    """The mode bits that the last change of them gave a file."""
+    return next((modes[1] for one in reversed(changes) if (modes := modes_of(one)) is not None), None)
 
 
 def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: Judge) -> Compared:
     return judged(one, state_of_file(access, root, one.path), state_of_file(access, stage, one.path), judge)
 
 
-def with_twins(compared: Sequence[Compared], root: Root) -> list[Compared]:
-    """Those files with the twins that a merge of them all would leave in the root."""
+def with_names_and_modes(compared: Sequence[Compared], root: Root, access: FileAccess) -> list[Compared]:
+    """Those files with the twins that a merge of them all would leave in the root, and with modes that it changes."""
     removed = {one.file.path for one in compared if one.file.staged is None}
 
     def twin(one: Compared) -> str | None:
@@ -114,7 +135,13 @@ def with_twins(compared: Sequence[Compared], root: Root) -> list[Compared]:
             return None if found in removed else found
         return None
 
-    return [replace(one, twin=twin(one)) for one in compared]
+    def mode(one: Compared) -> int | None:
+        with suppress(LcpError):
+            found = None if one.file.mode is None else access.read_unlocked(root, one.file.path, 0)
+            return None if found is None else found.mode
+        return None
+
+    return [replace(one, twin=twin(one), mode=mode(one)) for one in compared]
 
 
 def state_of_file(access: FileAccess, root: Root, path: str) -> str | None:

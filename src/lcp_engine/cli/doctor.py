@@ -153,7 +153,7 @@ def _examine(
     yield from _secrets(settings)
     yield from _guarded("webhook", lambda: _notices(url, settings))
     yield examine_isolation(settings.isolation)
-    yield from _guarded("commands", lambda: _walls(url))
+    yield from _guarded("wall", lambda: _walls(url))
     if tried is not None:
         yield from _guarded("commands", lambda: _commands(tried, settings))
     spec, result = None if planner is None else PlannerSpec(type=planner), None
@@ -285,21 +285,19 @@ def _walls(url: str) -> Iterator[Finding]:
     match found.step:
         case Step.OVERLAY:
             tool = "" if found.tool is None else f" ({found.tool.path})"
-            yield well("commands", f"they can run in namespaces, over an overlay of the root{tool}")
+            yield well("wall", f"commands run in namespaces, over an overlay of the root{tool}")
         case Step.COPY:
-            fact = f"they can run in namespaces, over a copy of the root: {why}"
+            fact = f"commands run in namespaces, over a copy of the root: {why}"
             yield doubtful(
-                "commands", fact, "Name a state directory on a file system that takes overlays (--db)."
+                "wall", fact, "Name a state directory on a file system that takes overlays (--db)."
             )
         case Step.LANDLOCK:
-            fact = f"they run over a copy of the root, confined by Landlock alone: {why}"
+            fact = f"commands run over a copy of the root, confined by Landlock alone: {why}"
             yield doubtful(
-                "commands", fact, "Correct what it names; docs/commands.md says what each wall cannot do."
+                "wall", fact, "Correct what it names; docs/commands.md says what each wall cannot do."
             )
         case Step.NONE:
-            yield doubtful(
-                "commands", f"{why}: run_command fails", "Leave `commands` out of mission files here."
-            )
+            yield doubtful("wall", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
         case other:
             assert_never(other)
 

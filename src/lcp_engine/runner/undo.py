@@ -231,8 +231,9 @@ def restorations(tx: Tx, scope: Scope) -> list[Target]:
     }
     lost = {
         row.path: f"{row.path!r} cannot come back: its content before job {row.job_id} was too large to keep"
-        for row in first.values()
-        if row.sha256_before is not None and kept_size(tx, row.sha256_before) is None
+        for file, row in first.items()
+        if row.sha256_before not in (None, rows[history.last[file].id].sha256_after)
+        and kept_size(tx, row.sha256_before or "") is None
     }
     if later or lost:
         raise _refusal(scope, {**later, **lost})

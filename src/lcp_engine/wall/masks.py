@@ -307,7 +307,12 @@ class _Walk:
     def _close(self, path: str) -> None:
         """Hide a directory that cannot be listed here: a command, whose user owns it, could open it."""
         if not path:
-            raise LcpError(ErrorCode.PATH_DENIED, f"{self.root.path!r} cannot be listed")
+            message = (
+                f"{self.root.path!r} cannot be listed by this user, so that secrets in it would not be found"
+            )
+            raise LcpError(
+                ErrorCode.PATH_DENIED, message, advice="Give the runner's user access to the root."
+            )
         self.seen.stamps[path], self.seen.special[path] = _NEVER, _CLOSED
         with suppress(OSError):
             status = os.stat(path, dir_fd=self.root.descriptor, follow_symlinks=False)

@@ -249,6 +249,8 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
         own_home=seen.home_path,
         can_write=seen.caches is not None,
     )
+    is_shown = is_in(foreign, path) or any(Path(path).is_relative_to(one) for one in installed)
+    itself = () if is_shown else (path,)  # such as a link in a directory of links
     toolchain_parts = (part for one in toolchain.places for part in one.parts if seen.view is None)
     hidden = (*own_places(), str(Path.home()), *around.root.places)
     temporary = seen.home_path if seen.view is None else "/tmp"  # noqa: S108 -- it has its own
@@ -264,7 +266,7 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
             _files_with(around.texts, seen.home, Path(seen.home_path)),
         ),
         owned=seen.owned,
-        readable=(*(() if is_in(foreign, path) else (path,)), *installed, *toolchain_parts, *around.readable),
+        readable=(*itself, *installed, *toolchain_parts, *around.readable),
         packages=seen.packages,
         listed=seen.listed,
         hidden=[one for one in hidden if seen.view is None or one != seen.directory],

@@ -181,7 +181,7 @@ class Commands(Frozen):
     show: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
         default=(),
         description="Patterns of files that git tracks and commands see although their names are those of secrets, "
-        "such as `tests/certs/*.pem`; what a rule denies or holds stays hidden.",
+        "such as `certs/*.pem`; what a rule denies or holds stays hidden.",
     )
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import commonprefix
+from posixpath import commonprefix
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -69,7 +69,7 @@ def left_out(told: Body, kept: str | None, number: int, view: View) -> LeftOut |
     return LeftOut(
         number,
         what(told.job, view),
-        first=told.first + line_count(commonprefix((told.text, shown))),  # noqa: RUF071 -- of texts, not paths
+        first=told.first + line_count(commonprefix((told.text, shown))),
         lines=line_count(told.text) - line_count(shown),
         bytes=left,
         is_whole=not shown,
