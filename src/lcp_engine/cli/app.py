@@ -36,6 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "job": ("jobs", "Show a job with its attempts and events."),
         "held": ("jobs", "List the jobs that wait for a person."),
         "diff": ("changes", "Show what a held job would change, or what was changed."),
+        "shell": ("shell", "Open a shell in what a command of a mission sees."),
         "runners": ("runners", "List the runners, and roots that do not answer them."),
         "deliveries": ("deliveries", "List the notices for the webhook, and what became of them."),
         "memory": ("memory", "See, correct and forget what is remembered of roots."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from lcp_engine.changes.change_set import Carried
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.network import granted
+from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
 from lcp_engine.core.policy import Ruling, Verdict
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded, outcome_of
@@ -110,6 +111,17 @@ class Commands:
         if result.exit_code is None and time.monotonic() - began >= commands.seconds:
             return Undecided(result.how)
         return None if result.exit_code == 0 else result.how
+
+    def surroundings_of_person(self, mission_id: int, run: Callable[[Root, Program], Ended]) -> Surroundings:
+        """Surroundings of the commands of a mission, without network, for a person who runs a program by `run`.
+
+        Raises as `OpenMissions.of`, and `INVALID_PARAMS` if the mission has no root.
+        """
+        mission = self._missions.of(mission_id)
+        context = self._missions.context_of_kind(mission, RUN_COMMAND)
+        context = replace(context, job_id=0, attempt=os.getpid())
+        around = self._surroundings(mission, context, mission_id)
+        return replace(around, run=run, network=NO_NETWORK_GRANTED)
 
     def _surroundings(self, mission: OpenMission, context: Context, mission_id: int) -> Surroundings:
         """Surroundings that a command is run with.

@@ -97,6 +97,8 @@ class Surroundings:
     """Paths that it may see where the root itself is seen; by default those that may be copied."""
     ground: Ground | None = None
     """Where the wall keeps what it needs; without, a copy is made."""
+    begins: Callable[[int | None], object] = lambda masked: None
+    """Called before it runs with the number of paths that are hidden from it, None if that is not known."""
 
 
 Keep: TypeAlias = Callable[[Workspace, Changes, RunCommandResult], RunCommandResult]
@@ -126,6 +128,7 @@ def run_behind_wall(
     if ground is None or ground.found.step is not Step.OVERLAY:
         with working_copy(around.root, around.may_read) as copy:
             seen = _elsewhere(copy) if ground is None else _of_copy(copy, around.root, ground.found)
+            around.begins(None)
             ended, refused = _run(command, seen, around)
             told = copy.told if seen.view is None else str
             return _result(command, ended, copy.changed(), refused, around, told=told)
@@ -135,6 +138,7 @@ def run_behind_wall(
             seen = _Seen(
                 place.made.path, place.made.home, HOME, place.view, ground.found.tool, caches=place.caches
             )
+            around.begins(len(place.masks.masked))
             ended, refused = _run(command, seen, around)
             changes = place.changes()
             changed = [one.path for one in changes.changes]
