@@ -85,6 +85,7 @@ NO_REFUSALS = {
     ReasonCode.PLANNER_REVIEW, ReasonCode.QUESTION, ReasonCode.REPLY_WANTED, ReasonCode.RUNNER_DIED,
     ReasonCode.STEP_ENDED, ReasonCode.CONFLICT, ReasonCode.DRIFT, ReasonCode.NO_WORKER, ReasonCode.STEP_ORDER,
     ReasonCode.CONDITION_UNMET, ReasonCode.PLAN_ABORTED, ReasonCode.TURN_ORDER, ReasonCode.ELSEWHERE,
+    ReasonCode.APPLY, ReasonCode.APPLY_CONFLICT, ReasonCode.APPLY_REFUSED,
     ReasonCode.MERGE, ReasonCode.MERGE_CONFLICT, ReasonCode.MERGE_REFUSED, ReasonCode.STAGED,
     ReasonCode.FILE_BUSY, ReasonCode.NETWORK_ROOT, ReasonCode.MAX_RUNNING, ReasonCode.RATE_LIMIT,
     ReasonCode.SAME_REPLY, ReasonCode.ASKED_TO_WAIT, ReasonCode.SHORTAGE,

@@ -46,18 +46,21 @@ class MergeView:
     diffs: tuple[Diff, ...]
     digest: str
     refused: Failed | None = None
+    path: str = PATH
+    head: tuple[str, str] = _HEAD
+    nothing: str = "the stage has nothing that the root has not"
 
     @cached_property
     def joined(self) -> Diff:
         """All of it as one diff; each file begins with a line of its own, which no line of a file begins like."""
-        lines = [*_HEAD]
+        lines = [*self.head]
         for number, diff in enumerate(self.diffs, 1):
             said = f": {one_line(diff.note)}" if diff.note else ""
             lines += [f"# {number}/{len(self.diffs)} {one_line(diff.path)}{said}", *diff.lines]
         return Diff(
-            PATH,
+            self.path,
             tuple(lines) if self.diffs else (),
-            None if self.diffs else "the stage has nothing that the root has not",
+            None if self.diffs else self.nothing,
             sum(diff.added for diff in self.diffs),
             sum(diff.removed for diff in self.diffs),
             all(diff.is_whole for diff in self.diffs),
@@ -189,15 +192,16 @@ def _difference_of(found: _Found, one: Compared) -> tuple[Diff, bytes | None, by
     if one.is_done:
         return Diff(path, note="the root has it already"), None, None
     before, after = found.both(path)
-    diff, old, new = _difference(path, before, after)
+    diff, old, new = difference(path, before, after)
     if before is not None and before.size > found.keeps:
         diff = replace(diff, note="; ".join(filter(None, (diff.note, _FOR_GOOD))))
     return diff, old, new
 
 
-def _difference(
+def difference(
     path: str, before: Snapshot | None, after: Snapshot | None
 ) -> tuple[Diff, bytes | None, bytes | None]:
+    """The change of a file, with the contents that were compared; a path that ends in `/` is a directory's."""
     contents = _data(before), _data(after)
     if path.endswith("/"):
         sides = None if before is None else b"", None if after is None else b""

@@ -10,9 +10,11 @@ from typing import Self
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from lcp_engine.changes.held_changes import view_held
 from lcp_engine.changes.merge_view import PATH, MergeView, view_merge
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
+from lcp_engine.core.kinds import APPLY
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.engine.instance import Instance
@@ -94,6 +96,9 @@ class Previews:
         """Preview of the job; None for a kind without previews."""
         if kind == MERGE.kind:
             return self._of_merge(mission_id, params)
+        if kind == APPLY:
+            view = view_held(self._instance, mission_id, params)
+            return Preview(view.path, view.digest, refused=view.refused, merged=view)
         worker = self._instance.admission.workers.get(kind)
         if worker is None or worker.preview is None:
             return None

@@ -127,7 +127,7 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
         forecast,
         None if preview is None else preview.diff,
         replace(sight, job_id=int(str(job["id"]))),
-        () if preview is None or preview.merged is None else preview.merged.diffs,
+        () if preview is None or preview.merged is None or kind != MERGE.kind else preview.merged.diffs,
     )
 
 

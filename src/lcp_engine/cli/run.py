@@ -27,7 +27,7 @@ from lcp_engine.cli.progress import Progress, showing
 from lcp_engine.cli.prompts import Decider
 from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
-from lcp_engine.core.kinds import MERGE, kind_named
+from lcp_engine.core.kinds import APPLY, MERGE, kind_named
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
 from lcp_engine.core.safe_text import sentence
 from lcp_engine.core.summaries import nearest
@@ -263,7 +263,7 @@ def approved_kinds(invocation: Invocation, stated: Sequence[str]) -> set[str]:
     """
     invocation.load_workers()
     workers = find_workers()
-    known = [*workers, MERGE, "all"]
+    known = [*workers, MERGE, APPLY, "all"]
     parts = [kind.strip() for value in stated for kind in value.split(",")]
     named = {kind_named(kind, workers) for kind in parts if kind}
     for kind in sorted(named.difference(known)):
@@ -319,7 +319,9 @@ def _show_news_of_all(engine: Engine, follower: Follower, progress: Progress) ->
 
 def _has_ready(engine: Engine, mission_id: int) -> bool:
     """True if jobs are ready: decided elsewhere, or released by another runner."""
-    left = engine.jobs(mission_id=mission_id, states=OPEN_STATES, kinds=[*engine.workers, MERGE], limit=1)
+    left = engine.jobs(
+        mission_id=mission_id, states=OPEN_STATES, kinds=[*engine.workers, MERGE, APPLY], limit=1
+    )
     return bool(left)
 
 

@@ -17,6 +17,8 @@ QUESTION = "ask_user"
 """A question to a person (R13)."""
 MERGE = "merge"
 """The engine's own job that brings what a mission did in its stage into the root (R28)."""
+APPLY = "apply"
+"""The engine's own job that brings what a command changed into the root."""
 WRITE = "write_file"
 """What the action of the same name has done."""
 

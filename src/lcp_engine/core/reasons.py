@@ -18,6 +18,9 @@ class ReasonCode(StrEnum):
     ADMIN_NOT_ALLOWED = "admin_not_allowed"
     ALWAYS_HELD = "always_held"
     ANSWERED_BEFORE = "answered_before"
+    APPLY = "apply"
+    APPLY_CONFLICT = "apply_conflict"
+    APPLY_REFUSED = "apply_refused"
     ASKED_TO_WAIT = "asked_to_wait"
     CANCELLED_BY = "cancelled_by"
     COMMAND = "command"
@@ -84,6 +87,9 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.ADMIN_NOT_ALLOWED: "kind {kind} needs a mission that was launched with allow_admin",
     ReasonCode.ALWAYS_HELD: "kind {kind} has the permission level {level} and always waits for a person",
     ReasonCode.ANSWERED_BEFORE: "it equals job {job}, which {by} answered: {answer}",
+    ReasonCode.APPLY: "what the command of job {job} changed ({files}) waits to be applied to the root",
+    ReasonCode.APPLY_CONFLICT: "not applied: changed since the command began: {files}",
+    ReasonCode.APPLY_REFUSED: "not applied: {fact}",
     ReasonCode.ASKED_TO_WAIT: "the model's server asks to wait",
     ReasonCode.CANCELLED_BY: "cancelled by {by}",
     ReasonCode.COMMAND: "no entry of commands.allow fits; {entry} would fit exactly this command",

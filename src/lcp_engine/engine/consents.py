@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.kinds import MERGE
+from lcp_engine.core.kinds import APPLY, MERGE
 from lcp_engine.core.policy import Approvals, Consent, KindNames, Policy
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
@@ -61,8 +61,10 @@ def check_person(
 def consent_by(
     tx: Tx, mission_id: int, policy: Policy, worker: Worker[BaseModel], params: BaseModel, *, workers: Workers
 ) -> Consent:
-    """Whose approvals policy asks for, for a job with these params; for a merge, for all that it may do."""
-    named = worker.named if worker.kind != MERGE else _merge_named(tx, mission_id, worker, workers)
+    """Whose approvals policy asks for, for a job with these params; for a merge or `apply`, for all that it may do."""
+    named = (
+        worker.named if worker.kind not in (MERGE, APPLY) else _merge_named(tx, mission_id, worker, workers)
+    )
     return policy.consent(
         named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
     )

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 
 from lcp_engine.core.memory import Entry
+from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
-from lcp_engine.store.db.json_text import storable, to_json
+from lcp_engine.store.db.json_text import JsonObject, storable, to_json
+from lcp_engine.store.people import Sight
 from lcp_engine.workers.base import Applied, FileEffect, Hold, MemoryEffect, Outcome, Worker
 from lcp_engine.workers.external import Answered
 
@@ -27,6 +29,22 @@ _TOO_MUCH = 10**MAX_DIGITS
 
 
 @dataclass(frozen=True)
+class HeldRequest:
+    """A job that a job which succeeds leaves for a person to approve; `key` of its result names that, if there is one.
+
+    `sight` is what it would change, as it was when it was requested.
+    """
+
+    kind: str
+    name: str
+    params: JsonObject
+    max_attempts: int
+    reason: Reason
+    sight: Sight
+    key: str | None = None
+
+
+@dataclass(frozen=True)
 class Succeeded:
     """A result in JSON; `written_bytes` is set if the job changed a file, `stderr` if its program wrote there."""
 
@@ -35,6 +53,8 @@ class Succeeded:
     stderr: str | None = None
     memory: Entry | None = None
     """What the job leaves in the memory of the root."""
+    request: HeldRequest | None = None
+    """Stored in the transaction that settles the job."""
 
 
 def outcome_of(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End, FailedCheck, Outcome, end_on_limit, limit_reached
-from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role
+from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role, State
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed, Problem
@@ -20,14 +20,16 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.lessons import keep_proposal
-from lcp_engine.engine.outcome import Succeeded, failure_from_exception, storable_failure
+from lcp_engine.engine.outcome import HeldRequest, Succeeded, failure_from_exception, storable_failure
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
 from lcp_engine.engine.question import seconds_left
 from lcp_engine.engine.reply import apply_reply
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.people import Sight
+from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.ledger import Ledger, NewJobRow
+from lcp_engine.store.people import Sight, see
+from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.turns import question_of
 from lcp_engine.workers.base import Hold, Worker
@@ -129,11 +131,12 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
     job = finished.job
     mission = ledger.mission(job.mission_id)
     match finished.outcome:
-        case Succeeded(result, written, stderr, proposed):
+        case Succeeded(result, written, stderr, proposed, request):
             if proposed is not None and ledger.is_leased(job):
                 refused = keep_proposal(ledger, job, proposed)
                 if refused is not None:
                     return _fail(ledger, job, refused, finished.backoff, jitter)
+            result = _with_request(ledger, job, result, request)
             if not ledger.move(job, SUCCEED, result=result, is_leased=True):
                 return False
             ledger.attempted(job, SUCCEED.event, stderr=stderr)
@@ -176,9 +179,32 @@ def rescue(
 
 
 def _is_plain(finished: FinishedJob) -> bool:
-    """True if it is a success that changed no file and left no entry of memory."""
+    """True if it is a success that changed no file, left no entry of memory and requests no job."""
     outcome = finished.outcome
-    return isinstance(outcome, Succeeded) and outcome.written_bytes is None and outcome.memory is None
+    if not isinstance(outcome, Succeeded):
+        return False
+    return outcome.written_bytes is None and outcome.memory is None and outcome.request is None
+
+
+def _with_request(ledger: Ledger, job: JobRow, result: str, request: HeldRequest | None) -> str:
+    """Store the job that a leased one requests of a person; the result that names it."""
+    if request is None or not ledger.is_leased(job):
+        return result
+    new = NewJobRow(
+        plan_id=job.plan_id,
+        turn=job.turn,
+        parent_id=job.id,
+        name=request.name,
+        kind=request.kind,
+        params=to_json(request.params),
+        state=State.HELD,
+        reason=request.reason,
+        depth=job.depth,
+        max_attempts=request.max_attempts,
+    )
+    job_id = ledger.create(ledger.mission(job.mission_id), new)
+    see(ledger.tx, job_id, NO_PERSON, request.sight)
+    return result if request.key is None else to_json({**from_json(result), request.key: job_id})
 
 
 def _succeed_all(ledger: Ledger, finished: Sequence[FinishedJob]) -> None:

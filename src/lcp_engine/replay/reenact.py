@@ -46,7 +46,7 @@ from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.limit_holds import DECLINED, RAISED
 from lcp_engine.engine.messages import say
-from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.outcome import HeldRequest, Succeeded
 from lcp_engine.engine.plan_steps import from_text, keep_resolved, resolved_params
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
@@ -65,9 +65,9 @@ from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
 from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch
 from lcp_engine.store import queue
 from lcp_engine.store.copy_mission import plan_ids
-from lcp_engine.store.db.json_text import from_json
+from lcp_engine.store.db.json_text import fingerprint, from_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.people import SAID
+from lcp_engine.store.people import SAID, Sight
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.stated_plans import RESOLVED
@@ -410,7 +410,22 @@ def _succeed(scratch: Scratch, past: PastJob, job: JobRow, *, is_copied: bool) -
     worker = scratch.instance.admission.workers.get(past.kind)
     # A fork has the jobs of the original mission, but not their file changes.
     has_written = is_copied and worker is not None and worker.writes
-    scratch.settle(job, Succeeded(past.result or "{}", 0 if has_written else None))
+    written = 0 if has_written else None
+    scratch.settle(job, Succeeded(past.result or "{}", written, request=_request_of(scratch, past)))
+
+
+def _request_of(scratch: Scratch, past: PastJob) -> HeldRequest | None:
+    """The job that a job which is no turn requested of a person; the recorded result names it already."""
+    if past.role is not Role.WORK:
+        return None
+    made = (one for one in scratch.past.jobs if one.parent_id == past.id and one.fingerprint is None)
+    found = next(made, None)
+    if found is None:
+        return None
+    event = next(one for one in scratch.past.events if one.job_id == found.id)
+    reason, params = recorded(event.data) or stated(""), from_json(found.params)
+    sight = Sight(fingerprint(found.kind, params), None, None, 0)
+    return HeldRequest(found.kind, found.name or "", params, found.max_attempts, reason, sight)
 
 
 def _forked_seq(history: Archive) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Concatenate, ParamSpec
 
-from lcp_engine.changes.recovery import APPLIED, MERGE_MODE
+from lcp_engine.changes.recovery import APPLIED, APPLY_MODE, MERGE_MODE
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
@@ -68,10 +68,11 @@ class Scratch:
     def applied(self) -> list[ChangeRow]:
         """The file changes of the mission's jobs, without undos, in the order of their intents.
 
-        A mission that worked in a stage is re-enacted in the scratch root: its merge changes nothing there.
+        A mission that worked in a stage is re-enacted in the scratch root: its merge changes nothing there. What
+        commands changed is restored where a later change needs it: no command runs again.
         """
         made = (change for change in self.past.changes if change.state == APPLIED and change.undoes is None)
-        return [change for change in made if change.mode != MERGE_MODE]
+        return [change for change in made if change.mode not in (MERGE_MODE, APPLY_MODE)]
 
     def past_job(self, event: PastEvent) -> PastJob:
         """The past job of an event."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -14,13 +14,15 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.apply import Apply, Changed, finish, note_of
 from lcp_engine.changes.change_set import Carried
+from lcp_engine.changes.held_changes import execute_apply, hold_changes
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
 from lcp_engine.core.policy import Ruling, Verdict
+from lcp_engine.core.walls import Step
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.outcome import Succeeded, outcome_of
+from lcp_engine.engine.outcome import HeldRequest, Succeeded, outcome_of
 from lcp_engine.engine.settle import label
 from lcp_engine.errors import Failed, LcpError
 from lcp_engine.runner.confined.checks import Undecided
@@ -33,6 +35,7 @@ from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.masks import Rights, opened
+from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
 from lcp_engine.wall.workspace import Ground, Workspace, owner_of
@@ -49,6 +52,10 @@ from lcp_engine.workers.run_command import (
 from lcp_engine.workers.write_file import WRITE_FILE
 
 RUN_COMMAND = WORKER.for_any_params()
+_KEPT = frozenset({Verdict.AUTO})
+_HELD = frozenset({Verdict.AUTO, Verdict.HOLD})
+"""The verdicts on changes that wait for a person."""
+_MOST_LEFT_OUT = 100
 _NO_BYTES = sha256(b"").hexdigest()
 
 
@@ -75,15 +82,29 @@ class Commands:
         mission: OpenMission,
         context: Context,
     ) -> Succeeded | FileEffect | Hold | Failed:
-        """Run the command of a job; in a stage, what it changed there is kept with its success, or not at all."""
-        run = partial(self._run, job, command, mission, context)
+        """Run the command of a job; what it changed is kept, or held for a person, with its success or not at all."""
+        held: list[HeldRequest] = []
+        run = partial(self._run, job, command, mission, context, held)
         outcome = outcome_of(worker, label(job), run)
-        if not mission.is_staged or not isinstance(outcome, Succeeded):
+        if not isinstance(outcome, Succeeded):
             return outcome
+        if not mission.is_staged:
+            return replace(outcome, request=held[0]) if held else outcome
         return replace(outcome, written_bytes=self._written_bytes(job))
 
+    def apply(self, job: JobRow) -> Succeeded | Hold | Failed:
+        """Bring what a command changed into the root, once a person has approved it."""
+        judge = self._judges(self._missions.of_jobs([job]))
+        root = partial(self._missions.open_root, job.mission_id)
+        return execute_apply(self._instance, job, self._threads, root, judge)
+
     def _run(
-        self, job: JobRow, command: Sequence[str], mission: OpenMission, context: Context
+        self,
+        job: JobRow,
+        command: Sequence[str],
+        mission: OpenMission,
+        context: Context,
+        held: list[HeldRequest],
     ) -> RunCommandResult:
         if mission.is_staged:
             earlier = finish(self._instance.database, job, self._threads)
@@ -92,8 +113,36 @@ class Commands:
         around = self._surroundings(mission, context, job.mission_id)
         refuse_unallowed(command, around.commands)
         if not mission.is_staged:
-            return run_behind_wall(command, around)
+            if around.commands.changes == "drop":
+                return run_behind_wall(command, around)
+            return self._run_and_hold(job, command, mission, around, held)
         return run_behind_wall(command, around, partial(self._keep, job, mission, context.root))
+
+    def _run_and_hold(
+        self,
+        job: JobRow,
+        command: Sequence[str],
+        mission: OpenMission,
+        around: Surroundings,
+        held: list[HeldRequest],
+    ) -> RunCommandResult:
+        """Run a command, and have `held` get the job that is to apply what it changed."""
+
+        def keep(
+            place: Workspace, changes: Changes, result: RunCommandResult
+        ) -> tuple[RunCommandResult, bool]:
+            kept, left_out = _judged(changes, self._judges(mission), _HELD)
+            if kept:
+                held.append(hold_changes(self._instance, job, around.root, place.made.up, kept))
+            return result.model_copy(update={"left_out": left_out[:_MOST_LEFT_OUT]}), not changes.changes
+
+        result = run_behind_wall(command, around, keep)
+        if held or not result.changed or result.left_out:
+            return result
+        why = "nothing is kept of a command that was stopped"
+        if around.ground is None or around.ground.found.step is not Step.OVERLAY:
+            why = "this machine can only run it on a copy, of which nothing is kept"
+        return result.model_copy(update={"left_out": [f"{path}: {why}" for path in result.changed]})
 
     def fault_of_check(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
@@ -182,18 +231,15 @@ class Commands:
         place: Workspace,
         changes: Changes,
         result: RunCommandResult,
-    ) -> RunCommandResult:
+    ) -> tuple[RunCommandResult, bool]:
         """Make what a command changed part of the stage, as far as files may be written and deleted there.
 
         Raises `CONFLICT` for a file that something else has changed since the command began.
         """
-        kept, left_out = _judged(changes.changes, self._judges(mission))
-        if changes.more or not changes.is_counted:
-            left_out.append(f"{changes.more:,} further changes: too many to be kept")
-            kept = []
-        result = result.model_copy(update={"left_out": left_out[:100]})
+        kept, left_out = _judged(changes, self._judges(mission), _KEPT)
+        result = result.model_copy(update={"left_out": left_out[:_MOST_LEFT_OUT]})
         if not kept:
-            return result
+            return result, not left_out
         with Root(str(place.made.up)) as source:
             carried = Apply(
                 self._instance.database,
@@ -208,7 +254,8 @@ class Commands:
             ).perform(kept)
         if carried.refused is not None:
             raise LcpError.of(carried.refused)
-        return _with_unmade(result, carried)
+        result = _with_unmade(result, carried)
+        return result, not result.left_out
 
     def _judges(self, mission: OpenMission) -> Callable[[str, bool], Ruling]:
         policy = self._missions.policy(mission)
@@ -226,21 +273,23 @@ class Commands:
 
 
 def _judged(
-    changes: Iterable[Change], judge: Callable[[str, bool], Ruling]
+    changes: Changes, judge: Callable[[str, bool], Ruling], verdicts: Container[Verdict]
 ) -> tuple[list[Changed], list[str]]:
-    """The changes that are kept, and the others, each with the reason."""
+    """The changes that are kept, for which policy has one of the verdicts, and the others, each with the reason."""
     kept: list[Changed] = []
     left_out: list[str] = []
-    for one in changes:
-        why = _why_not(one, judge)
+    for one in changes.changes:
+        why = _why_not(one, judge, verdicts)
         if why is None:
             kept.append(_as_changed(one))
         else:
             left_out.append(f"{one.path}: {why}")
-    return kept, left_out
+    if changes.is_whole:
+        return kept, left_out
+    return [], [*left_out, f"{changes.more:,} further changes: too many to be kept"]
 
 
-def _why_not(one: Change, judge: Callable[[str, bool], Ruling]) -> str | None:
+def _why_not(one: Change, judge: Callable[[str, bool], Ruling], verdicts: Container[Verdict]) -> str | None:
     """Reason why a change is not kept; None if it is."""
     if one.problem is not None:
         return str(one.problem)
@@ -250,7 +299,7 @@ def _why_not(one: Change, judge: Callable[[str, bool], Ruling]) -> str | None:
     if len(types) > 1 or not types <= {Type.FILE, Type.DIRECTORY}:
         return "links, and what becomes something else, are not kept"
     ruling = judge(one.path, one.after is None)
-    return None if ruling.verdict is Verdict.AUTO else str(ruling.reason)
+    return None if ruling.verdict in verdicts else str(ruling.reason)
 
 
 def _as_changed(one: Change) -> Changed:

@@ -23,6 +23,7 @@ from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
+from lcp_engine.core.kinds import APPLY
 from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.prices import cost_of
@@ -249,6 +250,8 @@ class Executor:
 
     def _execute_own(self, job: JobRow) -> Succeeded | Failed | Hold:
         """Execute a job of the engine itself."""
+        if job.kind == APPLY:
+            return self._commands.apply(job)
         if job.kind != MERGE.kind:
             return execute_undo(self._database, job, self._threads)
         return execute_merge(

@@ -13,6 +13,7 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from lcp_engine.changes.held_changes import remove_held
 from lcp_engine.changes.recovery import close_each
 from lcp_engine.changes.stages import remove_stages
 from lcp_engine.clock import SECOND, Clock, Micros
@@ -104,9 +105,14 @@ class Maintenance:
     def _remove_stages(self) -> None:
         """Remove the stages of missions that have ended, and what their commands left, now and then."""
         directory, now = self._instance.stages, self._monotonic()
-        if directory is not None and now - self._stages_looked > STAGE_SECONDS:
+        if now - self._stages_looked <= STAGE_SECONDS:
+            return
+        if directory is not None:
             self._stages_looked = now
             remove_stages(self._database, directory, self._instance.walls)
+        if self._instance.walls is not None:
+            self._stages_looked = now
+            remove_held(self._database, self._instance.walls)
 
     @property
     def silent_roots(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject, Page
 from lcp_engine.changes.show import Look
 from lcp_engine.core.job_states import RETRY, State
-from lcp_engine.core.kinds import MERGE, TURN, kind_named
+from lcp_engine.core.kinds import APPLY, MERGE, TURN, kind_named
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
@@ -61,7 +61,7 @@ def need_of(kind: JsonValue, job_id: JsonValue, awaited: Collection[int], worker
         return Need.ANSWER
     if job_id in awaited:
         return Need.REPLY
-    return Need.APPROVAL if kind in workers or kind == MERGE else Need.NO_WORKER
+    return Need.APPROVAL if kind in workers or kind in (MERGE, APPLY) else Need.NO_WORKER
 
 
 def options_of(params: Mapping[str, JsonValue]) -> list[str]:

@@ -31,8 +31,8 @@ from lcp_engine.workers import (
     write_file,
 )
 from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
+from lcp_engine.workers.engine_kinds import ENGINE_WORKERS
 from lcp_engine.workers.external import Needs, python_program
-from lcp_engine.workers.merge import MERGE
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,7 +58,7 @@ _BUILT_IN = (
 )
 UNDO_KIND = "undo"
 """The kind of the engine's own jobs that undo, which no planner can request."""
-ENGINE_KINDS = frozenset({UNDO_KIND, MERGE.kind})
+ENGINE_KINDS = frozenset({UNDO_KIND, *ENGINE_WORKERS})
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}

@@ -69,7 +69,9 @@ class RunCommandResult(Result):
     changed: list[str] = Field(default=[], exclude_if=lambda value: not value)
     """Files that it changed; outside of a stage the root is as it was."""
     left_out: list[str] = Field(default=[], exclude_if=lambda value: not value)
-    """Those of its changes that a stage does not keep, each with the reason."""
+    """Those of its changes that are neither kept nor held, each with the reason."""
+    held_as_job: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The job that brings its changes into the root, once a person approves it; commands do not see them before."""
 
     @property
     def how(self) -> str:
@@ -101,8 +103,11 @@ class Surroundings:
     """Called before it runs with the number of paths that are hidden from it, None if that is not known."""
 
 
-Keep: TypeAlias = Callable[[Workspace, Changes, RunCommandResult], RunCommandResult]
-"""Keeps what a command changed, before its workspace is removed; returns its result with what was not kept."""
+Keep: TypeAlias = Callable[[Workspace, Changes, RunCommandResult], tuple[RunCommandResult, bool]]
+"""Keeps what a command changed, before its workspace is removed.
+
+Returns its result with what was not kept, and whether all that it changed is there for the next command.
+"""
 
 
 def refuse_unallowed(command: Sequence[str], commands: Commands) -> None:
@@ -148,9 +153,9 @@ def run_behind_wall(
                 result = result.model_copy(update={"wall": [*result.wall, place.without_git]})
             if ended.stopped is not None:
                 return result
-            result = result if keep is None else keep(place, changes, result)
+            result, is_whole = (result, not changes.changes) if keep is None else keep(place, changes, result)
             # Output is kept only together with what it was made of: else the next build would lie.
-            if changes.moves and not (changes.changes if keep is None else result.left_out):
+            if changes.moves and is_whole:
                 place.keep_output(changes)
             return result
     except OSError as error:
@@ -324,7 +329,9 @@ def _text(output: bytes) -> str:
 
 def _in_mission(spec: MissionSpec) -> str:
     network = spec.commands.network
-    said = said_of_commands("stage" if spec.stage else "drop", "host" if network.is_host else network.hosts)
+    said = said_of_commands(
+        "stage" if spec.stage else spec.commands.changes, "host" if network.is_host else network.hosts
+    )
     return f"{said} Allowed: {'; '.join(map(as_entry, spec.commands.allow))}"
 
 

@@ -178,6 +178,11 @@ class Commands(Frozen):
         description="Hosts that they may reach, `{hosts: [registry.example.org]}`, or `host`; none by default. The "
         "configuration (`commands_network`) has to allow it.",
     )
+    changes: Literal["drop", "hold"] = Field(
+        default="drop",
+        description="Fate of the files that a command changes outside of a stage: they are named in its result and "
+        "dropped, or one held job `apply` brings them into the root once a person approves it.",
+    )
     show: Annotated[tuple[str, ...], AfterValidator(_are_patterns)] = Field(
         default=(),
         description="Patterns of files that git tracks and commands see although their names are those of secrets, "
