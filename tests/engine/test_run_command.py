@@ -12,6 +12,7 @@ import pytest
 from pydantic import JsonValue
 from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
+from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
@@ -320,3 +321,13 @@ def test_a_command_with_the_network_of_the_machine_connects_to_its_servers(tmp_p
             (job,) = (job for job in engine.jobs(mission_id=mission.id) if job.kind == "run_command")
     assert job.result is not None, job.error
     assert job.result["stdout"] == "connected\n"
+
+
+@pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+def test_a_planner_reads_which_job_its_changes_wait_as_and_what_came_of_it(lab: Lab) -> None:
+    commands: Object = {**ANY, "changes": "hold"}
+    mission = lab.run(
+        ask(["sh", "-c", "echo new > new"]), ask(["true"]), DONE, commands=commands, policy=AUTO
+    )
+    (held,) = lab.engine.jobs(mission_id=mission.id, kinds=["apply"])
+    assert lab.questions[1].results[0].result["held_as_job"] == held.id

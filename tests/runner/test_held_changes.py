@@ -58,6 +58,12 @@ class Theatre:
     def again(self, job: Job) -> Job:
         return self.engine.job(job.id)
 
+    def place(self, held: Job) -> Path:
+        """The directory with the changes that a job waits with."""
+        walls = self.engine.instance.walls
+        assert walls is not None
+        return walls / "held" / str(held.params["held"])
+
     def kept(self) -> list[str]:
         walls = self.engine.instance.walls
         assert walls is not None
@@ -163,7 +169,9 @@ def test_a_file_that_changes_after_the_approval_holds_it_again(theatre: Theatre)
     theatre.engine.approve(held.id, by="ada")
     (theatre.root / "a").write_text("mine\n")
     theatre.work()
-    assert theatre.again(held).state == "held"
+    assert (theatre.again(held).state, str(theatre.again(held).reason)) == (
+        "held", "not applied: changed since the command began: a",
+    )  # fmt: skip
     assert theatre.files() == {**BEFORE, "a": "mine\n"}
     (theatre.root / "a").write_text("a\n")
     theatre.engine.diff(held.id, by="ada")
@@ -175,9 +183,7 @@ def test_a_file_that_changes_after_the_approval_holds_it_again(theatre: Theatre)
 def test_contents_that_are_lost_are_said_and_the_job_is_held(theatre: Theatre) -> None:
     theatre.play(SCRIPT)
     held = theatre.held()
-    walls = theatre.engine.instance.walls
-    assert walls is not None
-    (place,) = (walls / "held").iterdir()
+    place = theatre.place(held)
     theatre.engine.approve(held.id, by="ada")
     place.rename(place.with_name("away"))
     theatre.work()
@@ -191,9 +197,7 @@ def test_a_change_of_what_is_kept_is_not_applied(theatre: Theatre) -> None:
     held = theatre.held()
     theatre.engine.diff(held.id, by="ada")
     theatre.engine.approve(held.id, by="ada")
-    walls = theatre.engine.instance.walls
-    assert walls is not None
-    (place,) = (walls / "held").iterdir()
+    place = theatre.place(held)
     (place / "files" / "a").write_text("forged\n")
     theatre.work()
     assert (theatre.again(held).state, theatre.files()) == ("held", BEFORE)

@@ -6,7 +6,9 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING
 
+import pytest
 from pydantic import JsonValue
+from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -61,6 +63,25 @@ def test_a_conflict_is_shown_and_nothing_is_written(house: House) -> None:
     house.work()
     assert written(house) == ["0.txt"]
     assert "not merged" in house.get(f"/jobs/{merge}").words
+
+
+@pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+def test_what_a_command_changed_is_shown_whole_and_approved_without_boxes(house: House) -> None:
+    command = ["sh", "-c", "mkdir out; echo new > out/new.txt"]
+    house.run(
+        house.ask(house.job("run_command", command=[*command])),
+        DONE,
+        commands={"allow": [[*command]], "changes": "hold"},
+        policy=[{"kinds": ["run_command"], "do": "auto"}],
+    )
+    (held,) = house.engine.jobs(kinds=["apply"], states=["held"])
+    page = house.get(f"/jobs/{held.id}")
+    assert "# 2/2 out/new.txt" in page.words
+    assert 'name="take"' not in page.text
+    assert f'id="job-{held.id}"' in house.get("/inbox").text
+    assert house.approve(held.id).status == 200
+    house.work()
+    assert written(house) == ["new.txt"]
 
 
 def test_the_inbox_has_the_merge(house: House) -> None:

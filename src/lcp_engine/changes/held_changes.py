@@ -223,9 +223,14 @@ class _Compared:
     digest: str
 
     @property
+    def conflicts(self) -> list[str]:
+        """The paths of files that have changed since the command began."""
+        return [one.changed.path for one in self.files if one.is_conflict]
+
+    @property
     def conflict(self) -> Failed | None:
         """Reason why nothing can be applied."""
-        paths = [one.changed.path for one in self.files if one.is_conflict]
+        paths = self.conflicts
         if not paths:
             return None
         message = f"changed since the command began: {_named(paths)}"
@@ -283,13 +288,18 @@ def _execute(
         return _outcome(carried)
     with _opened(instance, _params(from_json(job.params))) as held, open_root() as root:
         with threads.access(root) as access:
-            digest = _compared(held, root, access, 0).digest
+            found = _compared(held, root, access, 0)
         if not job.approved:
             return Hold(because(ReasonCode.APPLY, job=job.parent_id, files=f"{len(held.changed):,} files"))
-        drifted = instance.database.read(lambda tx: drift_of(tx, job, f"{root.path}/{PATH}", PATH, digest))
+        drifted = instance.database.read(
+            lambda tx: drift_of(tx, job, f"{root.path}/{PATH}", PATH, found.digest)
+        )
         if drifted is not None:
             instance.database.write(lambda tx: note_drift(ledger_of(tx), job, drifted))
-            return Hold(ReasonCode.DRIFT)
+            files = found.conflicts
+            return Hold(
+                because(ReasonCode.APPLY_CONFLICT, files=_named(files)) if files else ReasonCode.DRIFT
+            )
         denied = [one.path for one in held.changed if _is_denied(one, judge)]
         if denied:
             return Hold(because(ReasonCode.APPLY_REFUSED, fact=f"a rule denies {_named(denied)}"))
