@@ -27,7 +27,6 @@ from tests.wall.overlays import (
     take_all,
 )
 
-from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.wall.ignored import IgnoredFiles
 from lcp_engine.wall.upper import (
     LIMITS,
@@ -38,7 +37,6 @@ from lcp_engine.wall.upper import (
     Move,
     Problem,
     Type,
-    read_new,
     read_stamp,
     read_upper,
 )
@@ -398,31 +396,6 @@ def test_ignored_files_of_a_deleted_directory_are_removed_from_the_layer() -> No
         ("src/b.c", Kind.NEW),
     ]
     assert changes.moves == (Move("src/a.o", Act.REMOVE),)
-
-
-@pytest.mark.parametrize("user", USERS)
-def test_new_content_is_read_only_as_it_was(user: str) -> None:
-    def part() -> None:
-        with place() as where:
-            start = stamp(where.root)
-
-            def program(seen: Path) -> None:
-                write(seen / "closed/a", "new").chmod(0o000)
-                (seen / "closed").chmod(0o000)
-                (seen / "link").symlink_to("closed")
-
-            where.run(program)
-            _, file, link = read(where, start).changes
-            assert read_new(str(where.up), file) == b"new"
-            with pytest.raises(LcpError) as refused:
-                read_new(str(where.up), link)
-            assert refused.value.code is ErrorCode.NOT_A_FILE
-            in_child(lambda: spoil(where.up / "closed/a"))
-            with pytest.raises(LcpError) as refused:
-                read_new(str(where.up), file)
-            assert refused.value.code is ErrorCode.CONFLICT
-
-    as_user(user, part)
 
 
 def spoil(path: Path) -> None:

@@ -292,8 +292,6 @@ def _lay_given(layout: _Layout, mounts: Mounts, program: Program, view: View) ->
     for bind in view.binds:
         opened = os.open(bind.source, os.O_PATH | os.O_CLOEXEC)
         _lay_opened(layout, mounts, opened, bind.path, writable=bind.writable)
-    if view.proxy is not None:
-        layout.bind(mounts.bind_path(view.proxy), view.proxy, writable=True)
 
 
 def _lay_readable(layout: _Layout, mounts: Mounts, path: str, hidden: Sequence[str]) -> None:

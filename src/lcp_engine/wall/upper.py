@@ -18,7 +18,6 @@ from enum import StrEnum
 from functools import cached_property
 
 from lcp_engine.core.ignore_rules import Scope
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.list_tree import PRUNED, is_text
 from lcp_engine.wall.ignored import IgnoredFiles
 from lcp_engine.wall.trail import Trail, open_file
@@ -223,28 +222,6 @@ def read_upper(
         masks = [*lower].index(mask) if mask else None
         reader = _Reader(upper, lowers, masks, start, ignored, tracked, limits)
         return reader.read()
-
-
-def read_new(up: str, change: Change) -> bytes:
-    """The new content of a file that was changed, as it was when the change was read.
-
-    Raises OSError, and `CONFLICT` if it is not that any more. The size is that of the change, which is within limits.
-    """
-    after = change.after
-    if after is None or after.type is not Type.FILE or after.sha256 is None:
-        raise LcpError(ErrorCode.NOT_A_FILE, f"{change.path!r} has no new content", advice=GENERAL)
-    parent, slash, name = change.path.rpartition("/")
-    with ExitStack() as stack:
-        top = os.open(up, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, top)
-        directory = stack.enter_context(Trail(top, opens_all=True)).open(parent + slash)
-        with os.fdopen(open_file(name, directory, opens_all=True), "rb") as file:
-            content = file.read(after.size + 1)
-    if hashlib.sha256(content).hexdigest() != after.sha256:
-        raise LcpError(
-            ErrorCode.CONFLICT, f"{change.path!r} has changed since the command ended", advice=GENERAL
-        )
-    return content
 
 
 def is_whiteout(status: os.stat_result) -> bool:

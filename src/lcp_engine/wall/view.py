@@ -45,8 +45,6 @@ class View:
     binds: Sequence[Bind] = ()
     user: tuple[int, int] | None = None
     """User and group that it runs as, if this process is root: the owner of the root."""
-    proxy: str | None = None
-    """The Unix socket of the proxy that it may use, if it may."""
     host_network: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that what is bound needs."""

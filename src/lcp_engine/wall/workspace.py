@@ -225,12 +225,14 @@ def remove_unheld(directory: Path) -> bool:
 def remove_abandoned_runs(directory: Path) -> bool:
     """Remove what runs of killed processes left in the directory of a mission, unless a command runs in it.
 
-    Raises OSError.
+    Output that was prepared to be kept stays for the next command. Raises OSError, `FILE_SYSTEM`.
     """
     with _locked(directory) as is_free:
         if is_free and (runs := directory / "runs").is_dir():
+            prepared = Layer(directory).prepared()
             for run in runs.iterdir():
-                remove_tree(run)
+                if run.name not in prepared:
+                    remove_tree(run)
         return is_free
 
 
