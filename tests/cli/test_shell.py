@@ -87,9 +87,10 @@ def test_it_is_refused_where_there_are_no_namespaces_and_for_no_mission(lcp: Lcp
     assert lcp("shell", 77).code == 1
 
 
-def test_a_shell_at_a_terminal_has_jobs_and_a_size_of_its_own(lcp: Lcp) -> None:
+@pytest.mark.parametrize("shell", ["/bin/bash", "/bin/sh"])
+def test_a_shell_at_a_terminal_has_jobs_and_a_size_of_its_own(lcp: Lcp, shell: str) -> None:
     launched(lcp)
-    own = {"SHELL": "/bin/bash", "TERM": "xterm"}
+    own = {"SHELL": shell, "TERM": "xterm"}
     with Terminal(lcp, "shell", 1, environment=own, size=(24, 90)) as terminal:
         terminal.expect("dropped at the end; 1 masked path")
         terminal.answer("PS1='> '; stty size")
@@ -102,7 +103,7 @@ def test_a_shell_at_a_terminal_has_jobs_and_a_size_of_its_own(lcp: Lcp) -> None:
         terminal.expect("front-3")
         terminal.type("\x1a")
         terminal.expect("Stopped")
-        terminal.answer("kill %1; wait; echo went-$((2 + 3))")
+        terminal.answer("kill -9 %1; wait; echo went-$((2 + 3))")
         terminal.expect("went-5")
         terminal.resize(30, 100)
         terminal.answer("echo x > new.txt; stty size")

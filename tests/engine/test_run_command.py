@@ -330,4 +330,6 @@ def test_a_planner_reads_which_job_its_changes_wait_as_and_what_came_of_it(lab: 
         ask(["sh", "-c", "echo new > new"]), ask(["true"]), DONE, commands=commands, policy=AUTO
     )
     (held,) = lab.engine.jobs(mission_id=mission.id, kinds=["apply"])
-    assert lab.questions[1].results[0].result["held_as_job"] == held.id
+    told = lab.questions[1].results[0].result
+    assert told is not None
+    assert told["held_as_job"] == held.id

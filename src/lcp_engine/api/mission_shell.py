@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,13 +23,15 @@ from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.workers.run_command import run_behind_wall
 
 _END_SECONDS = 10.0
+_PLACES = "/usr/bin:/bin:/run/current-system/sw/bin"
+"""The system's programs, not those of a project."""
 
 
 @dataclass(frozen=True)
 class Seat:
     """The place from which a person uses a program: its stdin, stdout and stderr, and variables.
 
-    They are `is_terminal`, which becomes its own, or anything else. `begins` is called before it starts with the number
+    If these are a terminal, it becomes the program's own. `begins` is called before it starts with the number
     of paths that are hidden from it, None if these are not counted; `follow` while it runs, with a descriptor that can
     be read when it has ended; it may return before that, which ends the program.
     """
@@ -69,12 +72,16 @@ def run_in_view(instance: Instance, mission_id: int, command: Sequence[str], sea
 
 def _for_person(program: Program, seat: Seat) -> Program:
     kept = {name: text for name, text in program.environment.items() if name != "NO_COLOR"}
-    return replace(
+    freed = replace(
         program,
         environment={**kept, **seat.environment},
         bounds=replace(program.bounds, seconds=None),
-        terminal=seat.is_terminal,
     )
+    # Only within the namespaces can it be made the leader of a session whose numbers a shell understands.
+    leader = shutil.which("setsid", path=_PLACES) if seat.is_terminal else None
+    if leader is None:
+        return freed
+    return replace(freed, path=leader, arguments=(leader, "-c", program.path, *program.arguments[1:]))
 
 
 def _run(root: Root, program: Program, seat: Seat) -> Ended:

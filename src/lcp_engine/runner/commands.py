@@ -29,6 +29,7 @@ from lcp_engine.runner.confined.checks import Undecided
 from lcp_engine.runner.confined.programs import Attempt, ProgramsUnderWay, run_program
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import ConfinedThreads
+from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changes_of
 from lcp_engine.store.queue import find_jobs
@@ -240,6 +241,8 @@ class Commands:
         result = result.model_copy(update={"left_out": left_out[:_MOST_LEFT_OUT]})
         if not kept:
             return result, not left_out
+        kept_in = place.layer.place / "kept"  # not with the run: what is decided outlasts it
+        make_private(kept_in)
         with Root(str(place.made.up)) as source:
             carried = Apply(
                 self._instance.database,
@@ -247,7 +250,7 @@ class Commands:
                 self._threads,
                 root,
                 source,
-                place.made.place / "kept",
+                kept_in / place.made.run.id,
                 self._instance.caps.preimage_bytes,
                 in_stage=True,
                 note=result.model_dump(mode="json"),

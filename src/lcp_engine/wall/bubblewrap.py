@@ -133,7 +133,7 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     os.umask(of_program)
     if view.user is not None and not is_in_user_namespace:
         become(view.user)
-    options = [*_options(program, view, status, gate), *layout.options(), "--chdir", program.directory]
+    options = [*_options(view, status, gate), *layout.options(), "--chdir", program.directory]
     for name, value in {**program.environment, **view.environment}.items():
         options += ["--setenv", name, value]
     for name in ("HOME", "TMPDIR"):
@@ -198,12 +198,11 @@ class _Layout:
         return [option for _, options in ordered for option in options] + self._last
 
 
-def _options(program: Program, view: View, status: int, gate: int) -> list[str]:
+def _options(view: View, status: int, gate: int) -> list[str]:
     return [
         *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
         *(() if view.host_network else ("--unshare-net",)),
-        *("--disable-userns", "--die-with-parent", "--clearenv", "--hostname", "lcp"),
-        *(() if program.terminal else ("--new-session",)),
+        *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "lcp"),
         *("--cap-drop", "ALL", "--proc", "/proc"),
         *(
             option

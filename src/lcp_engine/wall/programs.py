@@ -9,7 +9,6 @@ start once the program is to end, and makes the calls that Landlock does not cov
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import resource
 import select
@@ -17,7 +16,6 @@ import signal
 import socket
 import stat
 import sys
-import termios
 import threading
 import time
 import traceback
@@ -129,8 +127,6 @@ class Program:
     """The view of it in namespaces (bubblewrap); without one, Landlock confines it."""
     tool: Bubblewrap | None = None
     """The bubblewrap that `step_here` has found; without one it is looked for again."""
-    terminal: bool = False
-    """Whether its stdin is a terminal that becomes its own, if it has a view: it is in the session of that."""
 
 
 @dataclass(frozen=True)
@@ -277,8 +273,6 @@ def _become_namespaced(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.setsid()
         streams.become_standard()
-        if program.terminal:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
         os.chdir("/")
         _limit(program.bounds)
