@@ -79,7 +79,12 @@ class Lab:
     """
 
     def __init__(
-        self, url: str, place: Path, user_rules: Sequence[Rule] = (), clock: Clock | None = None
+        self,
+        url: str,
+        place: Path,
+        user_rules: Sequence[Rule] = (),
+        clock: Clock | None = None,
+        walls: Sequence[str] | None = None,
     ) -> None:
         self.url = url
         self.root = place / "root"
@@ -87,7 +92,9 @@ class Lab:
         self.log = place / "questions.jsonl"
         self.meanwhile: list[Callable[[], object]] = []
         self.failures: Counter[str] = Counter()
-        self.engine = Engine(url, workers=self._workers(), user_rules=user_rules, clock=clock)
+        self.engine = Engine(
+            url, workers=self._workers(), user_rules=user_rules, clock=clock, commands_wall=walls
+        )
 
     def claim_and_die(self) -> JobRow:
         """The next job, leased by a runner of this host that is dead: the lock of its file is free."""
@@ -191,8 +198,10 @@ def open_lab(emptied_database_url: str, tmp_path: Path, _scribe: None) -> Iterat
     """Opens laboratories over one database and one directory: `open_lab(user_rules=…, clock=…)`."""
     opened: list[Lab] = []
 
-    def make(user_rules: Sequence[Rule] = (), clock: Clock | None = None) -> Lab:
-        opened.append(Lab(emptied_database_url, tmp_path, user_rules, clock))
+    def make(
+        user_rules: Sequence[Rule] = (), clock: Clock | None = None, walls: Sequence[str] | None = None
+    ) -> Lab:
+        opened.append(Lab(emptied_database_url, tmp_path, user_rules, clock, walls))
         return opened[-1]
 
     yield make
@@ -202,8 +211,14 @@ def open_lab(emptied_database_url: str, tmp_path: Path, _scribe: None) -> Iterat
 
 
 @pytest.fixture
-def lab(open_lab: OpenLab) -> Lab:
-    return open_lab()
+def walls() -> Sequence[str] | None:
+    """The walls that commands of the lab may run behind; None for the strongest that holds."""
+    return None
+
+
+@pytest.fixture
+def lab(open_lab: OpenLab, walls: Sequence[str] | None) -> Lab:
+    return open_lab() if walls is None else open_lab(walls=walls)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Commands run on a copy of the root, and only those that the mission allows; a mission may require one to succeed."""
+"""Commands run behind a wall, and only those that the mission allows; a mission may require one to succeed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
 from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
+from tests.wall.namespaces import EACH_WALL
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
@@ -86,11 +87,15 @@ def test_an_allowed_command_is_held_for_a_person_by_default(lab: Lab) -> None:
     assert (done.result["exit_code"], done.result["stdout"]) == (0, "hello\n")
 
 
-def test_what_a_command_changes_stays_in_its_copy(lab: Lab) -> None:
+@EACH_WALL
+def test_what_a_command_changes_is_named_and_dropped(lab: Lab, walls: Sequence[str]) -> None:
     (lab.root / "a.txt").write_text("a\n")
     found = result_of(lab, "cat a.txt; echo b >> a.txt; echo n > new.txt; rm -f nothing; pwd; exit 7")
+    seconds = found.pop("cpu_seconds")
+    assert isinstance(seconds, float)
+    where = "." if walls == ("landlock",) else str(lab.root)
     assert found == {
-        "ok": True, "action": "run_command_result", "exit_code": 7, "stdout": "a\n.\n", "stderr": "",
+        "ok": True, "action": "run_command_result", "exit_code": 7, "stdout": f"a\n{where}\n", "stderr": "",
         "changed": ["a.txt", "new.txt"],
     }  # fmt: skip
     assert {path.name: path.read_text() for path in lab.root.iterdir()} == {"a.txt": "a\n"}
@@ -124,48 +129,61 @@ def test_it_sees_what_was_written_before(lab: Lab) -> None:
     assert last["stdout"] == "one\n"
 
 
-def test_what_policy_denies_is_not_in_the_copy(lab: Lab) -> None:
+@EACH_WALL
+def test_what_policy_denies_is_not_there(lab: Lab) -> None:
     for name in (".env", "mine.txt", "open.txt"):
         (lab.root / name).write_text("SECRET")
     rules: list[JsonValue] = [{"kinds": ["read_file"], "paths": ["mine.txt"], "do": "deny"}, *AUTO]
     assert result_of(lab, "ls -A", policy=rules)["stdout"] == "open.txt\n"
 
 
-def test_what_is_held_to_read_is_not_in_the_copy(lab: Lab) -> None:
+@EACH_WALL
+def test_what_is_held_to_read_is_not_there(lab: Lab) -> None:
     for name in ("private.txt", "open.txt"):
         (lab.root / name).write_text("text")
     held: JsonValue = {"kinds": ["read_file"], "paths": ["private.txt"], "do": "hold"}
     assert result_of(lab, "ls", policy=[held, *AUTO])["stdout"] == "open.txt\n"
 
 
-def test_a_program_in_the_root_opens_no_more_of_the_root(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@EACH_WALL
+def test_a_program_in_the_root_opens_no_more_of_the_root(
+    lab: Lab, walls: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a program is installed can be read; that is not so of the root itself, nor of the home directory."""
     tool = lab.root / "bin" / "tool"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\n")
+    tool.write_text("#!/bin/sh\necho the tool\n")
     tool.chmod(0o755)
     (lab.root / ".env").write_text("SECRET")
+    (lab.root.parent / "beside").write_text("SECRET")
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(lab.root.parent))
     mission = lab.run(ask(["tool"]), DONE, commands={"allow": [["tool"]]}, policy=AUTO)
     (job,) = lab.jobs(mission.id)
-    assert job.error is not None
-    assert "cannot be started: Permission denied" in str(job.error["user_message"])
-    found = result_of(lab, f"cat {lab.root}/.env {lab.root}/bin/tool; ls {lab.root.parent}")
-    assert (found["stdout"], str(found["stderr"]).count("ermission denied")) == ("", 3)
+    if walls == ("landlock",):
+        assert job.error is not None
+        assert "cannot be started: Permission denied" in str(job.error["user_message"])
+    else:
+        assert job.result is not None, job.error
+        assert job.result["stdout"] == "the tool\n", "it is a file of the root, which commands see"
+    found = result_of(lab, f"cat {lab.root}/.env {lab.root.parent}/beside; ls -A {lab.root.parent}")
+    assert "SECRET" not in str(found)
+    assert found["stdout"] in ("", "root\n")
 
 
+@EACH_WALL
 @pytest.mark.parametrize("interpreter", ["/bin/sh", "//bin/sh", "/etc/../bin/sh", "/proc/self/root/bin/sh"])
 def test_a_script_reaches_no_more_than_the_command_itself(lab: Lab, interpreter: str) -> None:
     """Its interpreter is installed in a directory of the system, whose parent is the whole file system."""
     (lab.root / ".env").write_text("SECRET")
     script = lab.root / "run.sh"
-    script.write_text(f"#!{interpreter}\ncat {lab.root}/.env /etc/shadow; ls {lab.root.parent}\n")
+    script.write_text(f"#!{interpreter}\ncat {lab.root}/.env /etc/shadow; ls -A {lab.root.parent}\n")
     script.chmod(0o755)
     mission = lab.run(ask(["./run.sh"]), DONE, commands={"allow": [["./run.sh"]]}, policy=AUTO)
     (job,) = lab.jobs(mission.id)
     assert job.result is not None
-    assert (job.result["stdout"], str(job.result["stderr"]).count("ermission denied")) == ("", 3)
+    assert job.result["stdout"] in ("", "root\n")
+    assert "SECRET" not in str(job.result)
 
 
 def test_a_check_that_names_a_script_reaches_no_more(lab: Lab) -> None:
@@ -178,6 +196,7 @@ def test_a_check_that_names_a_script_reaches_no_more(lab: Lab) -> None:
     assert "exit code 7" in lab.questions[1].notices[0]
 
 
+@EACH_WALL
 def test_its_environment_is_the_missions(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     found = result_of(lab, "env", commands={**ANY, "environment": {"PYTHONPATH": "src"}})["stdout"]
@@ -185,6 +204,7 @@ def test_its_environment_is_the_missions(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert "sk-secret" not in str(found)
 
 
+@EACH_WALL
 def test_a_command_that_takes_too_long_says_so(lab: Lab) -> None:
     found = result_of(lab, "echo begun; sleep 60", commands={**ANY, "seconds": 0.5})
     assert (found["exit_code"], found["ended"]) == (None, "it ran for more than 0.5 s, and was stopped")
@@ -199,6 +219,7 @@ def test_a_program_that_is_not_there_is_named(lab: Lab) -> None:
     assert "no program is named 'no-such-program' in " in str(job.error["user_message"])
 
 
+@EACH_WALL
 def test_a_mission_is_complete_once_its_command_succeeds(lab: Lab) -> None:
     check: list[JsonValue] = [{"command": ["sh", "test.sh"]}]
     failing, passing = write("test.sh", "echo 1 failed; exit 1"), write("test.sh", "echo passed")
@@ -269,7 +290,6 @@ def test_a_command_sees_beside_a_root_in_a_place_of_the_system_but_not_the_root(
         assert said.startswith("the tool\nthe root\n")
         assert said.count("the root") == 1
         assert {"bin", "lib"} <= {*said.split()}
-        assert "around" not in said
 
 
 @pytest.mark.parametrize("allowed", [None, {"hosts": ["a.example.org"]}, "host"])

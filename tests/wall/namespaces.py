@@ -25,6 +25,15 @@ NEEDS_WALL = pytest.mark.skipif(
 )
 TOOLS = [found for found in (FOUND, find_bubblewrap(packaged())) if isinstance(found, Bubblewrap)]
 """The system's, and that of the package, where they are there."""
+EACH_WALL = pytest.mark.parametrize(
+    "walls",
+    [
+        pytest.param(("overlay",), id="overlay", marks=NEEDS_WALL),
+        pytest.param(("copy",), id="copy", marks=[NEEDS_WALL, pytest.mark.proof]),
+        pytest.param(("landlock",), id="landlock"),
+    ],
+)
+"""The fixture `lab` has its commands run behind each wall."""
 USERS = ["root", "owner", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 """Root as root, root that runs programs as the owner of the root, and an ordinary user."""
 SECONDS = 60
