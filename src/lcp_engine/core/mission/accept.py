@@ -102,7 +102,7 @@ class AcceptCheck(Frozen):
     )
     command: CommandParts | None = Field(
         default=None,
-        description="This program, with its arguments, ends with exit code 0 on a copy of the root (commands.md).",
+        description="This program, with its arguments, ends with exit code 0 (commands.md).",
     )
     claims: Literal["issues", "deliverables"] | None = Field(
         default=None,
