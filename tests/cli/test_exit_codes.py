@@ -94,6 +94,7 @@ CANNOT_BE_USED = """
     memory add title
     memory show one
     plan odd
+    shell one
     plan show one
     deliveries odd
     link one
@@ -123,6 +124,7 @@ IS_NOT_THERE_OR_NOT_VALID = """
     missions --schedule nothing
     missions --db sqlite:////nowhere/x.db
     show 99
+    shell 99
     watch 99
     report 99
     changes 99
