@@ -43,3 +43,28 @@ def test_a_command_that_was_stopped_leaves_no_output(lab: Lab) -> None:
     last = [job for job in lab.jobs(mission.id) if job.kind == "run_command"][-1]
     assert last.result is not None
     assert last.result["stdout"] == ".gitignore\n"
+
+
+def test_a_stage_keeps_what_a_command_changes_but_no_setuid_program(lab: Lab) -> None:
+    (lab.root / "old").write_text("old\n")
+    (lab.root / "gone").write_text("gone\n")
+    (lab.root / "kept.pem").write_text("secret\n")
+    change = (
+        "echo new > old; rm gone; mkdir d; echo x > d/f; chmod 4755 d/f; ln -s old link; echo mine > kept.pem"
+    )
+    mission = lab.run(ask(["sh", "-c", change]), DONE, commands=ANY, policy=[*AUTO], stage=True)
+    ran, merge = lab.jobs(mission.id)
+    assert ran.result is not None, ran.error
+    left_out = {str(one).partition(":")[0] for one in list(ran.result["left_out"] or [])}  # type: ignore[arg-type]
+    assert left_out == {"kept.pem", "link"}
+    assert (lab.root / "old").read_text() == "old\n"
+    lab.engine.approve(merge.id)
+    lab.work()
+    assert (lab.root / "old").read_text() == "new\n"
+    assert not (lab.root / "gone").exists()
+    assert (lab.root / "d" / "f").stat().st_mode & 0o7777 == 0o755
+    assert (lab.root / "kept.pem").read_text() == "secret\n"
+    lab.engine.undo(mission_id=mission.id)
+    assert (lab.root / "old").read_text() == "old\n"
+    assert (lab.root / "gone").read_text() == "gone\n"
+    assert not (lab.root / "d").exists()

@@ -313,13 +313,15 @@ def _as_changed(one: Change) -> Changed:
     else:
         before, after = (None if entry is None else entry.sha256 for entry in (one.before, one.after))
         path = one.path
+    mode = None if one.before is None else one.before.mode
     return Changed(
-        path,
-        before,
-        after,
-        None if one.before is None else one.before.mode,
-        None if one.after is None else one.after.mode,
+        path, before, after, mode, None if one.after is None else _mode_after(mode, one.after.mode)
     )
+
+
+def _mode_after(before: int | None, after: int) -> int:
+    """Mode that a change is kept with: nothing that a command made runs as its owner or group."""
+    return after if after == before else after & 0o777
 
 
 def _result_of(carried: Carried) -> RunCommandResult:
