@@ -68,3 +68,11 @@ def test_a_stage_keeps_what_a_command_changes_but_no_setuid_program(lab: Lab) ->
     assert (lab.root / "old").read_text() == "old\n"
     assert (lab.root / "gone").read_text() == "gone\n"
     assert not (lab.root / "d").exists()
+
+
+@pytest.mark.parametrize("stage", [False, True], ids=["root", "stage"])
+def test_another_name_of_a_secret_is_not_there_either(lab: Lab, *, stage: bool) -> None:
+    (lab.root / ".env").write_text("SECRET\n")
+    (lab.root / "other").hardlink_to(lab.root / ".env")
+    (lab.root / "link").symlink_to(".env")
+    assert said(lab, "cat other link .env; ls -A", stage=stage) == [".gitignore\nlink"]

@@ -110,7 +110,10 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
         git = stack.enter_context(view_of_git(repository, place / "git", rights, made.path))
         is_own = root.copy_of is None
-        rights = replace(rights, shows_git=git.is_shown and is_own)
+        if is_own:
+            rights = replace(rights, shows_git=git.is_shown)
+        else:
+            rights = _as_in(stack.enter_context(make_masks(repository, place / "mask-root", rights)), rights)
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
         lower = (root.path, masks.directory, str(layer.layer))
         overlays = [Overlay(made.path, lower, str(made.up), str(made.work)), *git.overlays]
@@ -144,6 +147,15 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
             frozenset(own),
             _tracked(repository),
         )
+
+
+def _as_in(masks: Masks, rights: Rights) -> Rights:
+    """Rights that hide in a stage what is hidden in its root: a copy has no hard links that tell what is a secret."""
+    return replace(
+        rights,
+        may_read=lambda path: rights.may_read(path) and not masks.is_masked(path),
+        policy=f"{rights.policy} {masks.directory}",
+    )
 
 
 def _tracked(root: Root) -> frozenset[str]:
