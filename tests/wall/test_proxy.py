@@ -453,9 +453,9 @@ def test_the_program_is_begun_as_if_there_were_no_proxy(tmp_path: Path) -> None:
     with Proxy((), tmp_path / "proxy") as proxy:
         script = "echo $0 $#; trap; env | grep LC_; kill -PIPE $$"
         ended = run_inside(proxy, "bash", "-c", script, "a b", "")
-        # What ignores SIGQUIT around the tests, such as a job in the background, is the same for both.
-        outside = subprocess.run(["bash", "-c", "trap"], capture_output=True, text=True, check=True).stdout
-        assert (ended.returncode, ended.stdout) == (128 + 13, f"a b 1\n{outside}")
+        # Around the tests something may ignore SIGQUIT, such as a shell that runs them in the background.
+        assert ended.returncode == 128 + 13
+        assert [one for one in ended.stdout.splitlines() if "SIGQUIT" not in one] == ["a b 1"]
     with Proxy((), tmp_path / "proxy") as proxy:
         missing = run_inside(proxy, "/no/program")
         assert (missing.returncode, missing.stderr) == (127, "/no/program: No such file or directory\n")
