@@ -185,7 +185,7 @@ def test_contents_that_are_lost_are_said_and_the_job_is_held(theatre: Theatre) -
     held = theatre.held()
     place = theatre.place(held)
     theatre.engine.approve(held.id, by="ada")
-    place.rename(place.with_name("away"))
+    place.rename(place.parent.parent / "away")
     theatre.work()
     assert theatre.again(held).state == "held"
     assert "no longer kept here" in str(theatre.again(held).reason)

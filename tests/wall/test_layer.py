@@ -457,3 +457,15 @@ def test_an_emptied_layer_starts_anew() -> None:
         os.close(run.lock)
         mission.layer.empty()
         assert mission.seen() == {}
+
+
+def test_the_directory_of_another_mission_with_the_same_number_is_emptied(tmp_path: Path) -> None:
+    layer = Layer(tmp_path / "1")
+    layer.claim("one")
+    (layer.layer / "built").write_text("of another project")
+    layer.keep_rules(IgnoredFiles())
+    layer.claim("one")
+    assert (layer.layer / "built").exists()
+    layer.claim("another")
+    assert [*layer.layer.iterdir()] == []
+    assert layer.rules() is None

@@ -34,6 +34,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changes_of
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
+from lcp_engine.store.stages import uid_of
 from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.masks import Rights, opened
 from lcp_engine.wall.programs import Ended, Program
@@ -214,7 +215,9 @@ class Commands:
         found = step_here(
             walls, Path(root.copy_of or root.path), owner_of(root), walls=self._instance.commands_wall
         )
-        return Ground(walls / str(mission_id), "-".join(map(str, attempt)), found, self._is_settled)
+        uid = self._instance.database.read(lambda tx: uid_of(tx, mission_id)) or ""
+        run = "-".join(map(str, attempt))
+        return Ground(walls / str(mission_id), uid, run, found, self._is_settled)
 
     def _is_settled(self, run: str) -> bool | None:
         """True of a run whose job has succeeded with it; None while the job is leased to it."""

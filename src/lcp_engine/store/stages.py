@@ -62,6 +62,7 @@ _MERGING = Statement(
         "(SELECT 1 FROM changes c WHERE c.job_id = j.id AND c.state = 'intent'))"
     )
 )
+_UID = Statement(text("SELECT uid FROM missions WHERE id = :mission"))
 _MISSIONS = Statement(text("SELECT mission_id FROM stages WHERE machine = :machine"))
 
 
@@ -120,6 +121,12 @@ def ended_as(tx: Tx, mission_id: int) -> str | None:
 def status_of(tx: Tx, mission_id: int) -> str | None:
     """The status of a mission; None for one that is not in the database."""
     row = tx.row(_STATUS, mission=mission_id)
+    return None if row is None else str(row[0])
+
+
+def uid_of(tx: Tx, mission_id: int) -> str | None:
+    """The name of a mission that no other one has in any database; None for one that is not in this."""
+    row = tx.row(_UID, mission=mission_id)
     return None if row is None else str(row[0])
 
 

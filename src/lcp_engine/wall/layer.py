@@ -31,7 +31,7 @@ from lcp_engine.wall.upper import Act, Move
 
 MOST_BYTES = 4 << 30
 MOST_FILES = 500_000
-_LIST, _COVERS, _RULES = "moves.json", "covers.json", "ignored.json"
+_LIST, _COVERS, _RULES, _OWNER = "moves.json", "covers.json", "ignored.json", "owner"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -226,6 +226,18 @@ class Layer:
         """Room that the layer takes."""
         with _refusals(self.layer), _opened(self.layer) as layer:
             return _usage(layer)
+
+    def claim(self, owner: str) -> None:
+        """Empty the directory if it was another owner's: numbers of missions come again with a new database."""
+        with _refusals(self.place):
+            known = _read(self.place / _OWNER)
+        if known == owner:
+            return
+        if known is not None:
+            self.empty()
+        with _refusals(self.place):
+            (self.place / _RULES).unlink(missing_ok=True)
+            _write(self.place / _OWNER, owner)
 
     def empty(self) -> None:
         """Remove all that the layer has, and what was left of programs that do not run: the next one starts cold."""

@@ -623,6 +623,10 @@ class _Run:
         self._count_cpu(family)
         if self.inside is not None:
             family = self.inside.of_program(family)
+            if (
+                len(family) > bounds.processes
+            ):  # the dead are buried by the first process in there, which may be slow
+                family = [one for one in family if not _is_dead(one)]
         if self.births is not None:
             self.births.permits = bounds.processes - len(family)
         unmapped = 0 if self.inside is None else self.inside.unmapped_bytes(family)
@@ -725,6 +729,13 @@ def _children(process: int) -> set[int]:
             with suppress(OSError):
                 found.update(map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split()))
     return found
+
+
+def _is_dead(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (OSError, IndexError):
+        return True
 
 
 def _resident_bytes(process: int) -> int:

@@ -31,9 +31,13 @@ _REST_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Ground:
-    """A mission's directory for the wall, which it has alone; `run` names one run of a command in it."""
+    """A mission's directory for the wall, which it has alone; `run` names one run of a command in it.
+
+    `mission` is a name that no other mission has, whatever database it is in.
+    """
 
     directory: Path
+    mission: str
     run: str
     found: Found
     is_settled: Callable[[str], bool | None] = lambda run: False
@@ -103,6 +107,7 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
     place = ground.directory
     with held(place), ExitStack() as stack:
         layer = Layer(place)
+        layer.claim(ground.mission)
         _finish_earlier(layer, ground)
         layer.refresh(root.path)
         made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
