@@ -36,6 +36,8 @@ EACH_WALL = pytest.mark.parametrize(
 """The fixture `lab` has its commands run behind each wall."""
 USERS = ["root", "owner", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 """Root as root, root that runs programs as the owner of the root, and an ordinary user."""
+EACH_USER = [pytest.param(one, marks=[] if one == "ordinary" else [pytest.mark.proof]) for one in USERS]
+"""All of them for a test that shows a rule with each: those besides the ordinary user are proofs."""
 SECONDS = 60
 _DUMPABLE = 4  # PR_SET_DUMPABLE
 

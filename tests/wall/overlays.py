@@ -32,6 +32,7 @@ _DETACH = 2
 _PRIVATE = 0x44000  # MS_REC | MS_PRIVATE
 
 USERS = ["root", "nobody"] if os.getuid() == 0 else ["nobody"]
+EACH_USER = [pytest.param(one, marks=[] if one == "nobody" else [pytest.mark.proof]) for one in USERS]
 
 
 @dataclass(frozen=True)

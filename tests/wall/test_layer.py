@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wall.overlays import (
+    EACH_USER,
     SECONDS,
     STEPS,
-    USERS,
     Place,
     Seen,
     Step,
@@ -101,7 +101,7 @@ def stepping(steps: Sequence[Step]) -> Callable[[Path], None]:
     return lambda seen: take_all(seen, steps)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", EACH_USER)
 @given(st.lists(STEPS, max_size=8), st.lists(st.lists(STEPS, min_size=1, max_size=6), min_size=1, max_size=3))
 @settings(max_examples=20)
 def test_the_next_program_sees_what_the_last_one_saw(
@@ -123,7 +123,7 @@ def test_the_next_program_sees_what_the_last_one_saw(
 SOME_IGNORED = IgnoredFiles({"": ("b",), "a/": ("!b", "a")})
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", EACH_USER)
 @given(st.lists(STEPS, max_size=8), st.lists(st.lists(STEPS, min_size=1, max_size=6), min_size=1, max_size=3))
 @settings(max_examples=20)
 def test_source_in_the_root_and_output_in_the_layer_are_seen_as_the_last_program_saw_them(
@@ -255,7 +255,8 @@ def end(work: Callable[[], object]) -> NoReturn:
         os._exit(result)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.proof
+@pytest.mark.parametrize("user", EACH_USER)
 def test_a_kill_at_each_point_of_a_settlement_leaves_all_of_it_or_nothing(user: str) -> None:
     def part() -> None:
         number = 0
@@ -294,7 +295,7 @@ def test_what_was_not_settled_is_thrown_away() -> None:
         assert os.listdir(mission.layer.runs) == []
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", EACH_USER)
 def test_a_full_disk_at_each_point_leaves_all_of_it_or_nothing(user: str) -> None:
     def part() -> None:
         enter_namespaces()
@@ -417,7 +418,7 @@ def test_output_over_a_file_that_changed_while_the_program_ran_gives_way() -> No
         assert mission.seen()["a.o"][2] == b"saved"
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", EACH_USER)
 def test_a_layer_is_removed_with_closed_and_read_only_directories(user: str) -> None:
     def part() -> None:
         with place() as where:

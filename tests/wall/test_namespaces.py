@@ -20,7 +20,7 @@ from tests.patience import wait_until
 from tests.pids_limit import pids_limit
 from tests.processes import family
 from tests.tables import table
-from tests.wall.namespaces import NEEDS_WALL, SECONDS, TOOLS, USERS, Place, ended, supervised
+from tests.wall.namespaces import EACH_USER, NEEDS_WALL, SECONDS, TOOLS, USERS, Place, ended, supervised
 
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
@@ -31,7 +31,7 @@ pytestmark = NEEDS_WALL
 DISKS = ("/var/tmp", "/dev/shm")
 
 
-@pytest.fixture(params=USERS)
+@pytest.fixture(params=EACH_USER)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     with made(str(request.param)) as one:
         yield one

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wall.overlays import (
+    EACH_USER,
     STEPS,
-    USERS,
     Place,
     Seen,
     Step,
@@ -119,7 +119,7 @@ def kind_of(type_: Type) -> str:
     return type_.value if type_ in {Type.FILE, Type.LINK, Type.DIRECTORY} else "special"
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", EACH_USER)
 @given(st.lists(STEPS, max_size=8), st.lists(STEPS, max_size=6), st.lists(STEPS, min_size=1, max_size=10))
 @settings(max_examples=25)
 def test_changes_applied_to_what_was_seen_before_give_what_the_program_saw(
