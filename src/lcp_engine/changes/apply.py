@@ -56,6 +56,14 @@ class Changed:
     mode_before: int | None = None
     mode_after: int | None = None
 
+    def is_what_was(self, now: Digest | Snapshot | None) -> bool:
+        """True if the file is as the command found it; None is no file."""
+        return _is(now, self.before, self.mode_before)
+
+    def is_what_becomes(self, now: Digest | Snapshot | None) -> bool:
+        """True if the file is as the command left it; None is no file."""
+        return _is(now, self.after, self.mode_after)
+
 
 @dataclass(frozen=True)
 class Apply:
@@ -133,13 +141,13 @@ class Apply:
         for one, held in zip(changed, locked, strict=True):
             try:
                 now = digest_of(held)
-                if _is(now, one.after, one.mode_after):
+                if one.is_what_becomes(now):
                     continue
                 if now is None and one.after is not None:
                     self.root.refuse_twin(one.path, beside=[other.path for other in changed])
                 has_content = one.after not in (None, one.before)
                 new = access.read_unlocked(self.source, one.path, 0) if has_content else None
-                if not _is(now, one.before, one.mode_before):
+                if not one.is_what_was(now):
                     faults[one.path] = f"{one.path!r} has changed since the command began"
                 elif has_content and (new is None or new.sha256 != one.after):
                     faults[one.path] = f"{one.path!r} is not as the command left it"
@@ -203,7 +211,7 @@ def note_of(carried: Carried) -> JsonObject:
     return next((note for note in found if note), {})
 
 
-def _is(now: Digest | None, sha: str | None, mode: int | None) -> bool:
+def _is(now: Digest | Snapshot | None, sha: str | None, mode: int | None) -> bool:
     """True if the file is there with this hash, and with these bits if there are any; None is no file."""
     if now is None or sha is None:
         return now is None and sha is None

@@ -34,6 +34,9 @@ from lcp_engine.changes.recovery import (
     open_root,
     opened,
 )
+from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.engine.approvals import drift_of, note_drift
 from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Shortage
@@ -47,6 +50,10 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.row_types import ChangeRow, JobRow
+from lcp_engine.workers.base import Hold
+
+_MOST_NAMED = 5
+"""Files that a reason names."""
 
 
 @dataclass(frozen=True)
@@ -358,6 +365,58 @@ def _by_root(changes: Iterable[ChangeRow]) -> dict[tuple[int, str, str | None], 
     for change in changes:
         found.setdefault(_root_of(change), []).append(change)
     return found
+
+
+# -- hold its job where it cannot be carried out
+
+
+class Reasons(NamedTuple):
+    """Reasons that hold the job of a set: some `files` are in conflict, or it is refused for a `fact`."""
+
+    conflict: ReasonCode
+    refused: ReasonCode
+
+    def refusal_of(self, job: JobRow, error: LcpError) -> Hold:
+        """Hold for an error that kept a set from being decided. Raises it if another attempt may not meet it."""
+        if isinstance(error, DatabaseFailed | Shortage):
+            raise error
+        is_last = job.failures + 1 >= job.max_attempts
+        if error.failed.meaning.retry and not is_last:
+            raise error
+        files = error.failed.details.get("files")
+        if error.code is ErrorCode.CONFLICT and isinstance(files, list):
+            return Hold(because(self.conflict, files=in_words([*map(str, files)])))
+        return Hold(because(self.refused, fact=error.failed.message))
+
+    def rest_of(self, carried: Carried) -> Hold | None:
+        """Hold for the changes that were not made; None if all were."""
+        left = in_words([one.path for one in carried.unmade])
+        errors = [one.message for one in carried.errors.values() if one.code is not ErrorCode.CONFLICT]
+        facts = errors[-1:] if carried.refused is None else [carried.refused.message]
+        if facts:
+            return Hold(because(self.refused, fact=f"{facts[0]} (left as they were: {left})"))
+        return Hold(because(self.conflict, files=left)) if left else None
+
+
+def has_drifted(database: Database, job: JobRow, root: Root, name: str, digest: str) -> bool:
+    """True if the approval of a job is bound to another digest of what it has by `name`; the difference is recorded."""
+    file = normpath(f"{root.path}/{name}")
+    drifted = database.read(lambda tx: drift_of(tx, job, file, name, digest))
+    if drifted is not None:
+        database.write(lambda tx: note_drift(ledger_of(tx), job, drifted))
+    return drifted is not None
+
+
+def in_words(paths: Sequence[str]) -> str:
+    """The first paths, and how many more there are."""
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return ", ".join(shortened(one_line(path), 80) for path in paths[:_MOST_NAMED]) + more
+
+
+def counted(changes: Sequence[str]) -> list[str]:
+    """Numbers of files that were created, changed and removed."""
+    words = ("created", "changed", "removed")
+    return [f"{changes.count(word)} {word}" for word in words if word in changes]
 
 
 # -- first all contents are written beside their files

@@ -18,19 +18,17 @@ from pathlib import Path
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.changes.apply import Apply, Changed, finish
-from lcp_engine.changes.change_set import Carried
+from lcp_engine.changes.change_set import Carried, Reasons, counted, has_drifted, in_words
 from lcp_engine.changes.merge_view import MergeView, difference
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.policy import Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.core.safe_text import one_line, shortened
-from lcp_engine.engine.approvals import drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
-from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Shortage, confined_threads
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, confined_threads
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import open_known, this_machine
@@ -39,7 +37,6 @@ from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.held_changes import is_needed
-from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.mission_spec import changed_root
@@ -48,14 +45,14 @@ from lcp_engine.workers.apply import APPLY, AppliedFile, ApplyParams, ApplyResul
 from lcp_engine.workers.base import Hold
 
 PATH = "what it applies"
-"""What an approval names as its file."""
+"""The file that an approval of it names."""
 KEY = "held_as_job"
 """The key of a command's result that names the job which applies what it changed."""
 _HEAD = ("--- the root", "+++ the root with what the command changed")
 _NOTHING = "the root has all of it already"
+_REASONS = Reasons(ReasonCode.APPLY_CONFLICT, ReasonCode.APPLY_REFUSED)
 _HELD, _LIST, _FILES = "held", "changes.json", "files"
 _NAME = re.compile(r"[1-9][0-9]*-[1-9][0-9]*", re.ASCII)
-_MOST_NAMED = 5
 _LISTED = TypeAdapter(list[tuple[str, str | None, str | None, int | None, int | None]])
 _AGAIN = "Reject it, and run the command again."
 
@@ -128,16 +125,8 @@ def execute_apply(
     """
     try:
         return _execute(instance, job, threads, open_root, judge)
-    except (DatabaseFailed, Shortage):
-        raise
     except LcpError as error:
-        is_last = job.failures + 1 >= job.max_attempts
-        if error.failed.meaning.retry and not is_last:
-            raise
-        files = error.failed.details.get("files")
-        if error.code is ErrorCode.CONFLICT and isinstance(files, list):
-            return Hold(because(ReasonCode.APPLY_CONFLICT, files=_named([*map(str, files)])))
-        return Hold(because(ReasonCode.APPLY_REFUSED, fact=error.failed.message))
+        return _REASONS.refusal_of(job, error)
 
 
 def remove_held(database: Database, walls: Path) -> None:
@@ -206,12 +195,17 @@ class _File:
     @property
     def is_done(self) -> bool:
         """True if the root has it already."""
-        return _is(self, self.changed.after, self.changed.mode_after)
+        return self._is_known and self.changed.is_what_becomes(self.now)
 
     @property
     def is_conflict(self) -> bool:
         """True if the file is neither as the command found it nor as it left it."""
-        return not self.is_done and not _is(self, self.changed.before, self.changed.mode_before)
+        return not self.is_done and not (self._is_known and self.changed.is_what_was(self.now))
+
+    @property
+    def _is_known(self) -> bool:
+        """False if something is there that cannot be read."""
+        return self.now is not None or self.state is None
 
 
 @dataclass(frozen=True)
@@ -233,14 +227,8 @@ class _Compared:
         paths = self.conflicts
         if not paths:
             return None
-        message = f"changed since the command began: {_named(paths)}"
+        message = f"changed since the command began: {in_words(paths)}"
         return Failed(ErrorCode.CONFLICT, message, {"files": [*paths]}, _AGAIN)
-
-
-def _is(file: _File, sha: str | None, mode: int | None) -> bool:
-    if file.now is None or sha is None:
-        return file.state is None and sha is None
-    return file.now.sha256 == sha and mode in (None, file.now.mode)
 
 
 def _compared(held: _Held, root: Root, access: FileAccess, cap: int) -> _Compared:
@@ -291,18 +279,14 @@ def _execute(
             found = _compared(held, root, access, 0)
         if not job.approved:
             return Hold(because(ReasonCode.APPLY, job=job.parent_id, files=f"{len(held.changed):,} files"))
-        drifted = instance.database.read(
-            lambda tx: drift_of(tx, job, f"{root.path}/{PATH}", PATH, found.digest)
-        )
-        if drifted is not None:
-            instance.database.write(lambda tx: note_drift(ledger_of(tx), job, drifted))
+        if has_drifted(instance.database, job, root, PATH, found.digest):
             files = found.conflicts
             return Hold(
-                because(ReasonCode.APPLY_CONFLICT, files=_named(files)) if files else ReasonCode.DRIFT
+                because(ReasonCode.APPLY_CONFLICT, files=in_words(files)) if files else ReasonCode.DRIFT
             )
         denied = [one.path for one in held.changed if _is_denied(one, judge)]
         if denied:
-            return Hold(because(ReasonCode.APPLY_REFUSED, fact=f"a rule denies {_named(denied)}"))
+            return Hold(because(ReasonCode.APPLY_REFUSED, fact=f"a rule denies {in_words(denied)}"))
         apply = Apply(
             instance.database,
             job,
@@ -320,24 +304,14 @@ def _is_denied(changed: Changed, judge: Judge) -> bool:
 
 
 def _outcome(carried: Carried) -> Succeeded | Hold:
-    left = _named([one.path for one in carried.unmade])
-    errors = [one.message for one in carried.errors.values() if one.code is not ErrorCode.CONFLICT]
-    refused = errors[-1:] if carried.refused is None else [carried.refused.message]
-    if refused:
-        return Hold(because(ReasonCode.APPLY_REFUSED, fact=f"{refused[0]} (left as they were: {left})"))
-    if left:
-        return Hold(because(ReasonCode.APPLY_CONFLICT, files=left))
+    held = _REASONS.rest_of(carried)
+    if held is not None:
+        return held
     files = [
         AppliedFile(path=one.path, change=what(one.sha256_before, one.sha256_after))
         for one in sorted(carried.changes, key=lambda one: one.path)
     ]
-    counts = {word: sum(one.change == word for one in files) for word in ("created", "changed", "removed")}
-    said = [f"{count} {word}" for word, count in counts.items() if count] or ["nothing to apply"]
+    said = counted([one.change for one in files]) or ["nothing to apply"]
     size = sum(one.size_bytes for one in carried.changes if one.sha256_after is not None)
     result = ApplyResult(summary=", ".join(said), files=files)
     return Succeeded(to_json(result.model_dump(mode="json")), size if files else None)
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-    return ", ".join(shortened(one_line(path), 80) for path in paths[:_MOST_NAMED]) + more

@@ -17,12 +17,16 @@ from pydantic import JsonValue
 from lcp_engine.changes.change_set import (
     Carried,
     Content,
+    Reasons,
     Target,
     carry_out_all,
     close_others,
+    counted,
     decide,
     decided,
     digest_of,
+    has_drifted,
+    in_words,
     made,
     missing_parents,
     no_room,
@@ -50,19 +54,16 @@ from lcp_engine.changes.staged_files import (
 )
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.core.safe_text import one_line, shortened
-from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, Snapshot
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, Shortage, lock_all
+from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
-from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.held_jobs import NO_PERSON
@@ -71,10 +72,9 @@ from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import Hold
 from lcp_engine.workers.merge import MERGE, MergedFile, MergeParams, MergeResult
 
+_REASONS = Reasons(ReasonCode.MERGE_CONFLICT, ReasonCode.MERGE_REFUSED)
 TWIN = "twin"
 """The key of a change that names what has the same name in another Unicode form."""
-MOST_NAMED = 5
-"""Files that a reason names."""
 WAIT_SECONDS = 30.0
 """How long a merge waits for writes to its files that are under way."""
 
@@ -88,13 +88,8 @@ def execute_merge(
     """
     try:
         return _Merge(instance, job, threads, open_root).execute()
-    except (DatabaseFailed, Shortage):
-        raise
     except LcpError as error:
-        is_last = job.failures + 1 >= job.max_attempts
-        if error.failed.meaning.retry and not is_last:
-            raise
-        return Hold(because(ReasonCode.MERGE_REFUSED, fact=error.failed.message))
+        return _REASONS.refusal_of(job, error)
 
 
 class _Merge:
@@ -156,9 +151,8 @@ class _Merge:
             if not self._job.approved:
                 self._database.write(lambda tx: see(tx, self._job.id, NO_PERSON, sight))
                 return Hold(_reason(compared))
-            drifted = self._drift(root, digest)
-            if drifted is not None:
-                return drifted
+            if has_drifted(self._database, self._job, root, PATH, digest):
+                return Hold(ReasonCode.DRIFT)
             if (unknown := self._params.unknown(one.path for one in files)) is not None:
                 raise unknown_file(unknown)
             taken = [one for one in compared if self._params.takes(one.file.path) and not one.is_done]
@@ -191,22 +185,10 @@ class _Merge:
         before = None if replaced_ is None else replaced_.data
         return replace(wanted, part=part_of(self._params, path, before, staged, cap))
 
-    def _drift(self, root: Root, digest: str) -> Hold | None:
-        file = normpath(f"{root.path}/{PATH}")
-        drifted: Drifted | None = self._database.read(lambda tx: drift_of(tx, self._job, file, PATH, digest))
-        if drifted is None:
-            return None
-        self._database.write(lambda tx: note_drift(ledger_of(tx), self._job, drifted))
-        return Hold(ReasonCode.DRIFT)
-
     def _outcome(self, carried: Carried, files: Sequence[StagedFile]) -> Succeeded | Hold:
-        left = _named([one.path for one in carried.unmade])
-        errors = [one.message for one in carried.errors.values() if one.code is not ErrorCode.CONFLICT]
-        refused = errors[-1:] if carried.refused is None else [carried.refused.message]
-        if refused:
-            return Hold(because(ReasonCode.MERGE_REFUSED, fact=f"{refused[0]} (left as they were: {left})"))
-        if left:
-            return Hold(because(ReasonCode.MERGE_CONFLICT, files=left))
+        held = _REASONS.rest_of(carried)
+        if held is not None:
+            return held
         jobs = {one.path: one.jobs for one in files}
         changes = sorted(carried.changes, key=lambda one: one.path)
         merged = [_merged_file(one, jobs.get(one.path, ())) for one in changes]
@@ -217,10 +199,7 @@ class _Merge:
 
     @staticmethod
     def _succeeded(merged: Sequence[MergedFile], left_out: Sequence[str]) -> Succeeded:
-        counts = {
-            word: sum(one.change == word for one in merged) for word in ("created", "changed", "removed")
-        }
-        said = [f"{count} {word}" for word, count in counts.items() if count] or ["nothing to merge"]
+        said = counted([one.change for one in merged]) or ["nothing to merge"]
         left = {"file": len(left_out), "hunk": sum(len(one.left_out) for one in merged)}
         said += [
             f"{count} {word}{'' if count == 1 else 's'} left out" for word, count in left.items() if count
@@ -332,13 +311,8 @@ def _hash(held: Held, root: Root, path: str) -> str | None:
 def _reason(compared: Sequence[Compared]) -> Reason:
     conflicts = [one.file.path for one in compared if one.fault]
     if conflicts:
-        return because(ReasonCode.MERGE_CONFLICT, files=_named(conflicts))
+        return because(ReasonCode.MERGE_CONFLICT, files=in_words(conflicts))
     count = sum(not one.is_done for one in compared)
-    twins = _named([json.dumps(one.twin) for one in compared if one.twin is not None])
+    twins = in_words([json.dumps(one.twin) for one in compared if one.twin is not None])
     beside = f", beside the same name in another Unicode form: {twins}" if twins else ""
     return because(ReasonCode.MERGE, count=count, files=f"{count:,} file{'' if count == 1 else 's'}{beside}")
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    return ", ".join(shortened(one_line(path), 80) for path in paths[:MOST_NAMED]) + more
