@@ -105,6 +105,11 @@ def test_what_a_command_changed_waits_as_one_job_that_its_result_names(theatre: 
     held = theatre.held()
     result = theatre.command().result or {}
     assert (held.state, result["held_as_job"], result["exit_code"]) == ("held", held.id, 3)
+    explained = theatre.engine.explain_policy(held.id)
+    assert (explained["verdict"], explained["because"]) == (
+        "hold",
+        "the engine made this job, for a person to decide on",
+    )
     assert theatre.files() == BEFORE
     assert any("key.pem" in str(one) for one in [result["left_out"]])
     assert theatre.engine.mission(mission).outcome == "mission_complete"

@@ -13,6 +13,7 @@ from lcp_engine.engine.admission import NO_WORKER, Admission, params_of, permiss
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.base import Worker
+from lcp_engine.workers.engine_kinds import ENGINE_WORKERS
 
 _ORDER = [Verdict.AUTO, Verdict.HOLD, Verdict.DENY]
 
@@ -28,7 +29,7 @@ def explain_job(
     spec, kind = spec_of(spec_text), str(job["kind"])
     worker = admission.workers.get(kind)
     explained = [] if worker is None else _explained(policy, worker, job)
-    gates = [*_policy(explained), *_kind(worker, spec), _planner(job), _limits(job, held_for)]
+    gates = [*_policy(explained), *_kind(kind, worker, spec), _planner(job), _limits(job, held_for)]
     deciding = max(gates, key=lambda gate: _ORDER.index(Verdict(str(gate["verdict"]))))
     return {
         "job_id": job["id"],
@@ -56,7 +57,9 @@ def _policy(explained: list[Explained]) -> list[JsonObject]:
     return [_gate("policy", strictest.verdict, strictest.reason.text)]
 
 
-def _kind(worker: Worker[BaseModel] | None, spec: MissionSpec) -> list[JsonObject]:
+def _kind(kind: str, worker: Worker[BaseModel] | None, spec: MissionSpec) -> list[JsonObject]:
+    if kind in ENGINE_WORKERS:
+        return [_gate("person", Verdict.HOLD, "the engine made this job, for a person to decide on")]
     if worker is None:
         return [_gate("worker", Verdict.HOLD, f"{NO_WORKER}: no worker executes this kind")]
     ruling = permission_ruling(worker, spec)
