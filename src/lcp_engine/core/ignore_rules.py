@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
 
 from lcp_engine.core.gitignore import NeverMatches, translate_exactly, without_blanks
+from lcp_engine.core.patterns import Matcher, automaton_of
 
 MOST_LINES = 10_000
 """Lines of one file that count."""
 _AT_ONCE = 200
 """Patterns of one automaton."""
-_MEMORY = 8 << 20
-_Find: TypeAlias = Callable[[str], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Scope:
 class _Part:
     """Some lines of a file, with the sign of each."""
 
-    find: _Find
+    find: Matcher
     signs: tuple[bool, ...]
 
     def says(self, path: str) -> bool | None:
@@ -103,29 +101,10 @@ def _bytewise(text: str) -> str:
 
 def _compiled(patterns: Sequence[tuple[str, bool]]) -> tuple[_Part, ...]:
     """One automaton, or several if they need more room; a pattern that cannot be compiled matches nothing."""
-    find = _automaton([expression for expression, _ in patterns])
+    find = automaton_of([expression for expression, _ in patterns])
     if find is not None:
         return (_Part(find, tuple(sign for _, sign in patterns)),)
     if len(patterns) == 1:
         return ()
     half = len(patterns) // 2
     return (*_compiled(patterns[half:]), *_compiled(patterns[:half]))
-
-
-def _automaton(expressions: Sequence[str]) -> _Find | None:
-    import re2  # type: ignore[import-untyped]  # google-re2 ships no types
-
-    options = re2.Options()
-    options.never_capture = True
-    options.dot_nl = True
-    options.log_errors = False
-    options.max_mem = _MEMORY
-    automaton = re2.Set.SearchSet(options)
-    try:
-        for expression in expressions:
-            automaton.Add(f"{expression}|\\x00")  # no path has a NUL: what does not find it has no room
-        automaton.Compile()
-    except re2.error:
-        return None
-    find: _Find = automaton.Match
-    return find if len(find("\0")) == len(expressions) else None

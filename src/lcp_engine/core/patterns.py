@@ -24,7 +24,8 @@ MAX_TOTAL = 16 * 1024
 MAX_WILD = 1024
 """Wildcards of a whole list: each may cost a step with every character of a path."""
 
-Matcher: TypeAlias = Callable[[str], object]
+Matcher: TypeAlias = Callable[[str], Sequence[int]]
+"""The numbers of the expressions that match a path; empty if none does."""
 
 
 @dataclass(frozen=True)
@@ -292,23 +293,21 @@ def _matcher(patterns: Sequence[tuple[str, str]]) -> Matcher | None:
     """One automaton for all; its time is linear in the length of a path, whatever the patterns (no backtracking)."""
     if not patterns:
         return None
-    match = _automaton("|".join(f"(?:{regex})" for _, regex in patterns))
+    match = automaton_of(["|".join(f"(?:{regex})" for _, regex in patterns)])
     if match is None:
         for pattern, regex in patterns:
-            if _automaton(regex) is None:
+            if automaton_of([regex]) is None:
                 raise _invalid(pattern, "is not a usable pattern: a range is reversed, or it is too large")
         raise _invalid(patterns[0][0], "and the patterns beside it are too large together")
     return match
 
 
-# No path holds a NUL: an automaton that does not accept it had no room for its states, and would accept nothing.
-_PROBE = "\0"
-
-
 _MEMORY = 8 << 20
+"""Bytes of the states of an automaton."""
 
 
-def _automaton(regex: str) -> Matcher | None:
+def automaton_of(expressions: Sequence[str]) -> Matcher | None:
+    """One automaton for several regular expressions; None if one is not valid, or all are too large together."""
     import re2  # type: ignore[import-untyped]  # google-re2 ships no types
 
     options = re2.Options()
@@ -318,12 +317,14 @@ def _automaton(regex: str) -> Matcher | None:
     options.max_mem = _MEMORY
     automaton = re2.Set.SearchSet(options)
     try:
-        automaton.Add(f"{regex}|\\x00")
+        for expression in expressions:
+            # No path has a NUL: an automaton that does not find it has no room for its states, and would find nothing.
+            automaton.Add(f"{expression}|\\x00")
         automaton.Compile()
     except re2.error:
         return None
-    match: Matcher = automaton.Match
-    return match if match(_PROBE) else None
+    find: Matcher = automaton.Match
+    return find if len(find("\0")) == len(expressions) else None
 
 
 def _invalid(pattern: str, fact: str) -> LcpError:
