@@ -118,9 +118,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 check tests; outcome=$$?; \
 	$(MAKE) --no-print-directory alone && exit $$outcome
 
-# In a fresh clone each module is compiled once, not once in each test process.
 tests: $(READY)
-	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq >/dev/null
 	@$(PYTEST) -m "not proof and not alone" --junitxml $(REPORTS)/test.xml
 
 # What measures time, with nothing beside it.

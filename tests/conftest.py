@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,10 @@ from zlib import crc32
 
 import psycopg
 import pytest
+from execnet import XSpec
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
+from tests.forked_workers import forked_workers
 from tests.loaded_python import Python
 
 from lcp_engine.store.db.open import open_database
@@ -48,6 +51,7 @@ LONG = {"attack", "crash", "faults", "model", "test_browser.py", "test_llama_ser
 """Rooms and files whose tests take long. They begin first, so that no process works alone at the end."""
 
 _STARTED = pytest.StashKey[float]()
+_FORKS = ExitStack()
 
 COMMIT = os.environ.get("LCP_TEST_COMMIT")
 """Chooses whose turn it is; without it, everything has its turn."""
@@ -76,6 +80,20 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = None  # it is read from there again
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
+    """Fork the test processes from one that has collected the tests, unless it is measured what an import executes."""
+    if not config.getoption("cov_source", None):
+        interpreter = _FORKS.enter_context(forked_workers(config.args))
+        for spec in specs:
+            spec.python = interpreter
+
+
+def pytest_unconfigure() -> None:
+    """End the process that test processes are forked from."""
+    _FORKS.close()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeat each test as often as `make stress` says."""
     if REPEATS:
@@ -101,7 +119,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _place(item: pytest.Item) -> tuple[str, ...]:
     """The room of a test, and the folders and the file in it."""
-    return item.path.relative_to(Path(__file__).parent).parts
+    return _below_tests(item.path)
+
+
+@cache
+def _below_tests(path: Path) -> tuple[str, ...]:
+    return path.relative_to(Path(__file__).parent).parts
 
 
 def _is_its_turn(item: pytest.Item) -> bool:

@@ -348,11 +348,11 @@ def _main(control: int) -> None:
         except SystemExit as ended:
             if not isinstance(ended.code, int | None):
                 raise
-            _end(ended.code or 0)
-        _end(0)
+            end(ended.code or 0)
+        end(0)
 
 
-def _end(code: int) -> None:
+def end(code: int) -> None:
     """End as an interpreter does, but without taking apart all that is loaded: that takes longer than most programs."""
     threading._shutdown()  # type: ignore[attr-defined]  # private, and the same from Python 3.11 on
     atexit._run_exitfuncs()
