@@ -62,21 +62,11 @@ _WITH_CASES = "clone 56 220, prlimit64 302 261"
 """Calls that are never refused whatever their arguments are."""
 _FOR_PROGRAMS = frozenset(
     {
-        *(
-            "socketpair",
-            "fork",
-            "vfork",
-            "execve",
-            "execveat",
-            "memfd_create",
-            "capset",
-            "tkill",
-            "rt_sigqueueinfo",
-        ),
+        *("socketpair", "fork", "vfork", "execve", "execveat", "memfd_create", "capset", "tkill", "rt_sigqueueinfo"),
         *("rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "truncate", "mknod", "mknodat"),
     }
-)
-"""Of the refused calls, those that foreign programs may make: the kernel's own rules, or Landlock's, are enough."""
+)  # fmt: skip
+"""Refused calls that foreign programs may make: the kernel's own rules, or Landlock's, are enough."""
 _SOCKETS = frozenset({"socket", "bind", "listen", "accept", "accept4"})
 """Those that they may make, too, with sockets of the families that are theirs."""
 _BIRTHS = frozenset({"clone", "fork", "vfork"})
@@ -95,6 +85,8 @@ OF_PROCESSES = frozenset(
 
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every CLONE_NEW… of clone(2)
+_CLONE_NEWTIME = 0x80  # of unshare alone: for clone it is a part of a signal
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 
 class _Machine:
@@ -166,7 +158,7 @@ def _rules_of_programs(*, network: bool) -> list[_Rule]:
             (
                 (_ALLOW, (_Test(1, (0x40049409, 0x4020940D)),)),
                 (_WITHOUT, (_Test(1, (0x5800, 0x6600, 0x7600, 0x9400), 0xFF00),)),
-                (_EPERM, (_Test(1, (0x5412, 0x541C)),)),
+                (_EPERM, (_Test(1, _TERMINAL_INPUT),)),
             ),
             _ALLOW,
         ),
@@ -239,29 +231,6 @@ def _rules_of_processes() -> list[_Rule]:
         rule((251, 30), 1, _Test(0, (1,))),  # ioprio_set
     ]
 
-
-_REFUSED_TO_WALLED = frozenset(
-    """
-    setns chroot pivot_root mount umount2 mount_setattr open_tree move_mount fsopen fsconfig fsmount fspick
-    open_tree_attr open_by_handle_at ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd
-    add_key request_key keyctl bpf perf_event_open userfaultfd quotactl quotactl_fd syslog acct uselib lookup_dcookie
-    kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff sethostname setdomainname
-    settimeofday clock_settime adjtimex clock_adjtime iopl ioperm vhangup nfsservctl lsm_set_self_attr fanotify_init
-    migrate_pages move_pages
-    """.split()  # noqa: SIM905 -- a list of one line each is longer than a screen
-)
-_NETLINK = 16  # libc asks the kernel for addresses with it
-_RULES_OF_WALLED = (
-    _Rule(  # socket
-        (41, 198),
-        ((_ALLOW, (_Test(0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK)),)),),
-        _ERRNO | errno.EAFNOSUPPORT,
-    ),
-    _permits((56, 220), _Test(0, (0,), _CLONE_NEW)),  # clone, unshare: no namespaces
-    _permits((272, 97), _Test(0, (0,), _CLONE_NEW)),
-    # ioctl: nothing that types into the terminal, or selects on a console
-    _Rule((16, 29), ((_EPERM, (_Test(1, (0x5412, 0x541C)),)),), _ALLOW),
-)
 
 _ABSENT = -1
 _OPENAT2 = 437  # the mode of a new file is in memory; libc and programs use openat without it
@@ -337,20 +306,6 @@ def hold_births() -> int:
     return _install(machine, _program(machine, [clone], {_WAIT: births}), _NEW_LISTENER | _UNINTERRUPTED)
 
 
-def filter_of_walled() -> bytes:
-    """The filter for a program in namespaces of its own, for bubblewrap to install: nothing that it refuses succeeds.
-
-    Such a program has no other processes, files or networks to reach, so that only what opens the kernel itself, looks
-    into other processes or makes namespaces is refused.
-    """
-    machine = _MACHINES[platform.machine()]
-    numbers = _calls(machine.column)
-    missing = [number for name, number in numbers.items() if name.startswith("io_uring")]
-    refused = [number for name, number in numbers.items() if name in _REFUSED_TO_WALLED]
-    actions = {_EPERM: refused, _ERRNO | errno.ENOSYS: missing}
-    return b"".join(_program(machine, _RULES_OF_WALLED, actions))
-
-
 @dataclass(frozen=True)
 class Notice:
     """A call that waits for an answer: its name, the thread that made it, and the arguments as unsigned numbers."""
@@ -379,7 +334,7 @@ class Notices:
         self._names = {number: name for name, number in _calls(column).items()}
         self._received: deque[Notice] = deque()
         self.permits = permits
-        """How many processes may start before that is asked again."""
+        """Processes that may start before that is asked again."""
         self._is_over = False
         self.ready = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with suppress(OSError):  # an older kernel
@@ -469,9 +424,20 @@ _OF_THE_KERNEL = frozenset(
 )  # fmt: skip
 """Calls that no program in namespaces of its own may make; builds and tests do not."""
 _URING = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register"})
-_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-_CLONE_NEWTIME = 0x80  # of unshare alone: for clone it is a part of a signal
-_ROUTES = 0  # NETLINK_ROUTE: getaddrinfo asks it for the addresses of this host
+_RULES_IN_NAMESPACES = (
+    _permits((56, 220), _Test(0, (0,), _CLONE_NEW)),  # clone
+    _permits((272, 97), _Test(0, (0,), _CLONE_NEW | _CLONE_NEWTIME)),  # unshare
+    _Rule((16, 29), ((_EPERM, (_Test(1, _TERMINAL_INPUT),)),), _ALLOW),  # ioctl
+    _Rule(  # socket; getaddrinfo asks NETLINK_ROUTE for the addresses of this host
+        (41, 198),
+        (
+            (_ALLOW, (_Test(0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)),)),
+            (_ALLOW, (_Test(0, (socket.AF_NETLINK,)), _Test(2, (socket.NETLINK_ROUTE,)))),
+        ),
+        _ERRNO | errno.EAFNOSUPPORT,
+    ),
+)
+"""No namespaces, no typing into terminals, no families of sockets but the usual ones."""
 
 
 def filter_in_namespaces() -> bytes:
@@ -487,34 +453,7 @@ def filter_in_namespaces() -> bytes:
         _ERRNO | errno.EPERM: [numbers[name] for name in numbers if name in _OF_THE_KERNEL],
         _ERRNO | errno.ENOSYS: [numbers[name] for name in numbers if name in _URING],
     }
-    return b"".join(_program(machine, [], actions, [*_steps_in_namespaces(machine)]))
-
-
-def _steps_in_namespaces(machine: _Machine) -> Iterator[bytes]:
-    """Steps about arguments: no namespaces, no typing into terminals, no families of sockets but the usual ones."""
-    for numbers, flags in (((56, 220), _CLONE_NEW), ((272, 97), _CLONE_NEW | _CLONE_NEWTIME)):
-        yield _step(_EQUAL, numbers[machine.column], no=5)
-        yield _step(_LOAD, _ARGUMENTS_AT)
-        yield _step(_AND, flags)
-        yield _step(_EQUAL, 0, yes=1)
-        yield _step(_RETURN, _ERRNO | errno.EPERM)
-        yield _step(_LOAD, _NUMBER_AT)
-    yield _step(_EQUAL, (16, 29)[machine.column], no=5)  # ioctl
-    yield _step(_LOAD, _ARGUMENTS_AT + 8)
-    yield _step(_EQUAL, _TERMINAL_INPUT[0], yes=1)
-    yield _step(_EQUAL, _TERMINAL_INPUT[1], no=1)
-    yield _step(_RETURN, _ERRNO | errno.EPERM)
-    yield _step(_RETURN, _ALLOW)
-    yield _step(_EQUAL, (41, 198)[machine.column], no=9)  # socket
-    yield _step(_LOAD, _ARGUMENTS_AT)
-    yield _step(_EQUAL, socket.AF_UNIX, yes=6)
-    yield _step(_EQUAL, socket.AF_INET, yes=5)
-    yield _step(_EQUAL, socket.AF_INET6, yes=4)
-    yield _step(_EQUAL, socket.AF_NETLINK, no=2)
-    yield _step(_LOAD, _ARGUMENTS_AT + 16)
-    yield _step(_EQUAL, _ROUTES, yes=1)
-    yield _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
-    yield _step(_RETURN, _ALLOW)
+    return b"".join(_program(machine, _RULES_IN_NAMESPACES, actions))
 
 
 def _install(machine: _Machine, steps: Iterable[bytes], flags: int = 0) -> int:
@@ -541,12 +480,8 @@ def _program(
     machine: _Machine,
     rules: Iterable[_Rule],
     actions: Mapping[int, Sequence[int]],
-    first: Iterable[bytes] = (),
 ) -> Iterator[bytes]:
-    """The filter: `rules` about arguments, then what becomes of calls, by what the kernel is to do with them.
-
-    The steps `first` come before both, and leave the number of the call loaded.
-    """
+    """The filter: `rules` about arguments, then what becomes of calls, by what the kernel is to do with them."""
     yield _step(_LOAD, _MACHINE_AT)
     yield _step(_EQUAL, machine.audit, yes=1)
     yield _step(_RETURN, _EPERM)
@@ -554,7 +489,6 @@ def _program(
     yield _step(_EQUAL, _CLONE3, yes=1)
     yield _step(_GREATER, _LAST, no=1)
     yield _step(_RETURN, _ERRNO | errno.ENOSYS)
-    yield from first
     for rule in rules:
         if (number := rule.numbers[machine.column]) != _ABSENT:
             steps = [*_steps_of(rule)]
