@@ -18,6 +18,7 @@ from lcp_engine.errors import LcpError
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import Surroundings, run_behind_wall
 
@@ -77,7 +78,9 @@ def leaks(runs: Runs, build_attack: Callable[[Path], Sequence[str]]) -> list[str
         command = build_attack(root)
         policy = Policy([Rule(do=Verdict.DENY, paths=DENIED)])
         with Root(root) as opened:
-            around = Surroundings(opened, READ_FILE.allowed_paths(policy), Commands(seconds=20), (), runs)
+            around = Surroundings(
+                RootAccess(opened, READ_FILE.allowed_paths(policy)), Commands(seconds=20), (), runs
+            )
             try:
                 said = run_behind_wall(command, around).stdout
             except LcpError:

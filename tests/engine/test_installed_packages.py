@@ -16,6 +16,7 @@ from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
@@ -45,7 +46,7 @@ def run(root: Path, *command: str, denied: Sequence[str] = (), seconds: float = 
     with Root(root) as opened:
         may_read = READ_FILE.allowed_paths(policy)
         return run_behind_wall(
-            command, Surroundings(opened, may_read, Commands(seconds=seconds), (), confined)
+            command, Surroundings(RootAccess(opened, may_read), Commands(seconds=seconds), (), confined)
         )
 
 
@@ -97,7 +98,7 @@ def test_a_link_that_is_made_after_the_look_leads_nowhere(root: Path) -> None:
 
     with Root(root) as opened:
         may_read = READ_FILE.allowed_paths(Policy())
-        around = Surroundings(opened, may_read, Commands(), (), confined)
+        around = Surroundings(RootAccess(opened, may_read), Commands(), (), confined)
         assert run_behind_wall(["/bin/sh", "-c", "cat node_modules/ok/secret"], around).stdout == ""
 
 

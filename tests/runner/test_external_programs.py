@@ -33,6 +33,7 @@ from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined import external
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import cannot_confine
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.external import Answered, Needs, kinds_in
@@ -388,7 +389,7 @@ def test_a_program_that_needs_the_root_gets_a_copy_without_secrets(
         ONCE
         + "import os; open('a.txt', 'a').write('x'); print(json.dumps({'result': {'files': os.listdir()}}))"
     )
-    said = "what it changed in its copy of the root is lost: a.txt"
+    said = "what it changed in the root is lost: a.txt"
     dropped = {"files": ["a.txt"], "left_out": [said]}
     assert ask(kind(source, needs={"root": "read"}), root).result == dropped
     assert (root / "a.txt").read_text() == "before"
@@ -436,18 +437,19 @@ def test_a_program_whose_changes_of_the_root_would_be_lost_fails(
     kind: Callable[..., Worker[BaseModel]], root: Path
 ) -> None:
     source = "read -r job; echo said >&2; echo x >sk-0123456789; mkdir made; echo '{\"result\": {}}'"
-    said = "what it changed in its copy of the root is lost: made/, sk-0123456789"
+    said = "what it changed in the root is lost: made/, sk-0123456789"
     error = ask(kind(source, shell=True, needs={"root": True}), root).error
     assert error is not None
     assert (error.error_code, error.user_message) == ("NOT_ALLOWED", f"k: {said}")
     assert error.technical_details == {"stderr": "said", "lost": ["made/", "sk-0123456789"]}
-    assert "root: read" in str(error.recommended_actions)
+    assert all(one in str(error.recommended_actions) for one in ("root: read", "root: write"))
     closed: JsonValue = {"type": "object", "additionalProperties": False}
     worker = kind(source, shell=True, needs={"root": "read"}, result=closed)
     judge = Policy().for_kind(worker.named, has_effects=False, writes=False)
     with Root(root) as opened:
         context = Context(opened, (), judge, Caps())
-        answer = external.ExternalPrograms().execute(worker, worker.params(), context, lambda _: True)
+        over = external.ProgramRoot(RootAccess(opened, lambda _: True))
+        answer = external.ExternalPrograms().execute(worker, worker.params(), context, over)
     assert answer == Answered(worker.result(), f"said\n{said}")
     assert list(root.iterdir()) == []
 
@@ -751,8 +753,8 @@ STATED: dict[str, tuple[JsonValue, str]] = {
     "role": ({"k": {"command": "cat", "role": "writes"}}, "role writes is for kinds of the engine"),
     "both": ({"k": {"command": "cat", "long_lived": True, "needs": {"root": True}}}, "cannot be long_lived"),
     "another root": (
-        {"k": {"command": "cat", "needs": {"root": "write"}}},
-        "k.needs.root: should be true, false or read",
+        {"k": {"command": "cat", "needs": {"root": "all"}}},
+        "k.needs.root: should be true, false, read or write",
     ),
     "reads nothing": ({"k": {"command": "cat", "needs": {"read": ["nothing"]}}}, "needs.read: there is no"),
     "reads everything": ({"k": {"command": "cat", "needs": {"read": ["/"]}}}, "needs.read: / contains"),

@@ -16,6 +16,7 @@ from lcp_engine.core.mission.spec import Commands
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
@@ -235,7 +236,9 @@ def run(root: Path, *command: str, environment: Mapping[str, str] | None = None)
 
     commands = Commands(seconds=100, environment=dict(environment or {}))
     with Root(str(root)) as opened:
-        return run_behind_wall(command, Surroundings(opened, lambda path: True, commands, (), confined_run))
+        return run_behind_wall(
+            command, Surroundings(RootAccess(opened, lambda path: True), commands, (), confined_run)
+        )
 
 
 @confined

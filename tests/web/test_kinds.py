@@ -77,7 +77,7 @@ def test_a_kind_shows_what_it_states_and_trusts_nothing_that_a_server_says(house
         "held for a person",
         "by a program, confined",
         "for each job, at most 2 at once",
-        "a copy of the root; network; the environment variables API_KEY",
+        "the root, which it may not change; network; the environment variables API_KEY",
         "changes nothing Nothing of it is trusted.",
         f"word string yes {SHOWN}",
         'how "a" or 2 no',

@@ -20,6 +20,7 @@ from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import found_program, interpreters_of, is_in, readable_place
 from lcp_engine.wall.programs import Ended, Program
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
 SECONDS = 20.0
@@ -149,7 +150,8 @@ class _Trial:
             return run_program(root, program, (0, 1), ProgramsUnderWay())
 
         with TemporaryDirectory(prefix="lcp-doctor-") as empty, Root(empty) as root:
-            around = Surroundings(root, lambda path: True, self._commands, (*self._opened, *more), run)
+            access = RootAccess(root, lambda path: True)
+            around = Surroundings(access, self._commands, (*self._opened, *more), run)
             return run_behind_wall(self._command, around)
 
 

@@ -108,14 +108,18 @@ def needs_in_words(needs: JsonValue) -> str:
     given = needs if isinstance(needs, dict) else {}
     lists = {key: value for key, value in given.items() if isinstance(value, list) and value}
     said = [
-        *(["a copy of the root"] if given.get("root") is True else []),
-        *(["a copy of the root, whose changes are dropped"] if given.get("root") == "read" else []),
+        *(said for value, said in _ROOT.items() if given.get("root") == value),
         *(["network"] if given.get("network") else []),
         *(f"{_WORDS[key]} {', '.join(map(str, value))}" for key, value in lists.items()),
     ]
     return "; ".join(said) or "nothing but the system's programs"
 
 
+_ROOT = {
+    True: "the root, which it may not change",
+    "read": "the root, whose changes are dropped",
+    "write": "the root, whose changes are kept or held",
+}
 _WORDS = {"environment": "the environment variables", "read": "to read"}
 
 

@@ -57,7 +57,7 @@ def run_in_view(instance: Instance, mission_id: int, command: Sequence[str], sea
         return found[0]
 
     around = commands.surroundings_of_person(mission_id, run)
-    ground = around.ground
+    ground = around.access.ground
     if ground is None or ground.found.step not in {Step.OVERLAY, Step.COPY}:
         found_reasons = () if ground is None else ground.found.reasons
         reasons = "; ".join(found_reasons) or "nothing is kept for commands here"

@@ -77,12 +77,13 @@ def _execute(worker: Worker[BaseModel], params: object, context: Context, policy
     read = _read_params(worker, params)
     if worker.program is None:
         return worker.execute(read, context)
-    from lcp_engine.runner.confined.external import ExternalPrograms  # slow to load, hardly ever needed
+    from lcp_engine.runner.confined.external import ExternalPrograms, over_copy  # slow to load
 
     programs = ExternalPrograms()
     try:
-        may_read = READ_FILE.allowed_paths(policy) if worker.program.needs.root else None
-        return programs.execute(worker, read, context, may_read).outcome
+        needs_root = worker.program.needs.root
+        over = over_copy(context.root, READ_FILE.allowed_paths(policy)) if needs_root else None
+        return programs.execute(worker, read, context, over).outcome
     finally:
         programs.close()
 

@@ -13,6 +13,7 @@ from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.wall.programs import Ended, Program
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.external import FoundCommand, found_command
 from lcp_engine.workers.run_command import Surroundings, run_behind_wall
 
@@ -40,8 +41,9 @@ class TrialChecks:
 
         with Root(str(mission.root)) as root:
             around = Surroundings(
-                root,
-                may_read=lambda path: True,  # a copy that the user had made; the program has no network
+                RootAccess(
+                    root, lambda path: True
+                ),  # a copy that the user had made; the program has no network
                 commands=Commands(seconds=CHECK_SECONDS),
                 readable=command.files,
                 run=run,

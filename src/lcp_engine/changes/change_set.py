@@ -255,6 +255,12 @@ class Carried:
     def unmade(self) -> list[ChangeRow]:
         return [one for one in self.changes if one.state != APPLIED]
 
+    @property
+    def written_bytes(self) -> int | None:
+        """Bytes of the files that were written; None if nothing was changed."""
+        made = [one for one in self.changes if one.state == APPLIED]
+        return sum(one.size_bytes for one in made if one.sha256_after is not None) if made else None
+
 
 def decided(tx: Tx, job: JobRow) -> list[ChangeRow]:
     """The changes that a job decided at last since it was approved, in their order; empty if all of them are void."""

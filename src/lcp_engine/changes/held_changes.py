@@ -312,6 +312,5 @@ def _outcome(carried: Carried) -> Succeeded | Hold:
         for one in sorted(carried.changes, key=lambda one: one.path)
     ]
     said = counted([one.change for one in files]) or ["nothing to apply"]
-    size = sum(one.size_bytes for one in carried.changes if one.sha256_after is not None)
     result = ApplyResult(summary=", ".join(said), files=files)
-    return Succeeded(to_json(result.model_dump(mode="json")), size if files else None)
+    return Succeeded(to_json(result.model_dump(mode="json")), carried.written_bytes)

@@ -15,7 +15,7 @@ from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import JsonObject, storable, to_json
 from lcp_engine.store.people import Sight
-from lcp_engine.workers.base import Applied, FileEffect, Hold, MemoryEffect, Outcome, Worker
+from lcp_engine.workers.base import Applied, FileEffect, Hold, Kept, MemoryEffect, Outcome, Worker
 from lcp_engine.workers.external import Answered
 
 MAX_RESULT = 256 * 1024 * 1024
@@ -42,6 +42,13 @@ class HeldRequest:
     reason: Reason
     sight: Sight
     key: str | None = None
+
+
+@dataclass(frozen=True)
+class KeptForPerson(Kept):
+    """The result of a program whose changes wait for a person."""
+
+    request: HeldRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,9 @@ def _checked(worker: Worker[BaseModel], who: str, outcome: object) -> Succeeded 
             return replace(checked, stderr=stderr or None) if isinstance(checked, Succeeded) else checked
         case MemoryEffect(entry, made):
             return Succeeded(_stored(worker, who, made), memory=entry)
+        case Kept(made, _, written_bytes):
+            request = outcome.request if isinstance(outcome, KeptForPerson) else None
+            return Succeeded(_stored(worker, who, made), written_bytes, request=request)
         case _:
             return Succeeded(_stored(worker, who, outcome))
 

@@ -15,40 +15,40 @@ from pydantic import BaseModel
 from lcp_engine.changes.apply import Apply, Changed, finish, note_of
 from lcp_engine.changes.change_set import Carried
 from lcp_engine.changes.held_changes import execute_apply, hold_changes
-from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
 from lcp_engine.core.policy import Ruling, Verdict
-from lcp_engine.core.walls import Step
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.outcome import HeldRequest, Succeeded, outcome_of
+from lcp_engine.engine.outcome import KeptForPerson, Succeeded, outcome_of
 from lcp_engine.engine.settle import label
 from lcp_engine.errors import Failed, LcpError
 from lcp_engine.runner.confined.checks import Undecided
+from lcp_engine.runner.confined.external import ProgramRoot
 from lcp_engine.runner.confined.programs import Attempt, ProgramsUnderWay, run_program
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.changes import changes_of
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.stages import uid_of
 from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.masks import Rights, opened
 from lcp_engine.wall.programs import Ended, Program
+from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
 from lcp_engine.wall.workspace import Ground, Workspace, owner_of
-from lcp_engine.workers.base import Context, FileEffect, Hold, Worker
+from lcp_engine.workers.base import Context, FileEffect, Hold, Kept, Worker
 from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
+from lcp_engine.workers.external import Answered, Keep, with_left_out
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import (
     WORKER,
-    RunCommandResult,
     Surroundings,
     refuse_unallowed,
+    run_and_keep,
     run_behind_wall,
 )
 from lcp_engine.workers.write_file import WRITE_FILE
@@ -85,14 +85,34 @@ class Commands:
         context: Context,
     ) -> Succeeded | FileEffect | Hold | Failed:
         """Run the command of a job; what it changed is kept, or held for a person, with its success or not at all."""
-        held: list[HeldRequest] = []
-        run = partial(self._run, job, command, mission, context, held)
-        outcome = outcome_of(worker, label(job), run)
-        if not isinstance(outcome, Succeeded):
-            return outcome
-        if not mission.is_staged:
-            return replace(outcome, request=held[0]) if held else outcome
-        return replace(outcome, written_bytes=self._written_bytes(job))
+
+        def run() -> Kept:
+            around = self._surroundings(mission, context, job.mission_id)
+            refuse_unallowed(command, around.commands)
+            return run_and_keep(command, around, self._keep(job, mission, context.root))
+
+        return outcome_of(worker, label(job), lambda: self._earlier(job, worker, mission) or run())
+
+    def execute_program(
+        self,
+        job: JobRow,
+        worker: Worker[BaseModel],
+        mission: OpenMission,
+        context: Context,
+        run: Callable[[ProgramRoot], Answered],
+    ) -> Succeeded | FileEffect | Hold | Failed:
+        """Execute the job of a kind whose program needs the root: `run` it over that. Like `execute` otherwise."""
+
+        def execute() -> Kept | Answered:
+            found = self._access(mission, context, job.mission_id)
+            return run(ProgramRoot(found, self._keep(job, mission, context.root)))
+
+        return outcome_of(worker, label(job), lambda: self._earlier(job, worker, mission) or execute())
+
+    @staticmethod
+    def keeps_changes_of(worker: Worker[BaseModel]) -> bool:
+        """True for a kind whose program may leave changes, which a later call for the same job finds."""
+        return worker.program is not None and worker.program.needs.root == "write"
 
     def apply(self, job: JobRow) -> Succeeded | Hold | Failed:
         """Bring what a command changed into the root, once a person has approved it."""
@@ -100,51 +120,35 @@ class Commands:
         root = partial(self._missions.open_root, job.mission_id)
         return execute_apply(self._instance, job, self._threads, root, judge)
 
-    def _run(
-        self,
-        job: JobRow,
-        command: Sequence[str],
-        mission: OpenMission,
-        context: Context,
-        held: list[HeldRequest],
-    ) -> RunCommandResult:
+    def _earlier(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Kept | None:
+        """The result of an attempt that was interrupted once it had decided what is kept; None if none had."""
+        carried = finish(self._instance.database, job, self._threads) if mission.is_staged else None
+        if carried is None:
+            return None
+        if carried.refused is not None:
+            raise LcpError.of(carried.refused)
+        return _kept(worker.result.model_validate(note_of(carried)), (), carried)
+
+    def _keep(self, job: JobRow, mission: OpenMission, root: Root) -> Keep | None:
+        """Keeper of the changes of a job's program: as part of the stage, or for a person; None if they are dropped."""
         if mission.is_staged:
-            earlier = finish(self._instance.database, job, self._threads)
-            if earlier is not None:  # an attempt that was interrupted had decided what is kept
-                return _result_of(earlier)
-        around = self._surroundings(mission, context, job.mission_id)
-        refuse_unallowed(command, around.commands)
-        if not mission.is_staged:
-            if around.commands.changes == "drop":
-                return run_behind_wall(command, around)
-            return self._run_and_hold(job, command, mission, around, held)
-        return run_behind_wall(command, around, partial(self._keep, job, mission, context.root))
+            return partial(self._keep_in_stage, job, mission, root)
+        return None if mission.spec.commands.changes == "drop" else partial(self._hold, job, mission, root)
 
-    def _run_and_hold(
+    def _hold(  # noqa: PLR0917 -- the first ones are bound
         self,
         job: JobRow,
-        command: Sequence[str],
         mission: OpenMission,
-        around: Surroundings,
-        held: list[HeldRequest],
-    ) -> RunCommandResult:
-        """Run a command, and have `held` get the job that is to apply what it changed."""
-
-        def keep(
-            place: Workspace, changes: Changes, result: RunCommandResult
-        ) -> tuple[RunCommandResult, bool]:
-            kept, left_out = _judged(changes, self._judges(mission), _HELD)
-            if kept:
-                held.append(hold_changes(self._instance, job, around.root, place.made.up, kept))
-            return result.model_copy(update={"left_out": left_out[:_MOST_LEFT_OUT]}), not changes.changes
-
-        result = run_behind_wall(command, around, keep)
-        if held or not result.changed or result.left_out:
-            return result
-        why = "nothing is kept of a command that was stopped"
-        if around.ground is None or around.ground.found.step is not Step.OVERLAY:
-            why = "this machine can only run it on a copy, of which nothing is kept"
-        return result.model_copy(update={"left_out": [f"{path}: {why}" for path in result.changed]})
+        root: Root,
+        place: Workspace,
+        changes: Changes,
+        result: BaseModel,
+    ) -> Kept:
+        """Have a person decide on what a program changed, as far as that may be written and deleted."""
+        chosen, left_out = _judged(changes, self._judges(mission), _HELD)
+        request = hold_changes(self._instance, job, root, place.made.up, chosen) if chosen else None
+        result = with_left_out(result, left_out)
+        return KeptForPerson(result, is_whole=not changes.changes, left_out=left_out, request=request)
 
     def fault_of_check(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
@@ -182,14 +186,20 @@ class Commands:
         instance, commands = self._instance, mission.spec.commands
         attempt = (context.job_id or 0, context.attempt)
         return Surroundings(
-            context.root,
-            self._missions.readable(mission, context),
+            self._access(mission, context, mission_id),
             commands,
             instance.commands_read,
             partial(run_program, attempt=attempt, under_way=self._under_way),
             network=granted(commands.network, instance.commands_network),
-            rights=self._rights(mission, context),
-            ground=self._ground(context.root, mission_id, attempt),
+        )
+
+    def _access(self, mission: OpenMission, context: Context, mission_id: int) -> RootAccess:
+        """Access of a program to the root. Raises `INVALID_PARAMS` if the mission has none."""
+        return RootAccess(
+            context.root,
+            self._missions.readable(mission, context),
+            self._rights(mission, context),
+            self._ground(context.root, mission_id, (context.job_id or 0, context.attempt)),
         )
 
     def _rights(self, mission: OpenMission, context: Context) -> Rights:
@@ -227,23 +237,23 @@ class Commands:
             return False
         return None if found[0].state is State.RUNNING else found[0].state is State.SUCCEEDED
 
-    def _keep(  # noqa: PLR0917 -- the first ones are bound
+    def _keep_in_stage(  # noqa: PLR0917 -- the first ones are bound
         self,
         job: JobRow,
         mission: OpenMission,
         root: Root,
         place: Workspace,
         changes: Changes,
-        result: RunCommandResult,
-    ) -> tuple[RunCommandResult, bool]:
-        """Make what a command changed part of the stage, as far as files may be written and deleted there.
+        result: BaseModel,
+    ) -> Kept:
+        """Make what a program changed part of the stage, as far as files may be written and deleted there.
 
-        Raises `CONFLICT` for a file that something else has changed since the command began.
+        Raises `CONFLICT` for a file that something else has changed since the program began.
         """
-        kept, left_out = _judged(changes, self._judges(mission), _KEPT)
-        result = result.model_copy(update={"left_out": left_out[:_MOST_LEFT_OUT]})
-        if not kept:
-            return result, not left_out
+        chosen, left_out = _judged(changes, self._judges(mission), _KEPT)
+        result = with_left_out(result, left_out)
+        if not chosen:
+            return Kept(result, is_whole=not left_out, left_out=left_out)
         kept_in = place.layer.place / "kept"  # not with the run: what is decided outlasts it
         make_private(kept_in)
         with Root(str(place.made.up)) as source:
@@ -257,11 +267,10 @@ class Commands:
                 self._instance.caps.preimage_bytes,
                 in_stage=True,
                 note=result.model_dump(mode="json"),
-            ).perform(kept)
+            ).perform(chosen)
         if carried.refused is not None:
             raise LcpError.of(carried.refused)
-        result = _with_unmade(result, carried)
-        return result, not result.left_out
+        return _kept(result, left_out, carried)
 
     def _judges(self, mission: OpenMission) -> Callable[[str, bool], Ruling]:
         policy = self._missions.policy(mission)
@@ -270,12 +279,6 @@ class Commands:
             for worker in (WRITE_FILE.for_any_params(), DELETE_FILE.for_any_params())
         )
         return lambda path, is_deleted: (deletes if is_deleted else writes)(path)
-
-    def _written_bytes(self, job: JobRow) -> int | None:
-        """Bytes of the files that the job has written; None if it changed none."""
-        made = self._instance.database.read(lambda tx: changes_of(tx, job.id))
-        made = [one for one in made if one.state == APPLIED]
-        return sum(one.size_bytes for one in made if one.sha256_after is not None) if made else None
 
 
 def _judged(
@@ -327,12 +330,8 @@ def _mode_after(before: int | None, after: int) -> int:
     return after if after == before else after & 0o777
 
 
-def _result_of(carried: Carried) -> RunCommandResult:
-    if carried.refused is not None:
-        raise LcpError.of(carried.refused)
-    return _with_unmade(RunCommandResult.model_validate(note_of(carried)), carried)
-
-
-def _with_unmade(result: RunCommandResult, carried: Carried) -> RunCommandResult:
+def _kept(result: BaseModel, left_out: Sequence[str], carried: Carried) -> Kept:
+    """The result of a program whose changes became part of a stage, as far as nothing else changed the files."""
     unmade = [f"{one.path}: changed meanwhile" for one in carried.unmade]
-    return result.model_copy(update={"left_out": [*result.left_out, *unmade]})
+    left_out = [*left_out, *unmade]
+    return Kept(with_left_out(result, unmade), not left_out, carried.written_bytes, left_out)

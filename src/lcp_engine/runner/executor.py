@@ -292,7 +292,7 @@ class Executor:
             outcome = self._call(job, worker, mission)
             if self._missions.follow(mission, job.mission_id).change == before.change:
                 return self._judged(outcome, worker, mission, job)
-            if worker.program is not None:
+            if worker.program is not None and not self._commands.keeps_changes_of(worker):
                 message = f"{label(job)}: files were moved while its program ran, which may have read them"
                 return Failed(ErrorCode.CONFLICT, message, advice="Request it again, after the moves.")
 
@@ -326,10 +326,10 @@ class Executor:
         params = worker.read(from_json(job.params), label(job))
         context = worker.granting(params, self._missions.context(mission, job, worker))
         if worker.program is not None:
-            may_read = self._missions.readable(mission, context) if worker.program.needs.root else None
-            return outcome_of(
-                worker, label(job), lambda: self._programs.execute(worker, params, context, may_read)
-            )
+            run = partial(self._programs.execute, worker, params, context)
+            if worker.program.needs.root:
+                return self._commands.execute_program(job, worker, mission, context, run)
+            return outcome_of(worker, label(job), lambda: run(None))
         if worker.command is not None:
             return self._commands.execute(job, worker, worker.command(params), mission, context)
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))

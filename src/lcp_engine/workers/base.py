@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
@@ -323,7 +323,22 @@ class MemoryEffect:
     """The job's result."""
 
 
-Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Hold | Failed
+@dataclass(frozen=True)
+class Kept:
+    """The result of a program that ran over the root, and what became of its changes.
+
+    `is_whole` is true if all that it changed is there for the next one. `written_bytes` are those of files that became
+    part of a stage; None if none did.
+    """
+
+    result: BaseModel
+    is_whole: bool = True
+    written_bytes: int | None = None
+    left_out: Sequence[str] = ()
+    """Changes that were not kept, each with the reason."""
+
+
+Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Kept | Hold | Failed
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
@@ -20,7 +21,9 @@ from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.plug_ins import import_paths
 from lcp_engine.wall.installed_programs import found_program, readable_place
-from lcp_engine.workers.base import Example, Permission, Worker, refuse_to_execute
+from lcp_engine.wall.upper import Changes
+from lcp_engine.wall.workspace import Workspace
+from lcp_engine.workers.base import Example, Kept, Permission, Worker, refuse_to_execute
 
 MOST_SECONDS = 86_400.0
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
@@ -39,18 +42,18 @@ class _Stated(BaseModel):
 
 def _known_root(stated: JsonValue) -> JsonValue:
     """Raises ValueError."""
-    if not isinstance(stated, bool) and stated not in ("true", "false", "read"):
-        raise ValueError(f"should be true, false or read, not {json.dumps(stated)}")
+    if not isinstance(stated, bool) and stated not in ("true", "false", "read", "write"):
+        raise ValueError(f"should be true, false, read or write, not {json.dumps(stated)}")
     return stated
 
 
 class Needs(_Stated):
     """What a program needs beside the system's programs; nothing else is there for it."""
 
-    root: Annotated[bool | Literal["read"], BeforeValidator(_known_root)] = Field(
+    root: Annotated[bool | Literal["read", "write"], BeforeValidator(_known_root)] = Field(
         default=False,
-        description="A copy of the mission's root, as its directory. `true` fails jobs that change it, whose changes "
-        "would be lost; `read` lets the changes be dropped.",
+        description="The mission's root, as its directory, behind the wall of commands. `write` has its changes kept "
+        "or held like those of a command, `read` lets them be dropped, `true` fails jobs that change something.",
     )
     network: bool = Field(default=False, description="Connections over IP, to any server.")
     environment: tuple[EnvironmentName, ...] = Field(
@@ -107,11 +110,26 @@ class ProgramKind(ProgramLimits):
     examples: tuple[ProgramExample, ...] = ()
 
 
+Keep: TypeAlias = Callable[[Workspace, Changes, BaseModel], Kept]
+"""Keeps what a program changed, before its workspace is removed; its result then names what was not kept."""
+MOST_LEFT_OUT = 100
+
+
+def with_left_out(result: BaseModel, left_out: Sequence[str]) -> BaseModel:
+    """The result with changes that were not kept, if its model has room for them: a list `left_out`."""
+    stated = result.model_dump(mode="json")
+    known = stated.get("left_out", [])
+    with suppress(ValidationError):
+        if left_out and isinstance(known, list):
+            return type(result).model_validate({**stated, "left_out": [*known, *left_out[:MOST_LEFT_OUT]]})
+    return result
+
+
 @dataclass(frozen=True)
 class Answered:
     """What a program answered to a job, and the end of what it wrote to stderr meanwhile."""
 
-    outcome: BaseModel | Failed
+    outcome: BaseModel | Kept | Failed
     stderr: str
 
 
@@ -157,7 +175,7 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
         fact = f"role {stated.role.value} is for kinds of the engine; expected is one of {', '.join(_ROLES)}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
     if stated.long_lived and stated.needs.root:
-        fact = "each of its jobs needs a copy of the root of its own; a program with needs.root cannot be long_lived"
+        fact = "each of its jobs needs the root for itself; a program with needs.root cannot be long_lived"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"kind {kind!r}: {fact}")
     subject = f"kind {kind!r}"
     found = found_command(subject, stated.command, base)

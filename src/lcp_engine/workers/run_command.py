@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,27 +17,21 @@ from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.verdicts import verdict_of
 from lcp_engine.core.wall_words import named_as_walls, said_of_commands
-from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
-from lcp_engine.sandbox.root import Root, refusal
-from lcp_engine.wall.bubblewrap import Bubblewrap
-from lcp_engine.wall.installed_packages import SHARED
+from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
-from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.proxy import Proxy, Route, route_through
-from lcp_engine.wall.steps import Found
-from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
-from lcp_engine.wall.upper import Changes
-from lcp_engine.wall.view import HOME, Bind, View
-from lcp_engine.wall.working_copy import WorkingCopy, working_copy
-from lcp_engine.wall.workspace import Ground, Workspace, workspace
-from lcp_engine.workers.base import Example, Worker, refuse_to_execute
+from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, keep_output, seen_root
+from lcp_engine.wall.toolchains import joined_variables, toolchain_of
+from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
+from lcp_engine.workers.external import Keep
 from lcp_engine.workers.params import ContentText, Params, Result
 
 MOST_SECONDS = 3600.0
 _MOST_CHANGED = 100
+_STOPPED = "nothing is kept of a command that was stopped"
 _MOST_TOLD = 1000
 """Characters of output that a check which does not pass tells the planner."""
 
@@ -83,10 +77,9 @@ class RunCommandResult(Result):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command is run with: the root, which of its files may be copied, what the mission says of commands."""
+    """What a command is run with: what it may see of the root, and what the mission says of commands."""
 
-    root: Root
-    may_read: Callable[[str], bool]
+    access: RootAccess
     commands: Commands
     readable: Sequence[str]
     """What may be read and executed beside the system's programs."""
@@ -95,19 +88,12 @@ class Surroundings:
     """What the program finds in files, each named by a variable of its environment."""
     network: NetworkGrant = NO_NETWORK_GRANTED
     """What it may reach of the network."""
-    rights: Rights | None = None
-    """Paths that it may see where the root itself is seen; by default those that may be copied."""
-    ground: Ground | None = None
-    """Where the wall keeps what it needs; without, a copy is made."""
     begins: Callable[[int | None], object] = lambda masked: None
     """Called before it runs with the number of paths that are hidden from it, None if that is not known."""
 
-
-Keep: TypeAlias = Callable[[Workspace, Changes, RunCommandResult], tuple[RunCommandResult, bool]]
-"""Keeps what a command changed, before its workspace is removed.
-
-Returns its result with what was not kept, and whether all that it changed is there for the next command.
-"""
+    @property
+    def root(self) -> Root:
+        return self.access.root
 
 
 def refuse_unallowed(command: Sequence[str], commands: Commands) -> None:
@@ -118,51 +104,50 @@ def refuse_unallowed(command: Sequence[str], commands: Commands) -> None:
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=reason.advice)
 
 
-def run_behind_wall(
-    command: Sequence[str], around: Surroundings, keep: Keep | None = None
-) -> RunCommandResult:
-    """Run a command over the root, or on a copy where that is all that the wall can do.
+def run_behind_wall(command: Sequence[str], around: Surroundings) -> RunCommandResult:
+    """Run a command over the root, or on a copy where that is all that the wall can do; what it changes is dropped.
 
-    What it changes is dropped, unless it runs over the root and ends by itself: then `keep` is called with it. Raises
-    `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, `NOT_ISOLATED`, and what
-    `Surroundings.run` and `keep` raise.
+    Raises `PATH_NOT_FOUND` if there is no such program, `TOO_LARGE`, `FILE_SYSTEM`, `NOT_ISOLATED`, and what
+    `Surroundings.run` raises.
     """
-    ground = around.ground
-    if ground is not None and ground.found.step is Step.NONE:
-        raise _not_confined(command[0], ground)
-    if ground is None or ground.found.step is not Step.OVERLAY:
-        with working_copy(around.root, around.may_read) as copy:
-            seen = _elsewhere(copy) if ground is None else _of_copy(copy, around.root, ground.found)
-            around.begins(None)
-            ended, refused = _run(command, seen, around)
-            told = copy.told if seen.view is None else str
-            return _result(command, ended, copy.changed(), refused, around, told=told)
-    try:
-        rights = around.rights or Rights(around.may_read, "")
-        with workspace(around.root, ground, rights) as place:
-            seen = _Seen(
-                place.made.path, place.made.home, HOME, place.view, ground.found.tool, caches=place.caches
-            )
-            around.begins(len(place.masks.masked))
-            ended, refused = _run(command, seen, around)
-            changes = place.changes()
-            changed = [one.path for one in changes.changes]
-            masked = sorted(place.masks.masked)
-            result = _result(command, ended, changed, refused, around, masked=masked)
-            if place.without_git and "git" in result.stderr:
-                result = result.model_copy(update={"wall": [*result.wall, place.without_git]})
-            if ended.stopped is not None:
-                return result
-            result, is_whole = (result, not changes.changes) if keep is None else keep(place, changes, result)
-            # Output is kept only together with what it was made of: else the next build would lie.
-            if changes.moves and is_whole:
-                place.keep_output(changes)
-            return result
-    except OSError as error:
-        raise refusal(error, str(ground.directory)) from error
+    result = run_and_keep(command, around, None).result
+    assert isinstance(result, RunCommandResult)
+    return result
 
 
-def _run(command: Sequence[str], seen: _Seen, around: Surroundings) -> tuple[Ended, Sequence[str]]:
+def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None) -> Kept:
+    """Like `run_behind_wall`, but `keep` is called if it runs over the root and ends by itself.
+
+    Raises what `keep` raises, too.
+    """
+    with seen_root(around.access, command[0]) as seen:
+        masked = seen.masked
+        around.begins(None if seen.place is None else len(masked))
+        ended, refused = _run(command, seen, around)
+        if seen.place is None:
+            assert seen.copy is not None
+            told = seen.copy.told if seen.view is None else str
+            result = _result(command, ended, seen.copy.changed(), refused, around, told=told)
+            return Kept(result if keep is None else _dropped(result, ON_A_COPY))
+        changes = seen.place.changes()
+        changed = [one.path for one in changes.changes]
+        result = _result(command, ended, changed, refused, around, masked=masked)
+        if seen.place.without_git and "git" in result.stderr:
+            result = result.model_copy(update={"wall": [*result.wall, seen.place.without_git]})
+        if ended.stopped is not None:
+            return Kept(result if keep is None else _dropped(result, _STOPPED), is_whole=False)
+        kept = (
+            Kept(result, is_whole=not changes.changes) if keep is None else keep(seen.place, changes, result)
+        )
+        keep_output(seen.place, changes, is_whole=kept.is_whole)
+        return kept
+
+
+def _dropped(result: RunCommandResult, why: str) -> RunCommandResult:
+    return result.model_copy(update={"left_out": [f"{path}: {why}" for path in result.changed]})
+
+
+def _run(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> tuple[Ended, Sequence[str]]:
     """The end of a command, and the hosts that it was refused."""
     program = _program(command, seen, around)
     if not around.network.hosts:
@@ -189,62 +174,7 @@ def _routed(program: Program, route: Route) -> Program:
     )
 
 
-def _not_confined(name: str, ground: Ground) -> LcpError:
-    message = f"{name} cannot be confined: {'; '.join(ground.found.reasons)}"
-    advice = "Install bubblewrap, or name a weaker wall in commands_wall (docs/commands.md)."
-    return LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The view of a command: it begins at `directory`, and finds what is written in `home` at `home_path`."""
-
-    directory: str
-    home: Path
-    home_path: str
-    view: View | None = None
-    tool: Bubblewrap | None = None
-    owned: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    listed: tuple[str, ...] = ()
-    caches: Path | None = None
-    """A directory for what it writes into caches of the user's home, if that is possible."""
-
-    def with_toolchain(self, toolchain: Toolchain, *, is_host: bool) -> View | None:
-        """The view with a toolchain."""
-        if self.view is None:
-            return None
-        view = replace(self.view, binds=(*self.view.binds, *toolchain.binds()), host_network=is_host)
-        if self.caches is None:
-            return view
-        caches = [*toolchain.overlays(self.caches)]
-        if view.user is not None:
-            for cache in caches:
-                os.chown(cache.upper, *view.user)
-        return replace(view, overlays=(*view.overlays, *caches))
-
-
-def _elsewhere(copy: WorkingCopy) -> _Seen:
-    """The copy where it lies, for Landlock alone."""
-    files, home = str(copy.files), str(copy.home)
-    return _Seen(files, copy.home, home, owned=(files, home), packages=copy.shared, listed=copy.listed)
-
-
-def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> _Seen:
-    """The copy at the path of the root, with the packages of the root, if there are namespaces for it."""
-    if found.step is not Step.COPY:
-        return _elsewhere(copy)
-    path = root.copy_of or root.path
-    for name in SHARED:
-        if (link := copy.files / name).is_symlink():
-            link.unlink()
-            link.mkdir()
-    binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
-    view = View(binds=[*binds, *(Bind(place, place) for place in copy.shared)])
-    return _Seen(path, copy.home, HOME, view, found.tool)
-
-
-def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Program:
+def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Program:
     """Raises `PATH_NOT_FOUND`."""
     path = found_program(command[0], Path(seen.directory))
     foreign = (*seen.owned, *around.root.places)
@@ -278,7 +208,7 @@ def _program(command: Sequence[str], seen: _Seen, around: Surroundings) -> Progr
         readable=(*itself, *installed, *toolchain_parts, *around.readable),
         packages=seen.packages,
         listed=seen.listed,
-        hidden=[one for one in hidden if seen.view is None or one != seen.directory],
+        hidden=seen.hidden(hidden),
         bounds=Bounds(seconds=min(around.commands.seconds, MOST_SECONDS)),
         network=around.network.is_host,
         tool=seen.tool,

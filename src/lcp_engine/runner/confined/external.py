@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -31,10 +32,11 @@ from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, is_in, places_of
 from lcp_engine.wall.programs import SYSTEM, Bounds, Ended, Program
+from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, keep_output, seen_root
 from lcp_engine.wall.toolchains import joined_variables, toolchain_of
-from lcp_engine.wall.working_copy import WorkingCopy, scratch_directory, working_copy
-from lcp_engine.workers.base import Context, Worker
-from lcp_engine.workers.external import Answered, ExternalProgram
+from lcp_engine.wall.working_copy import scratch_directory
+from lcp_engine.workers.base import Context, Kept, Worker
+from lcp_engine.workers.external import Answered, ExternalProgram, Keep, with_left_out
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
@@ -46,7 +48,7 @@ MOST_AHEAD = 16
 MOST_AHEAD_SIZE = 16 * 1024
 """Jobs that are sent together, and bytes of them: they have to fit into a pipe."""
 _MOST_LOST = 20
-"""Paths of changes of a copy of the root that are named."""
+"""Paths of changes of the root that are named."""
 _CHUNK = 64 * 1024
 _END_SECONDS = 5.0
 _ADVICE = {
@@ -56,7 +58,7 @@ _ADVICE = {
     ErrorCode.OUT_OF_MEMORY: "Let the program take less, or raise memory in the description of its kind.",
     ErrorCode.TOO_LARGE: "Let the program answer less.",
     ErrorCode.NOT_ALLOWED: "Change files with write_file or edit_file, whose changes are kept; "
-    "if those of the program may be lost, state `root: read`.",
+    "or state in its kind `root: write`, which keeps those of the program, or `root: read`, which drops them.",
 }
 _MOST_LINES = 3
 """Lines of stderr in a message."""
@@ -66,6 +68,19 @@ _SAYS_NOTHING = re.compile(
 )
 _MAY_STATE = frozenset(code.value for code in ErrorCode if code not in OF_DATABASE)
 _STATED = "The program states this error itself: ask for something else, or correct the program."
+
+
+@dataclass(frozen=True)
+class ProgramRoot:
+    """The root of a program that needs it, and what becomes of its changes; without `keep` they are dropped."""
+
+    access: RootAccess
+    keep: Keep | None = None
+
+
+def over_copy(root: Root, may_read: Callable[[str], bool]) -> ProgramRoot:
+    """A copy of what may be read of a root, outside of missions; its changes are dropped."""
+    return ProgramRoot(RootAccess(root, may_read))
 
 
 class ExternalPrograms:
@@ -83,11 +98,12 @@ class ExternalPrograms:
         worker: Worker[BaseModel],
         params: BaseModel,
         context: Context,
-        may_read: Callable[[str], bool] | None,
+        over: ProgramRoot | None,
     ) -> Answered:
-        """Answer of the program to a job. `may_read` says of which files it is given a copy, if it needs the root.
+        """Answer of the program to a job, `over` the root if it needs that.
 
-        Raises `LcpError`: WORKER_FAILED, WORKER_DIED, TIMEOUT, OUT_OF_MEMORY, NOT_ISOLATED, FILE_SYSTEM, TOO_LARGE.
+        Raises `LcpError`: WORKER_FAILED, WORKER_DIED, TIMEOUT, OUT_OF_MEMORY, NOT_ISOLATED, FILE_SYSTEM, TOO_LARGE,
+        NOT_ALLOWED for changes of the root that it may not make, and what `ProgramRoot.keep` raises.
         """
         program = worker.program
         assert program is not None
@@ -95,17 +111,18 @@ class ExternalPrograms:
         pool = _pool_of(worker, root)
         secrets = _environment(worker.kind, program)
         job = _Job(worker, params, context, tuple(secrets.values()))
-        if not program.long_lived:
-            with ExitStack() as leaving:
-                copy = None
-                if may_read is not None:
-                    copy = leaving.enter_context(working_copy(context.root, may_read))
-                running = _Running(worker.kind, program, secrets, self._under_way, root=root, copy=copy)
-                once = leaving.enter_context(running)
-                outcome = once.answer_once(job)
-                if copy is not None and isinstance(outcome, BaseModel) and (lost := copy.lost(context.root)):
-                    outcome = job.without(lost, outcome)
+        if over is not None:
+            with seen_root(over.access, worker.kind) as seen:
+                job.begin()
+                running = _Running(worker.kind, program, secrets, self._under_way, root=root, seen=seen)
+                with running:
+                    outcome = running.answer_once(job)
+                if isinstance(outcome, BaseModel):
+                    return Answered(_settled(job, outcome, seen, over), job.stderr)
                 return Answered(outcome, job.stderr)
+        if not program.long_lived:
+            with _Running(worker.kind, program, secrets, self._under_way, root=root) as once:
+                return Answered(once.answer_once(job), job.stderr)
         running = self._taken(pool) or _Running(worker.kind, program, secrets, self._under_way, root=root)
         try:
             answer = running.answer(job)
@@ -253,27 +270,24 @@ class _Job:
             said = shortened(refused.errors(include_url=False)[0]["msg"])
             raise self.failed(f"its result is not what its schema describes: {said}", stderr) from refused
 
-    def without(self, lost: Sequence[str], result: BaseModel) -> BaseModel:
-        """The result of a job whose changes of its copy of the root are dropped, with what is lost.
+    def refusal(self, lost: Sequence[str]) -> LcpError:
+        """The error of a job that changed the root although its kind does not state that it does."""
+        fact = f"what it changed in the root is lost: {self._some(lost)}"
+        details: dict[str, Json] = {"stderr": self.stderr} if self.stderr else {}
+        code = ErrorCode.NOT_ALLOWED
+        message = f"{self.worker.kind}: {fact}"
+        named = [self._scrubbed(path) for path in lost[:_MOST_LOST]]
+        return LcpError(code, message, {**details, "lost": [*named]}, advice=_ADVICE[code])
 
-        Raises `NOT_ALLOWED` unless the kind states that they may be.
-        """
-        program = self.worker.program
-        assert program is not None
-        paths = [self._scrubbed(path) for path in lost[:_MOST_LOST]]
-        more = f" and {len(lost) - len(paths):,} more" if len(lost) > len(paths) else ""
-        fact = f"what it changed in its copy of the root is lost: {', '.join(paths)}{more}"
-        if program.needs.root != "read":
-            details: dict[str, Json] = {"stderr": self.stderr} if self.stderr else {}
-            code, message = ErrorCode.NOT_ALLOWED, f"{self.worker.kind}: {fact}"
-            raise LcpError(code, message, {**details, "lost": [*paths]}, advice=_ADVICE[code])
+    def without(self, lost: Sequence[str], result: BaseModel, why: str = "") -> BaseModel:
+        """The result of a job whose changes of the root are dropped, with what is lost, which stderr names, too."""
+        fact = f"what it changed in the root is lost{why}: {self._some(lost)}"
         self.stderr = f"{self.stderr}\n{fact}".strip()
-        stated = result.model_dump(mode="json")
-        known = stated.get("left_out", [])
-        with suppress(ValidationError):  # its schema has no room for it
-            if isinstance(known, list):
-                return self.worker.result.model_validate({**stated, "left_out": [*known, fact]})
-        return result
+        return with_left_out(result, [fact])
+
+    def _some(self, paths: Sequence[str]) -> str:
+        more = f" and {len(paths) - _MOST_LOST:,} more" if len(paths) > _MOST_LOST else ""
+        return f"{', '.join(self._scrubbed(path) for path in paths[:_MOST_LOST])}{more}"
 
     @property
     def most_stderr(self) -> int:
@@ -370,6 +384,36 @@ class _Job:
         return text
 
 
+def _settled(job: _Job, result: BaseModel, seen: SeenRoot, over: ProgramRoot) -> BaseModel | Kept:
+    """The result of a program that has ended, once its changes of the root are kept, held or dropped.
+
+    Raises `NOT_ALLOWED` for changes of a kind that does not state that it makes some.
+    """
+    needs = job.worker.program.needs.root if job.worker.program is not None else False
+    place = seen.place
+    if place is None:
+        assert seen.copy is not None
+        lost = seen.copy.lost(over.access.root)
+        if not lost:
+            return result
+        if needs is True:
+            raise job.refusal(lost)
+        return job.without(lost, result, f" ({ON_A_COPY})" if needs == "write" else "")
+    changes = place.changes()
+    lost = [one.path for one in changes.changes]
+    if not lost:
+        kept = Kept(result)
+    elif needs is True:
+        raise job.refusal(lost)
+    elif needs == "write" and over.keep is not None:
+        kept = over.keep(place, changes, result)
+    else:
+        why = " (commands.changes of the mission is drop)" if needs == "write" else ""
+        kept = Kept(job.without(lost, result, why), is_whole=False)
+    keep_output(place, changes, is_whole=kept.is_whole)
+    return kept
+
+
 class _Running:
     """One process of a program, with our ends of its pipes and its directory. Used by one thread at a time."""
 
@@ -381,7 +425,7 @@ class _Running:
         under_way: ProgramsUnderWay,
         *,
         root: Root | None,
-        copy: WorkingCopy | None = None,
+        seen: SeenRoot | None = None,
     ) -> None:
         self._under_way = under_way
         self._leaving = ExitStack()
@@ -390,11 +434,12 @@ class _Running:
         self._held_back = b""
         """What was read of stderr and may be the beginning of a secret."""
         try:
-            scratch = copy.home if copy else self._leaving.enter_context(scratch_directory())
-            directory = copy.files if copy else scratch
+            if seen is None:
+                home = self._leaving.enter_context(scratch_directory())
+                seen = SeenRoot(str(home), home, str(home), owned=(str(home),))
             self._pipes = _Pipes()
             self._leaving.callback(self._pipes.close)
-            here = self._leaving.enter_context(Root(str(directory)))
+            here = self._leaving.enter_context(Root(str(seen.home)))
             process = spawner(*program.call[:1]).spawn(here, Duty.RUN, program.memory, confined=False)
             self._leaving.callback(process.kill)
             self._channel = process.connect(*self._pipes.theirs)
@@ -403,7 +448,7 @@ class _Running:
             self._leaving.callback(process.wait_for_end, _END_SECONDS)
             self._leaving.callback(self._channel.close)
             foreign = () if root is None else root.places
-            self._program = _program(program, environment, directory, scratch, copy, foreign=foreign)
+            self._program = _program(program, environment, seen, foreign=foreign)
             request = PROGRAMS.dump_python(self._program, mode="json")
             self._channel.send({"do": Request.RUN, "program": request})
         except (Disconnected, TimedOut) as error:
@@ -612,20 +657,15 @@ def _environment(kind: str, program: ExternalProgram) -> dict[str, str]:
 
 
 def _program(
-    program: ExternalProgram,
-    environment: dict[str, str],
-    directory: Path,
-    scratch: Path,
-    copy: WorkingCopy | None,
-    *,
-    foreign: tuple[str, ...],
+    program: ExternalProgram, environment: dict[str, str], seen: SeenRoot, *, foreign: tuple[str, ...]
 ) -> Program:
+    sees_root = seen.copy is not None or seen.place is not None
     installed = [
         place
         for path in (program.path, *program.starts)
         for place in places_of(path, foreign=foreign, is_alone=path in program.files)
-        # Of packages, a program with a copy reads what a command does.
-        if copy is None or not is_in(foreign, place)
+        # Of packages, a program that sees the root reads what a command does.
+        if not sees_root or not is_in(foreign, place)
     ]
     # Shells and make are given no more than others: who states a kind names what it needs.
     toolchains = [
@@ -634,7 +674,7 @@ def _program(
             Path.home(),
             os.environ,
             foreign=foreign,
-            own_home=str(scratch),
+            own_home=seen.home_path,
             can_write=False,
             is_alone=True,
         )
@@ -644,11 +684,11 @@ def _program(
     return Program(
         path=program.path,
         arguments=program.arguments,
-        directory=str(directory),
+        directory=seen.directory,
         environment=joined_variables(
-            environment_of(scratch), *(one.variables for one in toolchains), environment
+            environment_of(Path(seen.home_path)), *(one.variables for one in toolchains), environment
         ),
-        owned=tuple({str(directory), str(scratch)}),
+        owned=seen.owned,
         readable=(
             *installed,
             *(part for one in toolchains for place in one.places for part in place.parts),
@@ -656,12 +696,14 @@ def _program(
             *program.installed,
             *program.needs.read,
         ),
-        packages=copy.shared if copy else (),
-        listed=copy.listed if copy else (),
-        hidden=(*own_directories(), str(Path.home()), *_in_system(foreign)),
+        packages=seen.packages,
+        listed=seen.listed,
+        hidden=seen.hidden((*own_directories(), str(Path.home()), *_in_system(foreign))),
         network=program.needs.network,
         bounds=Bounds(seconds=None, memory=program.memory),
         call=program.call,
+        view=None if seen.view is None else replace(seen.view, host_network=program.needs.network),
+        tool=seen.tool,
     )
 
 

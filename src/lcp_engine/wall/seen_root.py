@@ -1,0 +1,138 @@
+"""Show a program the root of its mission behind the strongest wall that there is: itself, or a copy of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lcp_engine.core.walls import Step
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.wall.bubblewrap import Bubblewrap
+from lcp_engine.wall.installed_packages import SHARED
+from lcp_engine.wall.masks import Rights
+from lcp_engine.wall.steps import Found
+from lcp_engine.wall.toolchains import Toolchain
+from lcp_engine.wall.upper import Changes
+from lcp_engine.wall.view import HOME, Bind, View
+from lcp_engine.wall.working_copy import WorkingCopy, working_copy
+from lcp_engine.wall.workspace import Ground, Workspace, workspace
+
+ON_A_COPY = "this machine can only run it on a copy, of which nothing is kept"
+
+
+@dataclass(frozen=True)
+class RootAccess:
+    """A root, and what a program may see of it.
+
+    `may_read` says which of its files may be copied, `rights` which paths are seen where the root itself is seen; by
+    default the same. `ground` is where the wall keeps what it needs; without it, a copy is made.
+    """
+
+    root: Root
+    may_read: Callable[[str], bool]
+    rights: Rights | None = None
+    ground: Ground | None = None
+
+
+@dataclass(frozen=True)
+class SeenRoot:
+    """The root as a program sees it: it begins at `directory`, and finds what is written in `home` at `home_path`.
+
+    It is a `copy`, or the root itself, over which `place` is.
+    """
+
+    directory: str
+    home: Path
+    home_path: str
+    copy: WorkingCopy | None = None
+    place: Workspace | None = None
+    view: View | None = None
+    tool: Bubblewrap | None = None
+    owned: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+    caches: Path | None = None
+    """A directory for what it writes into caches of the user's home, if that is possible."""
+
+    def with_toolchain(self, toolchain: Toolchain, *, is_host: bool) -> View | None:
+        """The view with a toolchain."""
+        if self.view is None:
+            return None
+        view = replace(self.view, binds=(*self.view.binds, *toolchain.binds()), host_network=is_host)
+        if self.caches is None:
+            return view
+        caches = [*toolchain.overlays(self.caches)]
+        if view.user is not None:
+            for cache in caches:
+                os.chown(cache.upper, *view.user)
+        return replace(view, overlays=(*view.overlays, *caches))
+
+    def hidden(self, places: Sequence[str]) -> list[str]:
+        """Those of the places that are hidden from it: all but the root where it is seen."""
+        return [one for one in places if self.view is None or one != self.directory]
+
+    @property
+    def masked(self) -> list[str]:
+        """Paths of the root that are hidden from it, sorted, as far as they were counted."""
+        return [] if self.place is None else sorted(self.place.masks.masked)
+
+
+@contextmanager
+def seen_root(access: RootAccess, name: str) -> Iterator[SeenRoot]:
+    """The root for a program that people call `name`; what it changes is gone at the end, unless it was kept.
+
+    Raises `NOT_ISOLATED`, `TOO_LARGE`, `FILE_SYSTEM`, and what `workspace` raises.
+    """
+    ground = access.ground
+    if ground is not None and ground.found.step is Step.NONE:
+        raise _not_confined(name, ground)
+    if ground is None or ground.found.step is not Step.OVERLAY:
+        with working_copy(access.root, access.may_read) as copy:
+            yield _elsewhere(copy) if ground is None else _of_copy(copy, access.root, ground.found)
+        return
+    try:
+        with workspace(access.root, ground, access.rights or Rights(access.may_read, "")) as place:
+            made = place.made
+            yield SeenRoot(
+                made.path, made.home, HOME, place=place, view=place.view, tool=ground.found.tool, caches=place.caches
+            )  # fmt: skip
+    except OSError as error:
+        raise refusal(error, str(ground.directory)) from error
+
+
+def keep_output(place: Workspace, changes: Changes, *, is_whole: bool) -> None:
+    """Keep ignored output for later programs, if all else that was changed is there for them: else builds would lie."""
+    if changes.moves and is_whole:
+        place.keep_output(changes)
+
+
+def _not_confined(name: str, ground: Ground) -> LcpError:
+    message = f"{name} cannot be confined: {'; '.join(ground.found.reasons)}"
+    advice = "Install bubblewrap, or name a weaker wall in commands_wall (docs/commands.md)."
+    return LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
+
+
+def _elsewhere(copy: WorkingCopy) -> SeenRoot:
+    """The copy where it lies, for Landlock alone."""
+    files, home = str(copy.files), str(copy.home)
+    return SeenRoot(
+        files, copy.home, home, copy, owned=(files, home), packages=copy.shared, listed=copy.listed
+    )
+
+
+def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> SeenRoot:
+    """The copy at the path of the root, with the packages of the root, if there are namespaces for it."""
+    if found.step is not Step.COPY:
+        return _elsewhere(copy)
+    path = root.copy_of or root.path
+    for name in SHARED:
+        if (link := copy.files / name).is_symlink():
+            link.unlink()
+            link.mkdir()
+    binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
+    view = View(binds=[*binds, *(Bind(place, place) for place in copy.shared)])
+    return SeenRoot(path, copy.home, HOME, copy, view=view, tool=found.tool)
