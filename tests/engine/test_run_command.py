@@ -353,3 +353,28 @@ def test_a_planner_reads_which_job_its_changes_wait_as_and_what_came_of_it(lab: 
     told = lab.questions[1].results[0].result
     assert told is not None
     assert told["held_as_job"] == held.id
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+@pytest.mark.parametrize("stage", [True, False], ids=["stage", "root"])
+@pytest.mark.parametrize("rules", [{".gitignore": "tests/\n"}, {"package.json": "{}", "setup.py": ""}])
+def test_no_rule_that_a_planner_wrote_hides_what_a_command_changes(
+    lab: Lab, *, stage: bool, rules: dict[str, str]
+) -> None:
+    """Else an acceptance check passes by files that no person is shown."""
+    for name in ("tests", "build"):
+        (lab.root / name).mkdir()
+        (lab.root / name / "t.sh").write_text("exit 1\n")
+    overwrite = "for one in tests build; do echo exit 0 > $one/t.sh; done"
+    lab.run(
+        *(write(name, text) for name, text in rules.items()),
+        ask(["sh", "-c", overwrite]),
+        ask(["sh", "-c", "cat tests/t.sh build/t.sh"]),
+        DONE, commands=ANY, policy=AUTO, stage=stage,
+    )  # fmt: skip
+    changed, seen = (job.result for job in lab.jobs() if job.kind == "run_command")
+    assert changed is not None
+    assert seen is not None
+    assert changed["changed"] == ["build/t.sh", "tests/t.sh"]
+    assert seen["stdout"] == ("exit 0\nexit 0\n" if stage else "exit 1\nexit 1\n")

@@ -445,9 +445,10 @@ def test_rules_of_the_launch_are_kept() -> None:
     with place() as where:
         layer = Layer(where.path / "state")
         assert layer.rules() is None
-        rules = IgnoredFiles({"": ("*.o",), "a\udcff/": ("b\udcff",)}, ("c",))
-        layer.keep_rules(rules)
-        assert Layer(layer.place).rules() == rules
+        of_root = IgnoredFiles({"": ("*.o",), "a\udcff/": ("b\udcff",)}, ("c",))
+        for rules in (of_root, IgnoredFiles({"": ("d",)}, of_root=of_root)):
+            layer.keep_rules(rules)
+            assert Layer(layer.place).rules() == rules
 
 
 def test_an_emptied_layer_starts_anew() -> None:

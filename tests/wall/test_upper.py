@@ -381,6 +381,28 @@ def test_ignored_output_is_moved_and_tracked_files_are_not() -> None:
     )
 
 
+def test_rules_that_the_mission_wrote_make_no_output_of_what_was_there() -> None:
+    def prepare(where: Place) -> None:
+        for path in ("tests/a", "tests/gone", "tests/dir/b", "out/old.o"):
+            write(where.root / path)
+
+    def program(seen: Path) -> None:
+        for path in ("tests/a", "tests/new", "out/old.o", "made/new"):
+            write(seen / path, "new")
+        (seen / "tests/gone").unlink()
+        shutil.rmtree(seen / "tests/dir")
+        write(seen / "tests/dir/c")
+
+    written = IgnoredFiles({"": ("tests/", "made/", "*.o")}, of_root=IgnoredFiles({"": ("*.o",)}))
+    changes = change(prepare, program, ignored=written)
+    assert [(one.path, one.kind) for one in changes.changes] == [
+        ("tests/a", Kind.CHANGED),
+        ("tests/dir/b", Kind.DELETED),
+        ("tests/gone", Kind.DELETED),
+    ]
+    assert [one.path for one in changes.moves] == ["made", "out/old.o", "tests/dir/c", "tests/new"]
+
+
 def test_ignored_files_of_a_deleted_directory_are_removed_from_the_layer() -> None:
     def prepare(where: Place) -> None:
         write(where.root / "src/a.c")

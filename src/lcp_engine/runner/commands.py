@@ -30,6 +30,7 @@ from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.stages import uid_of
@@ -227,7 +228,8 @@ class Commands:
         )
         uid = self._instance.database.read(lambda tx: uid_of(tx, mission_id)) or ""
         run = "-".join(map(str, attempt))
-        return Ground(walls / str(mission_id), uid, run, found, self._is_settled)
+        written = partial(self._instance.database.read, partial(changed_paths, mission_id=mission_id))
+        return Ground(walls / str(mission_id), uid, run, found, self._is_settled, written)
 
     def _is_settled(self, run: str) -> bool | None:
         """True of a run whose job has succeeded with it; None while the job is leased to it."""

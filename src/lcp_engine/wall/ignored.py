@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -57,6 +57,8 @@ class IgnoredFiles:
 
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
+    of_root: IgnoredFiles | None = None
+    """Rules without those that the mission wrote, if it wrote some: only they make output of files that were there."""
 
     def top(self) -> Scope:
         """The scope of the root itself."""
@@ -76,6 +78,10 @@ class IgnoredFiles:
             scope = self.enter(scope, one)
         return scope.ignores(name, is_directory=is_directory)
 
+    def makes_output(self, path: str, *, is_directory: bool) -> bool:
+        """True if an ignored file or directory that was there before commands is output, not a source."""
+        return self.of_root is None or self.of_root.is_ignored(path, is_directory=is_directory)
+
     def as_json(self) -> dict[str, dict[str, list[str]] | list[str]]:
         """The rules as `ignored_from_json` takes them."""
         return {
@@ -92,8 +98,11 @@ def ignored_from_json(stored: Mapping[str, Mapping[str, list[str]] | list[str]])
     return IgnoredFiles({prefix: tuple(each) for prefix, each in lines.items()}, tuple(exclude))
 
 
-def read_ignored(root: int) -> IgnoredFiles:
-    """The rules of an open root as they are now; a root without any gets those of `OUTPUT` and `OUTPUT_DIRECTORIES`."""
+def read_ignored(root: int, without: Collection[str] = ()) -> IgnoredFiles:
+    """The rules of an open root as they are now; a root without any gets those of `OUTPUT` and `OUTPUT_DIRECTORIES`.
+
+    The files `without` are taken for missing.
+    """
     lines: dict[str, tuple[str, ...]] = {}
     output: list[str] = []
     exclude = _exclude(root)
@@ -106,7 +115,11 @@ def read_ignored(root: int) -> IgnoredFiles:
             with suppress(OSError):
                 here = trail.open(scope.prefix)
                 with os.scandir(here) as entries:
-                    found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+                    found = {
+                        entry.name: entry.is_dir(follow_symlinks=False)
+                        for entry in entries
+                        if not without or f"{scope.prefix}{entry.name}" not in without
+                    }
                 if ".gitignore" in found and (own := lines_of(here)):
                     lines[scope.prefix] = own
                     scope = scope.with_rules(own)

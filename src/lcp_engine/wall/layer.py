@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypedDict
 from uuid import uuid4
@@ -99,12 +99,17 @@ class Layer:
     def keep_rules(self, ignored: IgnoredFiles) -> None:
         """Store the rules of the root at the launch, durably."""
         with _refusals(self.place):
-            _write(self.place / _RULES, json.dumps(ignored.as_json()))
+            both = [one.as_json() for one in (ignored, ignored.of_root) if one is not None]
+            _write(self.place / _RULES, json.dumps(both))
 
     def rules(self) -> IgnoredFiles | None:
         """The rules that were stored; None if there are none."""
         found = _read(self.place / _RULES)
-        return None if found is None else ignored_from_json(json.loads(found))
+        if found is None:
+            return None
+        stored = json.loads(found)
+        rules, *of_root = map(ignored_from_json, stored if isinstance(stored, list) else [stored])
+        return replace(rules, of_root=of_root[0] if of_root else None)
 
     def begin(self, run_id: str, mode: int = 0o755) -> Run:
         """Make the directories of a program, and lock them. `mode` is that of the root, which `up` shows in its place.

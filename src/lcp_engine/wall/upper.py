@@ -364,7 +364,7 @@ class _Reader:
             if is_whiteout(status):
                 if old is not None:
                     self._delete(here, name, old)
-            elif self._is_output(place, name, is_directory=is_directory):
+            elif self._is_output(here, name, is_directory=is_directory):
                 self.moves.append(Move(f"{place.scope.prefix}{name}", Act.MOVE))
                 if old is not None and old.is_directory is not is_directory:
                     self._delete_source(here, name, old)
@@ -394,13 +394,17 @@ class _Reader:
                 mask = self.lowers[self.mask].open(place.scope.prefix)
         return _Here(place, up, below, mask)
 
-    def _is_output(self, place: _Place, name: str, *, is_directory: bool) -> bool:
-        """True for an ignored file, and for an ignored directory without tracked files."""
-        if name in PRUNED or not place.scope.ignores(name, is_directory=is_directory):
+    def _is_output(self, here: _Here, name: str, *, is_directory: bool) -> bool:
+        """True for an ignored file, and for an ignored directory without tracked files or other sources of the root."""
+        scope = here.place.scope
+        if name in PRUNED or not scope.ignores(name, is_directory=is_directory):
             return False
-        return f"{place.scope.prefix}{name}" not in (
-            self.tracked_directories if is_directory else self.tracked
-        )
+        path = f"{scope.prefix}{name}"
+        if path in (self.tracked_directories if is_directory else self.tracked):
+            return False
+        if 0 not in here.below or _status(here.below[0], name) is None:
+            return True
+        return self.ignored.makes_output(path, is_directory=is_directory)
 
     def _see_directory(self, here: _Here, name: str, status: os.stat_result, old: _Old | None) -> None:
         problem = self._problem(here, name)
@@ -450,14 +454,14 @@ class _Reader:
 
     def _delete(self, here: _Here, name: str, old: _Old) -> None:
         """State what was deleted, or have the layer do without it."""
-        if self._is_output(here.place, name, is_directory=old.is_directory):
+        if self._is_output(here, name, is_directory=old.is_directory):
             has_root = 0 in here.below and _status(here.below[0], name) is not None
             self.moves.append(Move(here.place.scope.prefix + name, Act.HIDE if has_root else Act.REMOVE))
         else:
             self._delete_source(here, name, old)
 
     def _delete_source(self, here: _Here, name: str, old: _Old) -> None:
-        if self._is_output(here.place, name, is_directory=old.is_directory):
+        if self._is_output(here, name, is_directory=old.is_directory):
             return
         if not old.is_directory and self._is_full():
             return

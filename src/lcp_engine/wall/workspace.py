@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +42,8 @@ class Ground:
     found: Found
     is_settled: Callable[[str], bool | None] = lambda run: False
     """True of an earlier run whose job has succeeded with it; None while that is open."""
+    written: Callable[[], Collection[str]] = tuple
+    """Paths of the root that the mission has written."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         ignored = layer.rules()
         if ignored is None:
             ignored = read_ignored(root.descriptor)
+            of_root = read_ignored(repository.descriptor, ground.written())
+            ignored = replace(ignored, of_root=None if of_root == ignored else of_root)
             layer.keep_rules(ignored)
         yield Workspace(
             made,
