@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,15 @@ from tests.processes import family
 from tests.tables import table
 from tests.wall.namespaces import EACH_USER, NEEDS_WALL, SECONDS, TOOLS, USERS, Place, ended, supervised
 
+from lcp_engine.core.walls import Step
+from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
+from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.programs import Bounds, CannotConfine
+from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import Bind, Overlay, View
+from lcp_engine.wall.workspace import Ground, workspace
 
 pytestmark = NEEDS_WALL
 DISKS = ("/var/tmp", "/dev/shm")
@@ -322,6 +328,25 @@ def test_paths_may_be_odd(name: str) -> None:
             place = Place.made(base, user)
             assert place.shell("echo x > f; ls").stdout == b"f\n"
             assert (place.up / "f").exists()
+
+
+def test_what_takes_the_place_of_a_root_is_neither_shown_nor_read(place: Place) -> None:
+    (place.root / "a").write_text("of the root\n")
+    place.give()
+    outside = place.base / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("SECRET\n")
+    ground = Ground(place.base / "ground", "mission", "1-1", Found(Step.OVERLAY))
+    with Root(place.root) as root, workspace(root, ground, Rights(lambda path: True, "")) as found:
+        program = place.program("/bin/sh", "-c", "cat a; echo x > a; cat a", view=found.view)
+        assert ended(program, "root").stdout == b"of the root\nx\n"
+        place.root.rename(place.base / "moved")
+        place.root.symlink_to(outside)
+        with pytest.raises(OSError, match="another directory is in its place now"):
+            ended(program, "root")
+        (changed,) = found.changes().changes
+        assert changed.before is not None
+        assert changed.before.sha256 == sha256(b"of the root\n").hexdigest()
 
 
 def test_arguments_are_as_they_were_given(place: Place) -> None:

@@ -91,7 +91,8 @@ def view_of_git(root: Root, place: Path, rights: Rights, path: str | None = None
         return
     with kept_layer(place, digest(tree), lambda: tree) as layer:
         seen = repository.common if repository.is_worktree else f"{path or root.path}/.git"
-        yield GitView((Overlay(seen, (repository.common, layer)),), "", _environment(repository))
+        overlay = Overlay(seen, (repository.common, layer), expected=repository.identity)
+        yield GitView((overlay,), "", _environment(repository))
 
 
 def tracked(root: Root) -> frozenset[str]:
@@ -108,6 +109,8 @@ class _Repository:
     """A repository: the directory with its objects, and that of this checkout in it."""
 
     common: str
+    identity: tuple[int, int]
+    """Device and inode of `common`."""
     own: str
     is_worktree: bool
     config: Mapping[str, Mapping[str, str]]
@@ -141,6 +144,10 @@ def _repository(root: Root) -> _Repository | None:
 
 
 def _checked(common: str, own: str, *, is_worktree: bool) -> _Repository:
+    status = os.lstat(common)
+    if not stat.S_ISDIR(status.st_mode):
+        raise _LeftOut(f"{common} is no directory")
+    identity = status.st_dev, status.st_ino
     for name in os.listdir(common):
         if name in _SHOWN and stat.S_ISLNK(os.lstat(f"{common}/{name}").st_mode):
             raise _LeftOut(f"{name} in it is a link")
@@ -153,7 +160,7 @@ def _checked(common: str, own: str, *, is_worktree: bool) -> _Repository:
     config = _settings(_text(f"{common}/config"))
     if config["extensions"].get("partialclone") is not None:
         raise _LeftOut("it is a partial clone, whose history is not here")
-    return _Repository(common, own, is_worktree, config)
+    return _Repository(common, identity, own, is_worktree, config)
 
 
 def _text(path: str) -> str:

@@ -74,10 +74,15 @@ class Mounts:
         raise CannotMount(errno.EBUSY, f"no directory is free for mounts: tried {', '.join(_PLACES)}")
 
     def overlay(self, overlay: Overlay) -> str:
-        """Mount an overlay; returns where. Sources are named by descriptors, so that no path is too long or odd."""
+        """Mount an overlay; returns where. Sources are named by descriptors, so that no path is too long or odd.
+
+        Raises OSError for one whose lowest directory is not the expected one, and `CannotMount`.
+        """
         opened = [_opened(one) for one in reversed(overlay.lower)]
         writable = [_opened(one) for one in (overlay.upper, overlay.work) if one]
         try:
+            if overlay.expected not in (None, identity_of(opened[-1])):
+                raise OSError(errno.ESTALE, "another directory is in its place now", overlay.path)
             if not writable and len(opened) == 1:
                 return self.bind(opened[0])
             where = self.directory()
@@ -134,6 +139,12 @@ class Mounts:
     def _next(self) -> str:
         self._count += 1
         return f"{self.place}/{self._count}"
+
+
+def identity_of(opened: int) -> tuple[int, int]:
+    """Device and inode of an open file or directory."""
+    status = os.fstat(opened)
+    return status.st_dev, status.st_ino
 
 
 def become(user: tuple[int, int]) -> None:

@@ -134,5 +134,6 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> SeenRoot:
             link.unlink()
             link.mkdir()
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
-    view = View(binds=[*binds, *(Bind(place, place) for place in copy.shared)])
-    return SeenRoot(path, copy.home, HOME, copy, view=view, tool=found.tool)
+    return SeenRoot(
+        path, copy.home, HOME, copy, view=View(binds=binds), tool=found.tool, packages=copy.shared
+    )

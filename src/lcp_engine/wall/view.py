@@ -22,6 +22,8 @@ class Overlay:
     lower: Sequence[str]
     upper: str = ""
     work: str = ""
+    expected: tuple[int, int] | None = None
+    """Device and inode of the lowest directory: another one in its place is not mounted."""
 
 
 @dataclass(frozen=True)

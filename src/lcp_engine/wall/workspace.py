@@ -21,6 +21,7 @@ from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
 from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.layer import Layer, Run
 from lcp_engine.wall.masks import Masks, Rights, make_masks
+from lcp_engine.wall.mounts import identity_of
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.upper import Changes, read_stamp, read_upper
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -111,7 +112,8 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         layer = Layer(place)
         layer.claim(ground.mission)
         _finish_earlier(layer, ground)
-        layer.refresh(root.path)
+        seen = f"/proc/self/fd/{root.descriptor}"  # whatever is at its path by then
+        layer.refresh(seen)
         made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
         stack.callback(_leave, layer, made.run)
         repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
@@ -122,8 +124,12 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         else:
             rights = _as_in(stack.enter_context(make_masks(repository, place / "mask-root", rights)), rights)
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
-        lower = (root.path, masks.directory, str(layer.layer))
-        overlays = [Overlay(made.path, lower, str(made.up), str(made.work)), *git.overlays]
+        above = (masks.directory, str(layer.layer))
+        itself = identity_of(root.descriptor)
+        overlays = [
+            Overlay(made.path, (root.path, *above), str(made.up), str(made.work), itself),
+            *git.overlays,
+        ]
         own = set[str]()
         if not is_own:
             if git.is_shown:
@@ -148,7 +154,7 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
             made,
             layer,
             view,
-            lower,
+            (seen, *above),
             masks,
             read_stamp(root.descriptor),
             ignored,
@@ -211,7 +217,8 @@ def _packages(made: _Made, place: Path, name: str, rights: Rights) -> Iterator[O
         make_masks(packages, place / f"mask-{name}", of_packages) as masks,
     ):
         os.chmod(upper, stat.S_IMODE(os.fstat(packages.descriptor).st_mode))
-        yield Overlay(packages.path, (packages.path, masks.directory), str(upper), str(work))
+        itself = identity_of(packages.descriptor)
+        yield Overlay(packages.path, (packages.path, masks.directory), str(upper), str(work), itself)
 
 
 def owner_of(root: Root) -> tuple[int, int] | None:
