@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 from tests.forked_workers import forked_workers
 from tests.loaded_python import Python
+from tests.walls import check_wall
 
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.schema import metadata
@@ -55,6 +56,8 @@ _FORKS = ExitStack()
 
 COMMIT = os.environ.get("LCP_TEST_COMMIT")
 """Chooses whose turn it is; without it, everything has its turn."""
+WEAKER_TURNS = 3
+"""Of the tests behind weaker walls one in so many has its turn."""
 TURN = int(COMMIT or "1", 16)
 """A number for what a proof chooses from many: where it begins, or a seed."""
 REPEATS = int(os.environ.get("LCP_TEST_REPEATS") or 0)
@@ -106,13 +109,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Choose by database, and by turns; put in order.
 
     It is left to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time. Of what
-    is marked `turns(n)` one in n is chosen by the commit.
+    is marked `turns(n)` one in n is chosen by the commit. A wall knows nothing of a database: the weaker ones are shown
+    on SQLite.
     """
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        if _place(item)[0] in RULES and _is_second(item):
+        is_weaker = item.get_closest_marker("weaker") is not None
+        if is_weaker or (_place(item)[0] in RULES and _is_second(item)):
             item.add_marker(pytest.mark.proof)
-        (chosen if _is_its_turn(item) else others).append(item)
+        if is_weaker:
+            item.add_marker(pytest.mark.turns(WEAKER_TURNS))
+        is_chosen = _is_its_turn(item) and not (is_weaker and _is_second(item))
+        (chosen if is_chosen else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = sorted(chosen, key=lambda item: LONG.isdisjoint(_place(item)))
 
@@ -152,6 +160,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     item.stash[_STARTED] = _processor_time()
+    check_wall(item)
     yield
 
 

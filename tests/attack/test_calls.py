@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 from tests.attack.calls import ATTACKS, attempt
-
-from lcp_engine.wall.programs import cannot_confine
+from tests.walls import NEEDS_LANDLOCK
 
 pytestmark = [
     pytest.mark.proof,
-    pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine())),
+    NEEDS_LANDLOCK,
 ]
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from tests.attack.chains import WAYS, is_ended, runner_of, started
 from tests.pids_limit import Limit, pids_limit, wait_until
+from tests.walls import NEEDS_LANDLOCK
 
-from lcp_engine.wall.programs import cannot_confine
-
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 FEW = ["command: forks", "kind that stays: forks twice"]
 
 

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 from tests.attack.commands import attacks, by_a_naive_runner, by_the_engine, leaks
-
-from lcp_engine.wall.programs import cannot_confine
+from tests.walls import NEEDS_LANDLOCK
 
 pytestmark = [
     pytest.mark.proof,
-    pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine())),
+    NEEDS_LANDLOCK,
 ]
 ATTACKS = dict(attacks())
 

@@ -11,15 +11,15 @@ import pytest
 from pydantic import JsonValue
 from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.walls import NEEDS_NAMESPACES, NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
 from lcp_engine.store.host.liveness import digest_of
-from lcp_engine.wall.bubblewrap import NoBubblewrap, find_bubblewrap
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
 
-pytestmark = pytest.mark.skipif(isinstance(find_bubblewrap(), NoBubblewrap), reason="no bubblewrap here")
+pytestmark = NEEDS_OVERLAY
 
 
 def launched(lcp: Lcp, *replies: JsonValue, **keys: JsonValue) -> None:
@@ -51,7 +51,9 @@ def as_command(lcp: Lcp, script: str, stdin: str = "") -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("wall", [Step.OVERLAY, Step.COPY])
+@pytest.mark.parametrize(
+    "wall", [Step.OVERLAY, pytest.param(Step.COPY, marks=[NEEDS_NAMESPACES, pytest.mark.weaker])]
+)
 def test_a_command_sees_what_the_mission_sees_and_leaves_nothing(lcp: Lcp, wall: Step) -> None:
     configured(lcp, f"commands_wall: [{wall}]")
     launched(lcp)

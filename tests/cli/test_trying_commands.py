@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
-
-from lcp_engine.wall.programs import cannot_confine
+from tests.walls import NEEDS_LANDLOCK
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 
 
 def program(path: Path, script: str) -> Path:

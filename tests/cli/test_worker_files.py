@@ -19,8 +19,7 @@ from pydantic import JsonValue
 from tests.cli.conftest import Lcp
 from tests.runner.plain_server import write_plain_server
 from tests.tables import table
-
-from lcp_engine.wall.programs import cannot_confine
+from tests.walls import NEEDS_LANDLOCK
 
 SHOUT = '''\
 from __future__ import annotations
@@ -154,7 +153,7 @@ def test_the_commands_of_the_guide_run(lcp: Lcp) -> None:
     assert (job["kind"], job["state"]) == ("look_up", "succeeded")
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@NEEDS_LANDLOCK
 def test_the_commands_of_the_guide_to_programs_run(lcp: Lcp) -> None:
     (_, described), (_, script), (_, commands), *_ = blocks_of_guide("A kind in any language")
     (lcp.home / "kinds.yaml").write_text(described)
@@ -195,7 +194,7 @@ def tool(lcp: Lcp, **changed: JsonValue) -> Path:
     return file
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@NEEDS_LANDLOCK
 def test_a_tool_of_another_agent_is_a_kind(lcp: Lcp) -> None:
     defined = lcp("kinds", "tool-define-word", "--tools", "--workers", tool(lcp)).object
     assert (defined["id"], defined["name"]) == ("tool-define-word", "define_word")
@@ -209,7 +208,7 @@ def test_a_tool_of_another_agent_is_a_kind(lcp: Lcp) -> None:
 WORD: dict[str, JsonValue] = {"type": "string", "description": "The word.", "default": "oven"}
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@NEEDS_LANDLOCK
 def test_a_parameter_that_is_not_given_has_its_default(lcp: Lcp) -> None:
     most: JsonValue = {"type": "integer", "description": "How many.", "maximum": 3}
     file = tool(lcp, parameters={"word": WORD, "most": most}, examples=None, category="words")
@@ -238,7 +237,7 @@ def test_what_is_wrong_with_a_tool_is_named(lcp: Lcp, changed: dict[str, JsonVal
 
 
 @pytest.mark.proof
-@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@NEEDS_LANDLOCK
 def test_the_commands_of_the_guide_to_servers_run(lcp: Lcp) -> None:
     (_, described), (_, server), (_, commands) = blocks_of_guide("Kinds from an MCP server")
     (lcp.home / "servers.yaml").write_text(described)
@@ -262,7 +261,7 @@ def test_the_commands_of_the_guide_to_servers_run(lcp: Lcp) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@NEEDS_LANDLOCK
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 def test_the_commands_of_the_guide_to_servers_from_npm_run(lcp: Lcp) -> None:
     (_, described), (_, commands) = blocks_of_guide("An MCP server from npm")
@@ -289,7 +288,7 @@ def test_the_commands_of_the_guide_to_servers_from_npm_run(lcp: Lcp) -> None:
     assert (refused.code, "Node.js v" in refused.err) == (1, False), refused.err
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+@NEEDS_LANDLOCK
 def test_update_keeps_the_tools_of_the_servers_that_answer(lcp: Lcp) -> None:
     write_plain_server(
         lcp.home / "words.py",

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.engine.conftest import Lab
 from tests.engine.test_run_command import ANY, AUTO, DONE, ask
-from tests.wall.namespaces import NEEDS_WALL
+from tests.walls import NEEDS_OVERLAY
 
-pytestmark = NEEDS_WALL
+pytestmark = NEEDS_OVERLAY
 BUILD = "test -e build/x && echo warm || { mkdir -p build; echo x > build/x; echo cold; }"
 
 

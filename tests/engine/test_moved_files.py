@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, LcpError, PlannerSpec
-from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.workers.base import Applied, Context, FileEffect, Outcome, Worker
 
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
@@ -20,7 +20,7 @@ MOVES: Object = {"kinds": ["move_file"], "do": "auto"}
 DEPLOY: Object = {"kinds": ["write_file"], "paths": ["deploy/**"], "do": "hold", "approvals": 2}
 WORDS = "the price is secret"
 SECRET = f"{WORDS}: contracts"
-needs_commands = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+needs_commands = NEEDS_LANDLOCK
 
 
 def job(kind: str, **params: JsonValue) -> Object:

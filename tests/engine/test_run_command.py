@@ -12,16 +12,15 @@ import pytest
 from pydantic import JsonValue
 from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
-from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
-from tests.wall.namespaces import EACH_WALL
+from tests.walls import AT_ITS_PATH, EACH_WALL, NEEDS_LANDLOCK, NEEDS_OVERLAY, at_its_path
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.summaries import gist
+from lcp_engine.core.walls import Step
 from lcp_engine.engine.admission import allowed_kinds
-from lcp_engine.wall.programs import cannot_confine
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "All done."}
 AUTO: list[JsonValue] = [{"kinds": ["run_command", "write_file"], "do": "auto"}]
 ANY: Object = {"allow": [["sh", "-c", "*"]], "seconds": 20}
@@ -76,6 +75,7 @@ def test_a_planner_is_offered_a_kind_that_policy_allows_on_some_paths_and_denies
     assert not offered["write_file"].is_held
 
 
+@EACH_WALL
 def test_an_allowed_command_is_held_for_a_person_by_default(lab: Lab) -> None:
     mission = lab.run(ask(["sh", "-c", "echo hello"]), DONE, commands=ANY)
     (job,) = lab.jobs()
@@ -88,12 +88,12 @@ def test_an_allowed_command_is_held_for_a_person_by_default(lab: Lab) -> None:
 
 
 @EACH_WALL
-def test_what_a_command_changes_is_named_and_dropped(lab: Lab, walls: Sequence[str]) -> None:
+def test_what_a_command_changes_is_named_and_dropped(lab: Lab, walls: Sequence[Step]) -> None:
     (lab.root / "a.txt").write_text("a\n")
     found = result_of(lab, "cat a.txt; echo b >> a.txt; echo n > new.txt; rm -f nothing; pwd; exit 7")
     seconds = found.pop("cpu_seconds")
     assert isinstance(seconds, float)
-    where = "." if walls == ("landlock",) else str(lab.root)
+    where = at_its_path(walls, str(lab.root), ".")
     assert found == {
         "ok": True, "action": "run_command_result", "exit_code": 7, "stdout": f"a\n{where}\n", "stderr": "",
         "changed": ["a.txt", "new.txt"],
@@ -114,6 +114,7 @@ def test_the_verdict_is_taken_from_more_output_than_prompts_show(lab: Lab) -> No
     assert str(found["stdout"]).count("\n") == 80_001, "all of it can be recalled"
 
 
+@EACH_WALL
 def test_a_failure_for_reasons_of_the_wall_is_named(lab: Lab) -> None:
     script = "echo 'curl: (7) Network is unreachable' >&2; exit 7"
     assert result_of(lab, script)["wall"] == [
@@ -121,6 +122,7 @@ def test_a_failure_for_reasons_of_the_wall_is_named(lab: Lab) -> None:
     ]
 
 
+@EACH_WALL
 def test_it_sees_what_was_written_before(lab: Lab) -> None:
     allowed: Object = {"allow": [["sh", "run.sh"]]}
     lab.run(write("run.sh", "echo one"), ask(["sh", "run.sh"]), DONE, commands=allowed, policy=AUTO)
@@ -147,7 +149,7 @@ def test_what_is_held_to_read_is_not_there(lab: Lab) -> None:
 
 @EACH_WALL
 def test_a_program_in_the_root_opens_no_more_of_the_root(
-    lab: Lab, walls: Sequence[str], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, walls: Sequence[Step], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a program is installed can be read; that is not so of the root itself, nor of the home directory."""
     tool = lab.root / "bin" / "tool"
@@ -160,7 +162,7 @@ def test_a_program_in_the_root_opens_no_more_of_the_root(
     monkeypatch.setenv("HOME", str(lab.root.parent))
     mission = lab.run(ask(["tool"]), DONE, commands={"allow": [["tool"]]}, policy=AUTO)
     (job,) = lab.jobs(mission.id)
-    if walls == ("landlock",):
+    if walls[0] not in AT_ITS_PATH:
         assert job.error is not None
         assert "cannot be started: Permission denied" in str(job.error["user_message"])
     else:
@@ -168,12 +170,14 @@ def test_a_program_in_the_root_opens_no_more_of_the_root(
         assert job.result["stdout"] == "the tool\n", "it is a file of the root, which commands see"
     found = result_of(lab, f"cat {lab.root}/.env {lab.root.parent}/beside; ls -A {lab.root.parent}")
     assert "SECRET" not in str(found)
-    assert found["stdout"] in ("", "root\n")
+    assert found["stdout"] == at_its_path(walls, "root\n")
 
 
 @EACH_WALL
 @pytest.mark.parametrize("interpreter", ["/bin/sh", "//bin/sh", "/etc/../bin/sh", "/proc/self/root/bin/sh"])
-def test_a_script_reaches_no_more_than_the_command_itself(lab: Lab, interpreter: str) -> None:
+def test_a_script_reaches_no_more_than_the_command_itself(
+    lab: Lab, walls: Sequence[Step], interpreter: str
+) -> None:
     """Its interpreter is installed in a directory of the system, whose parent is the whole file system."""
     (lab.root / ".env").write_text("SECRET")
     script = lab.root / "run.sh"
@@ -182,10 +186,11 @@ def test_a_script_reaches_no_more_than_the_command_itself(lab: Lab, interpreter:
     mission = lab.run(ask(["./run.sh"]), DONE, commands={"allow": [["./run.sh"]]}, policy=AUTO)
     (job,) = lab.jobs(mission.id)
     assert job.result is not None
-    assert job.result["stdout"] in ("", "root\n")
+    assert job.result["stdout"] == at_its_path(walls, "root\n")
     assert "SECRET" not in str(job.result)
 
 
+@EACH_WALL
 def test_a_check_that_names_a_script_reaches_no_more(lab: Lab) -> None:
     (lab.root / ".env").write_text("SECRET")
     found = f"#!//bin/sh\ncat {lab.root}/.env >found && exit 0\nexit 7\n"
@@ -211,6 +216,7 @@ def test_a_command_that_takes_too_long_says_so(lab: Lab) -> None:
     assert found["stdout"] == "begun\n"
 
 
+@EACH_WALL
 def test_a_program_that_is_not_there_is_named(lab: Lab) -> None:
     lab.run(ask(["no-such-program"]), DONE, commands={"allow": [["no-such-program"]]}, policy=AUTO)
     (job,) = lab.jobs()
@@ -229,6 +235,7 @@ def test_a_mission_is_complete_once_its_command_succeeds(lab: Lab) -> None:
     assert lab.questions[2].notices == [f"an acceptance check does not pass: {said}"]
 
 
+@EACH_WALL
 def test_a_check_that_cannot_run_does_not_pass(lab: Lab) -> None:
     mission = lab.run(DONE, DONE, DONE, DONE, accept=[{"command": ["no-such-program"]}])
     assert mission.outcome != "mission_complete"
@@ -241,7 +248,8 @@ def test_a_wrong_section_is_refused(lab: Lab, commands: Object) -> None:
         lab.run(DONE, commands=commands)
 
 
-def test_a_command_reads_what_the_user_opens_for_commands(tmp_path: Path) -> None:
+@EACH_WALL
+def test_a_command_reads_what_the_user_opens_for_commands(tmp_path: Path, walls: Sequence[Step]) -> None:
     root, tools = tmp_path / "root", tmp_path / "tools"
     for directory in (root, tools):
         directory.mkdir()
@@ -258,7 +266,7 @@ def test_a_command_reads_what_the_user_opens_for_commands(tmp_path: Path) -> Non
     }
     found = []
     for nth, opened in enumerate(([], [tools])):
-        with Engine(f"sqlite:///{tmp_path}/{nth}.db", commands_read=opened) as engine:
+        with Engine(f"sqlite:///{tmp_path}/{nth}.db", commands_read=opened, commands_wall=walls) as engine:
             mission = engine.launch(spec, root=root)
             engine.work(until_idle=True)
             (job,) = (job for job in engine.jobs(mission_id=mission.id) if job.kind == "run_command")
@@ -273,6 +281,7 @@ def test_the_home_directory_is_not_opened_for_commands(tmp_path: Path, place: st
 
 
 @pytest.mark.skipif(not os.access("/opt", os.W_OK), reason="/opt cannot be written")
+@EACH_WALL
 @pytest.mark.parametrize("stage", [True, False], ids=["stage", "root"])
 def test_a_command_sees_beside_a_root_in_a_place_of_the_system_but_not_the_root(
     lab: Lab, *, stage: bool
@@ -325,7 +334,10 @@ def test_a_runner_without_the_grant_of_the_launch_runs_no_command_with_network(t
     assert job.error["error_code"] == "NOT_ALLOWED"
 
 
-def test_a_command_with_the_network_of_the_machine_connects_to_its_servers(tmp_path: Path) -> None:
+@EACH_WALL
+def test_a_command_with_the_network_of_the_machine_connects_to_its_servers(
+    tmp_path: Path, walls: Sequence[Step]
+) -> None:
     (tmp_path / "root").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo connected"
@@ -335,7 +347,7 @@ def test_a_command_with_the_network_of_the_machine_connects_to_its_servers(tmp_p
             "commands": {"allow": [["bash", "-c", "*"]], "network": "host"},
             "policy": AUTO,
         }
-        with Engine(sqlite_url(tmp_path), commands_network="host") as engine:
+        with Engine(sqlite_url(tmp_path), commands_network="host", commands_wall=walls) as engine:
             mission = engine.launch(spec, root=tmp_path / "root")
             engine.work(until_idle=True)
             (job,) = (job for job in engine.jobs(mission_id=mission.id) if job.kind == "run_command")
@@ -343,7 +355,7 @@ def test_a_command_with_the_network_of_the_machine_connects_to_its_servers(tmp_p
     assert job.result["stdout"] == "connected\n"
 
 
-@pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+@NEEDS_OVERLAY
 def test_a_planner_reads_which_job_its_changes_wait_as_and_what_came_of_it(lab: Lab) -> None:
     commands: Object = {**ANY, "changes": "hold"}
     mission = lab.run(

@@ -1,4 +1,6 @@
-"""Run the suite of each project outside and inside, and say where they differ: `make parity`.
+"""Run the suite of each project outside and behind each wall, and say where they differ: `make parity`.
+
+Usage: python -m tests.parity [WALL | PROJECT]… | --table
 
 `--table` writes the differences of the overlay into docs/commands.md instead.
 """
@@ -11,7 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.parity.compare import compare, faults, known_differences, table
-from tests.parity.projects import PROJECTS
+from tests.parity.projects import PROJECTS, Project
+from tests.walls import missing
+
+from lcp_engine.core.walls import WALLS, Step
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "commands.md"
 TABLE = re.compile(r"(?<=<!-- differences: python -m tests\.parity --table -->\n)(?:\|[^\n]*\n)*")
@@ -26,29 +31,39 @@ def main(given: list[str]) -> int:
     if given == ["--table"]:
         PAGE.write_text(with_table(PAGE.read_text()))
         return 0
-    known, wrong = known_differences(), list[str]()
-    for project in PROJECTS:
-        if given and project.name not in given:
+    names = {project.name for project in PROJECTS}
+    if unknown := [one for one in given if one not in (*WALLS, *names)]:
+        print(f"{', '.join(unknown)}: neither a wall nor a project", file=sys.stderr)
+        return 2
+    wrong = list[str]()
+    for wall in [step for step in WALLS if step in given] or WALLS:
+        if (why := missing(wall)) is not None:
+            print(f"{wall}: left out: {why}")
             continue
-        if project.missing is not None:
-            print(f"{project.name}: left out: {project.missing} is not installed")
-            continue
-        with TemporaryDirectory(prefix="lcp-parity-") as place:
-            found = compare(project, Path(place))
-        differing = found.differences
-        print(
-            f"{project.name}: {len(found.outside)} tests, {len(differing)} differ{': ' if differing else ''}",
-            end="",
-        )
-        print(found.said if differing else "", flush=True)
-        for name, (outside, inside) in differing.items():
-            print(f"    {name}: {outside} outside, {inside} inside")
-        wrong += faults(project.name, found, known)
+        for project in PROJECTS:
+            if names.isdisjoint(given) or project.name in given:
+                wrong += _compared(project, wall)
     print(
         "\n".join(["not as stated in expected.toml:", *wrong]) if wrong else "every difference is known",
         file=sys.stderr if wrong else sys.stdout,
     )
     return 1 if wrong else 0
+
+
+def _compared(project: Project, wall: Step) -> list[str]:
+    """Print what one project does behind a wall; returns what is not as stated."""
+    title = f"{wall}: {project.name}"
+    if project.missing is not None:
+        print(f"{title}: left out: {project.missing} is not installed")
+        return []
+    with TemporaryDirectory(prefix="lcp-parity-") as place:
+        found = compare(project, Path(place), wall)
+    differing = found.differences
+    told = f": {found.said}" if differing else ""
+    print(f"{title}: {len(found.outside)} tests, {len(differing)} differ{told}", flush=True)
+    for name, (outside, inside) in differing.items():
+        print(f"    {name}: {outside} outside, {inside} inside")
+    return [*faults(project.name, wall, found, known_differences())]
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pydantic import JsonValue
+from tests.parity.inside import run_inside
 from tests.parity.projects import Project
-from tests.parity.steps import run_inside, step
+
+from lcp_engine.core.walls import Step
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 MISSING = "missing"
@@ -48,16 +50,18 @@ class Difference:
     of_root: bool = False
     """True if an ordinary user can do it nowhere."""
 
-    def applies(self, project: str) -> bool:
-        return self.project == project and step() in self.at and (os.geteuid() == 0 or not self.of_root)
+    def applies(self, project: str, wall: Step) -> bool:
+        return self.project == project and wall in self.at and (os.geteuid() == 0 or not self.of_root)
 
 
-def compare(project: Project, place: Path, command: Sequence[str] | None = None) -> Outcomes:
+def compare(project: Project, place: Path, wall: Step, command: Sequence[str] | None = None) -> Outcomes:
     """Run the suite of a project outside, and inside as a job of a mission; each has a project of its own."""
     words = [*(command or project.command)]
     outside = _outside(project, project.make(place / "outside"), words)
     root = project.make(place / "inside")
-    result = run_inside(root, words, place / "lcp.db", {**project.environment}, SECONDS)
+    result = run_inside(
+        root, words, place / "lcp.db", wall, environment={**project.environment}, seconds=SECONDS
+    )
     inside = project.outcomes(str(result.get("stdout", "")))
     return Outcomes(project.outcomes(outside), inside, _summary(result))
 
@@ -66,15 +70,15 @@ def known_differences() -> list[Difference]:
     return [Difference(**one) for one in tomllib.loads(EXPECTED.read_text())["difference"]]
 
 
-def faults(project: str, found: Outcomes, known: Sequence[Difference]) -> Iterator[str]:
+def faults(project: str, wall: Step, found: Outcomes, known: Sequence[Difference]) -> Iterator[str]:
     """Differences that are not known, and those that are known and were not found."""
-    applying = [one for one in known if one.applies(project)]
+    applying = [one for one in known if one.applies(project, wall)]
     for name, (outside, inside) in found.differences.items():
         if not any(fnmatchcase(name, one.tests) for one in applying):
-            yield f"{project}: {name}: {outside} outside, {inside} inside"
+            yield f"{wall}: {project}: {name}: {outside} outside, {inside} inside"
     for one in applying:
         if not any(fnmatchcase(name, one.tests) for name in found.differences):
-            yield f"{project}: {one.tests}: is the same outside and inside; delete it from {EXPECTED.name}"
+            yield f"{wall}: {project}: {one.tests}: is the same outside and inside; delete it from {EXPECTED.name}"
     if not found.outside:
         yield f"{project}: no test ran outside"
 

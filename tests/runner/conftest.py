@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import POSTGRES, SQLITE
 from tests.runner.theatre import Theatre, open_theatre
 
+from lcp_engine.core.walls import Step
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.maintenance.check import check_database
 
@@ -37,8 +38,14 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 
 
 @pytest.fixture
-def theatre(ground: Ground, tmp_path: Path) -> Iterator[Theatre]:
-    with open_theatre(ground.url, ground.isolation) as engine:
+def walls() -> Sequence[Step] | None:
+    """The walls that commands of the theatre may run behind; None for the strongest that holds."""
+    return None
+
+
+@pytest.fixture
+def theatre(ground: Ground, walls: Sequence[Step] | None, tmp_path: Path) -> Iterator[Theatre]:
+    with open_theatre(ground.url, ground.isolation, walls) as engine:
         for places in (engine.instance.stages, engine.instance.walls):
             if places is not None:
                 rmtree(places, ignore_errors=True)  # of earlier tests that used the same PostgreSQL database

@@ -13,16 +13,16 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.runner.test_external_programs import processes, wait_for
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, Job
 from lcp_engine.engine.settle import rescue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import find_jobs, leasing_runners
-from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.workers.base import Worker
 from lcp_engine.workers.external import kinds_in
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 
 
 @pytest.fixture

@@ -13,16 +13,12 @@ from tests.loaded_python import Python
 from tests.patience import PATIENCE_SECONDS
 from tests.runner.conftest import Ground
 from tests.runner.theatre import DONE, Theatre, ask, write
+from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.changes.command_places import TRIAL_SECONDS, left_over_walls, remove_walls
-from lcp_engine.wall.bubblewrap import NoBubblewrap, find_bubblewrap
-from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.wall.workspace import held
 
-pytestmark = pytest.mark.skipif(
-    cannot_confine() is not None or isinstance(find_bubblewrap(), NoBubblewrap),
-    reason="no wall of namespaces here",
-)
+pytestmark = NEEDS_OVERLAY
 ANY: JsonValue = {"allow": [["sh", "-c", "*"]], "seconds": 100}
 AUTO: JsonValue = [{"kinds": ["run_command"], "do": "auto"}]
 HELD = ask(write("b2.txt", "b", auto_dispatch=False))

@@ -26,20 +26,20 @@ from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.loaded_python import Python
 from tests.tables import table
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined import external
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.external import Answered, Needs, kinds_in
 from lcp_engine.workers.load_files import load_workers
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+pytestmark = NEEDS_LANDLOCK
 
 Stated = dict[str, JsonValue]
 ONCE = "import json, sys; job = json.load(sys.stdin)\n"

@@ -12,14 +12,14 @@ from pydantic import JsonValue
 from tests.conftest import TURN
 from tests.crash.points import Killer, WatchedBackend
 from tests.crash.processes import ask, do, import_all
-from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
+from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine, Job, LcpError
 from lcp_engine.changes.held_changes import remove_held
 from lcp_engine.errors import ErrorCode
 from lcp_engine.runner import runner
 
-pytestmark = pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+pytestmark = NEEDS_OVERLAY
 STEP = int(os.environ.get("STEP", "9"))
 SCRIPT = "echo A > a; chmod 700 b; mkdir -p new/deep; seq 20000 > new/deep/large; rm -r gone; echo k > key.pem; exit 3"
 BEFORE = {"a": "a\n", "b": "b\n", "gone/c": "c\n"}

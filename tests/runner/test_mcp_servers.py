@@ -22,6 +22,7 @@ from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.patience import wait_until
 from tests.runner.plain_server import plain_tools, write_plain_server
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools, known_tools
@@ -30,7 +31,7 @@ from lcp_engine.core.policy import Policy
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.store.queries.records import Job
-from lcp_engine.wall.programs import cannot_confine, descendants
+from lcp_engine.wall.programs import descendants
 from lcp_engine.workers.base import Caps, Context, Worker
 from lcp_engine.workers.mcp import (
     McpTool,
@@ -45,7 +46,7 @@ from lcp_engine.workers.mcp import (
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason="this kernel cannot confine programs")
+pytestmark = NEEDS_LANDLOCK
 
 Kinds = Callable[..., dict[str, Worker[BaseModel]]]
 WORDS = """

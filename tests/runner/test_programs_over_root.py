@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 from tests.conftest import sqlite_url
-from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
+from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine, Job, Mission
 from lcp_engine.workers.external import kinds_in
 
-pytestmark = pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+pytestmark = NEEDS_OVERLAY
 
 BUILD = """\
 read -r job

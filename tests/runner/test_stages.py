@@ -15,15 +15,16 @@ from tests.conftest import SQLITE
 from tests.loaded_python import Python
 from tests.runner.conftest import Ground
 from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, delete, edit, open_theatre, write
+from tests.walls import EACH_WALL, at_its_path
 
 from lcp_engine import Engine, ErrorCode, LcpError, Rule
 from lcp_engine.changes.stages import leftovers, remove_stages
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Verdict
+from lcp_engine.core.walls import Step
 from lcp_engine.sandbox.atomic_write import LocalFile, is_temporary
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.changes import left_open
-from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.workers.base import Caps
 
 
@@ -274,19 +275,18 @@ def test_two_missions_work_in_stages_of_one_root_side_by_side(theatre: Theatre) 
     assert "a.txt" in theatre.reason(theatre.merge(second))
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
-def test_a_command_sees_the_stage_only_and_is_not_held(theatre: Theatre) -> None:
+@EACH_WALL
+def test_a_command_sees_the_stage_only_and_is_not_held(theatre: Theatre, walls: Sequence[Step]) -> None:
     script = f"cat a.txt; cat {theatre.root}/a.txt"
     command: JsonValue = {"kind": "run_command", "params": {"command": ["sh", "-c", script]}}
     allowed: JsonValue = {"allow": [["sh", "-c", "*"]]}
     theatre.play(ask(edit("a.txt", "one", "ONE")), ask(command), DONE, commands=allowed)
     (job,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
     assert job.result is not None, job.error
-    # In namespaces the stage is seen at the path of the root, else that cannot be read.
-    assert job.result["stdout"] in ("ONE\nONE\n", "ONE\n")
-    assert "one" not in str(job.result["stdout"])
+    assert job.result["stdout"] == "ONE\n" + at_its_path(walls, "ONE\n")
 
 
+@EACH_WALL
 def test_a_command_in_a_stage_reads_packages_of_the_root_through_no_other_link(
     theatre: Theatre, tmp_path: Path
 ) -> None:

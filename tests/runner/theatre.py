@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.core.job_states import State
+from lcp_engine.core.walls import Step
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
@@ -100,12 +102,14 @@ class Theatre:
         return sorted(directory.glob("[0-9]*/*")) if directory.exists() else []
 
 
-def open_theatre(url: str, isolation: Isolation) -> Engine:
+def open_theatre(url: str, isolation: Isolation, walls: Sequence[Step] | None = None) -> Engine:
     workers = [
         Worker("mail", Anything, Anything, _do),
         Worker("change", Anything, Anything, _change, writes=True),
     ]
-    return Engine(url, workers=[one.for_any_params() for one in workers], isolation=isolation)
+    return Engine(
+        url, workers=[one.for_any_params() for one in workers], isolation=isolation, commands_wall=walls
+    )
 
 
 def _do(params: Anything, context: Context) -> Outcome:

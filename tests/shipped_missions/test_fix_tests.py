@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.shipped_missions.conftest import Twin
-
-from lcp_engine.wall.programs import cannot_confine
+from tests.walls import NEEDS_LANDLOCK
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
     from tests.shipped_missions.conftest import Stage
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 PYTEST = str(Path(sys.prefix) / "bin" / "pytest")
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "The case of words was ignored."}
 

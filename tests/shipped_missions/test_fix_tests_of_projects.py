@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 from tests.parity.projects import NODE, PROJECTS, PYTHON, RUST, C, Project
-from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
 from tests.shipped_missions.conftest import Stage, Twin, spec_of
 from tests.tables import table
+from tests.walls import NEEDS_LANDLOCK, NEEDS_OVERLAY
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.api.suites import suite_of, with_found
@@ -17,7 +17,6 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.parse import outline_mission
 from lcp_engine.core.suites import recognised_suite
 from lcp_engine.shipped_missions import shipped_missions
-from lcp_engine.wall.programs import cannot_confine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,12 +29,11 @@ def ask(kind: str, **params: JsonValue) -> JsonValue:
     return {"ok": True, "action": "create_followup_jobs", "new_jobs": [{"kind": kind, "params": params}]}
 
 
+@NEEDS_OVERLAY
 @pytest.mark.parametrize("project", [PYTHON, NODE, C, RUST], ids=lambda project: project.name)
 def test_a_red_project_becomes_green(project: Project, tmp_path: Path) -> None:
     if project.missing:
         pytest.skip(f"{project.missing} is not installed")
-    if not has_overlay_wall():
-        pytest.skip(NEEDS_OVERLAY)
     root = project.make(tmp_path, is_broken=True)
     assert project.bug is not None
     path, right, wrong = project.bug
@@ -134,7 +132,7 @@ def test_a_variable_that_is_no_such_words_is_refused(key: str, value: str) -> No
         spec_of("fix-tests", Twin({"command": "make", key: value}, [DONE]))
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+@NEEDS_LANDLOCK
 def test_a_check_that_runs_out_of_time_is_no_failure_of_the_planner(stage: Stage) -> None:
     spec = spec_of("fix-tests", Twin({"command": "sleep 30"}, [DONE, GIVE_UP]))
     commands = spec.commands.model_copy(update={"seconds": 0.5})
@@ -148,7 +146,7 @@ def test_a_check_that_runs_out_of_time_is_no_failure_of_the_planner(stage: Stage
     assert "sleep 30 ends with exit code 0: it ran for more than 0.5 s" in str(held.params["question"])
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+@NEEDS_LANDLOCK
 def test_the_check_runs_once_after_each_completion(stage: Stage) -> None:
     spec = spec_of("fix-tests", Twin({"command": "sh -c 'exit 3'"}, [DONE, DONE, GIVE_UP]))
     launched = stage.engine.launch(spec, root=stage.root)

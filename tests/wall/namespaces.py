@@ -18,22 +18,9 @@ from lcp_engine.wall.programs import Bounds, CannotConfine, Ended, Program, supe
 from lcp_engine.wall.view import Bind, Overlay, View
 
 NOBODY = 65534
-REQUIRED = "LCP_TEST_REQUIRE_WALL" in os.environ
 FOUND = find_bubblewrap()
-NEEDS_WALL = pytest.mark.skipif(
-    not isinstance(FOUND, Bubblewrap) and not REQUIRED, reason="there is no bubblewrap"
-)
 TOOLS = [found for found in (FOUND, find_bubblewrap(packaged())) if isinstance(found, Bubblewrap)]
 """The system's, and that of the package, where they are there."""
-EACH_WALL = pytest.mark.parametrize(
-    "walls",
-    [
-        pytest.param(("overlay",), id="overlay", marks=NEEDS_WALL),
-        pytest.param(("copy",), id="copy", marks=[NEEDS_WALL, pytest.mark.proof]),
-        pytest.param(("landlock",), id="landlock"),
-    ],
-)
-"""The fixture `lab` has its commands run behind each wall."""
 USERS = ["root", "owner", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 """Root as root, root that runs programs as the owner of the root, and an ordinary user."""
 EACH_USER = [pytest.param(one, marks=[] if one == "ordinary" else [pytest.mark.proof]) for one in USERS]

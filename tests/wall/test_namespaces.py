@@ -21,7 +21,8 @@ from tests.patience import wait_until
 from tests.pids_limit import pids_limit
 from tests.processes import family
 from tests.tables import table
-from tests.wall.namespaces import EACH_USER, NEEDS_WALL, SECONDS, TOOLS, USERS, Place, ended, supervised
+from tests.wall.namespaces import EACH_USER, SECONDS, TOOLS, USERS, Place, ended, supervised
+from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
 from lcp_engine.sandbox.root import Root
@@ -33,7 +34,7 @@ from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import Bind, Overlay, View
 from lcp_engine.wall.workspace import Ground, workspace
 
-pytestmark = NEEDS_WALL
+pytestmark = NEEDS_OVERLAY
 DISKS = ("/var/tmp", "/dev/shm")
 
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 from tests.patience import wait_until
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Bounds, Ended, Program, cannot_confine, descendants
+from lcp_engine.wall.programs import Bounds, Ended, Program, descendants
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 PYTHON = (sys.base_prefix, sys.prefix)
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 from tests.tables import table
-from tests.wall.namespaces import FOUND, NEEDS_WALL, NOBODY
+from tests.wall.namespaces import FOUND, NOBODY
+from tests.walls import NEEDS_NAMESPACES
 
 from lcp_engine.core.walls import Step
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.wall.steps import Found, step_here, with_remedy
 
-pytestmark = NEEDS_WALL
+pytestmark = NEEDS_NAMESPACES
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts, and becomes another user")
 WITHOUT = Step.LANDLOCK if cannot_confine() is None else Step.NONE
 """The step where there are no namespaces."""

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.tables import table
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Bounds, Ended, Program, cannot_confine
+from lcp_engine.wall.programs import Bounds, Ended, Program
 
-pytestmark = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+pytestmark = NEEDS_LANDLOCK
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
 
 

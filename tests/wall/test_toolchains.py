@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests.tables import table
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
@@ -221,7 +222,7 @@ def test_options_of_java_are_joined_and_of_other_variables_the_last_counts() -> 
 # -- Real toolchains
 
 
-confined = pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+confined = NEEDS_LANDLOCK
 
 
 def needs(name: str) -> pytest.MarkDecorator:

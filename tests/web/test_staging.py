@@ -6,9 +6,8 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING
 
-import pytest
 from pydantic import JsonValue
-from tests.parity.steps import NEEDS_OVERLAY, has_overlay_wall
+from tests.walls import NEEDS_OVERLAY
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -65,7 +64,7 @@ def test_a_conflict_is_shown_and_nothing_is_written(house: House) -> None:
     assert "not merged" in house.get(f"/jobs/{merge}").words
 
 
-@pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+@NEEDS_OVERLAY
 def test_what_a_command_changed_is_shown_whole_and_approved_without_boxes(house: House) -> None:
     command = ["sh", "-c", "mkdir out; echo new > out/new.txt"]
     house.run(

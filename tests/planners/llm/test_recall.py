@@ -6,10 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine
-from lcp_engine.wall.programs import cannot_confine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,7 @@ def test_a_model_reads_again_what_its_prompt_left_out(
     assert '"enum": [6]' in schemas[4], "now the other one has no room"
 
 
-@pytest.mark.skipif(cannot_confine() is not None, reason=str(cannot_confine()))
+@NEEDS_LANDLOCK
 def test_of_the_output_of_a_command_both_ends_are_shown_and_the_rest_is_recalled(
     new_database_url: str, tmp_path: Path, faults: FaultServer
 ) -> None:

@@ -1,0 +1,61 @@
+"""Choose the wall that the commands of a test run behind; say which of them this machine does not have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.wall.steps import step_here
+
+REQUIRED = "LCP_TEST_REQUIRE_WALL" in os.environ
+"""A wall that does not hold here is a failure of the tests that need it, and not skipped."""
+NEEDS_OVERLAY = pytest.mark.behind(Step.OVERLAY)
+NEEDS_NAMESPACES = pytest.mark.behind(Step.COPY)
+NEEDS_LANDLOCK = pytest.mark.behind(Step.LANDLOCK)
+"""For what also holds where there are no namespaces."""
+EACH_WALL = pytest.mark.parametrize(
+    "walls",
+    [
+        pytest.param((Step.OVERLAY,), id="overlay", marks=NEEDS_OVERLAY),
+        pytest.param((Step.COPY,), id="copy", marks=[NEEDS_NAMESPACES, pytest.mark.weaker]),
+        pytest.param((Step.LANDLOCK,), id="landlock", marks=[NEEDS_LANDLOCK, pytest.mark.weaker]),
+    ],
+)
+"""Runs a test behind each wall, which it gets as `walls`; weaker ones are proofs that take turns."""
+AT_ITS_PATH = frozenset({Step.OVERLAY, Step.COPY})
+"""Walls behind which the root is at its own path; behind another one nothing can be read there."""
+
+
+def at_its_path(walls: Sequence[Step], said: str, otherwise: str = "") -> str:
+    """The output of a command that uses the path of the root behind the first of `walls`."""
+    return said if walls[0] in AT_ITS_PATH else otherwise
+
+
+@cache
+def missing(step: Step) -> str | None:
+    """Reason why commands cannot run behind a wall here, in one line; None if they can."""
+    with TemporaryDirectory(prefix="lcp-wall-") as place:
+        found = step_here(Path(place).resolve(), walls=(step,))
+    return None if found.step is step else found.reasons[WALLS.index(step)]
+
+
+def strongest() -> Step:
+    """The wall that commands run behind here, unless they are told another one."""
+    return next((step for step in WALLS if missing(step) is None), Step.NONE)
+
+
+def check_wall(item: pytest.Item) -> None:
+    """Skip a test that is marked `behind` a wall which does not hold here, or fail it where each wall has to."""
+    for marker in item.iter_markers("behind"):
+        why = missing(marker.args[0])
+        if why is None:
+            continue
+        if REQUIRED:
+            pytest.fail(why, pytrace=False)
+        pytest.skip(why)
