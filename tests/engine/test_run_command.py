@@ -368,7 +368,7 @@ def test_a_planner_reads_which_job_its_changes_wait_as_and_what_came_of_it(lab: 
 
 
 @pytest.mark.proof
-@pytest.mark.skipif(not has_overlay_wall(), reason=NEEDS_OVERLAY)
+@NEEDS_OVERLAY
 @pytest.mark.parametrize("stage", [True, False], ids=["stage", "root"])
 @pytest.mark.parametrize("rules", [{".gitignore": "tests/\n"}, {"package.json": "{}", "setup.py": ""}])
 def test_no_rule_that_a_planner_wrote_hides_what_a_command_changes(

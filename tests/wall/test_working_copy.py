@@ -53,6 +53,22 @@ def test_times_and_mode_bits_are_those_of_the_root(project: Path) -> None:
         assert copy.changed() == []
 
 
+def test_a_file_that_may_not_be_read_is_there_under_no_other_name(project: Path) -> None:
+    os.link(project / ".env", project / "docs" / "other.md")
+    os.link(project / "a.txt", project / "docs" / "a.txt")
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        assert {path.name for path in (copy.files / "docs").iterdir()} == {"c.md", "a.txt"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_it_can_belong_to_another_user(project: Path) -> None:
+    with Root(project) as root, working_copy(root, may_read, (65534, 65533)) as copy:
+        found = [path.lstat() for path in (copy.files, copy.home, *copy.files.rglob("*"))]
+        assert {(one.st_uid, one.st_gid) for one in found} == {(65534, 65533)}
+        assert copy.changed() == []
+    assert {one.lstat().st_uid for one in project.rglob("*")} == {0}
+
+
 def files_in(place: Path) -> set[str]:
     return {
         str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir() or path.is_symlink()

@@ -126,6 +126,16 @@ def make_masks(root: Root, place: Path, rights: Rights) -> Iterator[Masks]:
         yield Masks(directory, frozenset(walk.seen.hidden), _mounts_in(root.path))
 
 
+def hidden_in(root: Root, rights: Rights) -> frozenset[str]:
+    """Paths of a root that a command may not see, other names of hidden files among them; as `Masks.masked`.
+
+    Raises `TOO_LARGE` like `make_masks`.
+    """
+    walk = _Walk(root, rights, _Seen())
+    walk.run()
+    return frozenset(walk.hidden())
+
+
 @contextmanager
 def kept_layer(place: Path, generation: str, tree: Callable[[], Tree]) -> Iterator[str]:
     """The layer `generation` in `place`, made if it is missing, and those removed that no command uses. Raises OSError.

@@ -19,7 +19,7 @@ from lcp_engine.wall.toolchains import Toolchain
 from lcp_engine.wall.upper import Changes
 from lcp_engine.wall.view import HOME, Bind, View
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
-from lcp_engine.wall.workspace import Ground, Workspace, workspace
+from lcp_engine.wall.workspace import Ground, Workspace, owner_of, workspace
 
 ON_A_COPY = "this machine can only run it on a copy, of which nothing is kept"
 
@@ -91,8 +91,10 @@ def seen_root(access: RootAccess, name: str) -> Iterator[SeenRoot]:
     if ground is not None and ground.found.step is Step.NONE:
         raise _not_confined(name, ground)
     if ground is None or ground.found.step is not Step.OVERLAY:
-        with working_copy(access.root, access.may_read) as copy:
-            yield _elsewhere(copy) if ground is None else _of_copy(copy, access.root, ground.found)
+        is_shown = ground is not None and ground.found.step is Step.COPY
+        owner = owner_of(access.root) if is_shown else None
+        with working_copy(access.root, access.may_read, owner) as copy:
+            yield _elsewhere(copy) if ground is None else _of_copy(copy, access.root, ground.found, owner)
         return
     try:
         with workspace(access.root, ground, access.rights or Rights(access.may_read, "")) as place:
@@ -124,7 +126,7 @@ def _elsewhere(copy: WorkingCopy) -> SeenRoot:
     )
 
 
-def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> SeenRoot:
+def _of_copy(copy: WorkingCopy, root: Root, found: Found, owner: tuple[int, int] | None) -> SeenRoot:
     """The copy at the path of the root, with the packages of the root, if there are namespaces for it."""
     if found.step is not Step.COPY:
         return _elsewhere(copy)
@@ -134,6 +136,5 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found) -> SeenRoot:
             link.unlink()
             link.mkdir()
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
-    return SeenRoot(
-        path, copy.home, HOME, copy, view=View(binds=binds), tool=found.tool, packages=copy.shared
-    )
+    view = View(binds=binds, user=owner)
+    return SeenRoot(path, copy.home, HOME, copy, view=view, tool=found.tool, packages=copy.shared)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +20,7 @@ from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.list_tree import Filters, list_files
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_packages import SHARED, packages_of
+from lcp_engine.wall.masks import Rights, hidden_in
 
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 1024 * 1024
@@ -90,13 +92,16 @@ class WorkingCopy:
 
 
 @contextmanager
-def working_copy(root: Root, may_read: Callable[[str], bool]) -> Iterator[WorkingCopy]:
+def working_copy(
+    root: Root, may_read: Callable[[str], bool], owner: tuple[int, int] | None = None
+) -> Iterator[WorkingCopy]:
     """A copy of the files of a root that may be read, without links but those to packages; it is removed at the end.
 
-    What belongs to git and to the engine is left out. Raises `TOO_LARGE`, and `FILE_SYSTEM` if there is no room.
+    What belongs to git and to the engine is left out, and other names of files that may not be read. It belongs to
+    `owner`, by default to the user of this process. Raises `TOO_LARGE`, and `FILE_SYSTEM` if there is no room.
     """
     with scratch_directory() as place:
-        yield _made(root, place, may_read)
+        yield _made(root, place, may_read, owner)
 
 
 @contextmanager
@@ -123,7 +128,9 @@ def _locked_directory() -> tuple[Path, int]:
             os.close(lock)
 
 
-def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCopy:
+def _made(
+    root: Root, place: Path, may_read: Callable[[str], bool], owner: tuple[int, int] | None
+) -> WorkingCopy:
     files, home = place / "root", place / "home"
     for directory in (files, home):
         directory.mkdir(mode=0o700)
@@ -132,13 +139,17 @@ def _made(root: Root, place: Path, may_read: Callable[[str], bool]) -> WorkingCo
     )
     listing = list_files(root, "", _EVERYTHING, limit=MOST_FILES, sizes=True, filters=filters)
     _check_size(listing.total, sum(listing.sizes or ()))
+    hidden = _Hidden(root, may_read)
     for path in listing.files:
-        _copy(root, path, files / path)
+        _copy(root, path, files / path, hidden)
     packages = [*packages_of(root, may_read)]
     for one in packages:
         with suppress(FileExistsError):  # it was a file when the root was listed
             (files / one.name).symlink_to(one.place)
     _keep_times_of_directories(root, files, listing.files)
+    if owner is not None:
+        for made in (files, home, *files.rglob("*")):
+            os.chown(made, *owner, follow_symlinks=False)
     shared = tuple(place for one in packages for place in one.readable)
     listed = tuple(place for one in packages for place in one.listed)
     return WorkingCopy(files, home, shared, listed, dict(_stamps_beneath(files)))
@@ -156,10 +167,22 @@ def _check_size(files: int, size: int) -> None:
     raise LcpError(ErrorCode.TOO_LARGE, message, advice="Use a smaller directory as the root.")
 
 
-def _copy(root: Root, path: str, to: Path) -> None:
+@dataclass(frozen=True)
+class _Hidden:
+    """Files that may not be read, under all of their names; found if a file with several names is copied."""
+
+    root: Root
+    may_read: Callable[[str], bool]
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        return hidden_in(self.root, Rights(self.may_read, ""))
+
+
+def _copy(root: Root, path: str, to: Path, hidden: _Hidden) -> None:
     """Copy a file with its mode bits and its times, which say to `make` what is out of date.
 
-    One that is gone, or has become a link, is left out.
+    One that is gone, has become a link, or is a hidden file under another name is left out.
     """
     try:
         opened = root.open_file(path)
@@ -168,7 +191,7 @@ def _copy(root: Root, path: str, to: Path) -> None:
             return
         raise
     try:
-        if opened.path != path:
+        if opened.path != path or (os.fstat(opened.descriptor).st_nlink > 1 and path in hidden.paths):
             return
         to.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.dup(opened.descriptor), "rb") as source, to.open("xb") as target:
