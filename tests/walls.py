@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from lcp_engine.core.walls import WALLS, Step
-from lcp_engine.wall.steps import step_here
+from lcp_engine.wall.steps import Found, step_here
+from lcp_engine.wall.workspace import Ground
 
 REQUIRED = "LCP_TEST_REQUIRE_WALL" in os.environ
 """A wall that does not hold here is a failure of the tests that need it, and not skipped."""
@@ -37,17 +38,15 @@ def at_its_path(walls: Sequence[Step], said: str, otherwise: str = "") -> str:
     return said if walls[0] in AT_ITS_PATH else otherwise
 
 
-@cache
-def missing(step: Step) -> str | None:
+def missing(wall: Step) -> str | None:
     """Reason why commands cannot run behind a wall here, in one line; None if they can."""
-    with TemporaryDirectory(prefix="lcp-wall-") as place:
-        found = step_here(Path(place).resolve(), walls=(step,))
-    return None if found.step is step else found.reasons[WALLS.index(step)]
+    found = _found(wall)
+    return None if found.step is wall else found.reasons[WALLS.index(wall)]
 
 
-def strongest() -> Step:
-    """The wall that commands run behind here, unless they are told another one."""
-    return next((step for step in WALLS if missing(step) is None), Step.NONE)
+def ground_behind(wall: Step, place: Path) -> Ground:
+    """Ground for a command that a test runs without a mission, whose directory is `place`."""
+    return Ground(place, "test", "0-1", _found(wall))
 
 
 def check_wall(item: pytest.Item) -> None:
@@ -59,3 +58,9 @@ def check_wall(item: pytest.Item) -> None:
         if REQUIRED:
             pytest.fail(why, pytrace=False)
         pytest.skip(why)
+
+
+@cache
+def _found(wall: Step) -> Found:
+    with TemporaryDirectory(prefix="lcp-wall-") as place:
+        return step_here(Path(place).resolve(), walls=(wall,))

@@ -20,8 +20,10 @@ from pathlib import Path
 from pydantic import JsonValue
 from tests.pids_limit import Limit, pids_limit, wait_until
 from tests.runner.plain_server import plain_tools, write_plain_server
+from tests.walls import missing
 
 from lcp_engine import Engine
+from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.workers.external import kinds_in
 from lcp_engine.workers.mcp import servers_in, tool_kinds
 
@@ -81,18 +83,19 @@ def source_of(how: str, marker: str, then: str = "time.sleep(600)") -> str:
 
 def attack(seconds: float, number: int) -> bool:
     """Prints what was counted; whether each chain was ended, and its runner lived on."""
-    found = started(WAYS)
+    ways = [*WAYS, *(way for wall in WALLS if missing(wall) is None for way in WAYS_BEHIND[wall])]
+    found = started(ways)
     if found is None:
         print("chains: left out, this machine allows no limit of their own to so many processes")
         return True
     outcomes, left, was_reached = found
-    faults = [f"{way}: {outcomes.get(way)}" for way in (*WAYS, "good") if not is_ended(way, outcomes)]
+    faults = [f"{way}: {outcomes.get(way)}" for way in (*ways, "good") if not is_ended(way, outcomes)]
     faults += [f"{left} processes are left"] * bool(left) + [
         "the limit of processes was reached"
     ] * was_reached
     survived = _survives_a_signal_to_its_group()
     print(
-        f"chains: {len(WAYS)} of processes that start the next one and exit, {len(faults)} got away; "
+        f"chains: {len(ways)} of processes that start the next one and exit, {len(faults)} got away; "
         f"{survived} of 1 survived a signal to its process group"
     )
     for fault in faults:
@@ -112,7 +115,7 @@ def started(ways: Sequence[str]) -> tuple[Mapping[str, str], int, bool] | None:
         place = Path(directory).resolve() / marker
         place.mkdir()
         with runner_of(ways, place, marker, limit) as runner:
-            said, _ = runner.communicate(timeout=300)
+            said, _ = runner.communicate(timeout=600)
         outcomes: Mapping[str, str] = json.loads(said) if runner.returncode == 0 else {}
         return outcomes, limit.left(), limit.was_reached()
 
@@ -141,7 +144,7 @@ def _below(limit: Limit, *arguments: str) -> subprocess.Popen[bytes]:
 
 def is_ended(way: str, outcomes: Mapping[str, str]) -> bool:
     """Whether it ended at its limit and for no other reason, or did what it was asked for."""
-    return ENDS[way.partition(":")[0]] in outcomes.get(way, "")
+    return ENDS[way.partition(":")[0].partition(" behind ")[0]] in outcomes.get(way, "")
 
 
 def _survives_a_signal_to_its_group() -> int:
@@ -174,21 +177,23 @@ def main(place: Path, marker: str, ways: Sequence[str]) -> None:
     print(json.dumps(outcomes))
 
 
-def _in_a_command(place: Path, source: str) -> str:
+def _in_a_command(place: Path, source: str, wall: Step | None = None) -> str:
     ask: JsonValue = {"kind": "run_command", "params": {"command": [Path(sys.executable).name, "-c", source]}}
     reply: JsonValue = {"ok": True, "action": "create_followup_jobs", "new_jobs": [ask]}
-    with _mission(place, [reply, DONE]) as engine:
+    with _mission(place, [reply, DONE], wall) as engine:
         return str([job.result for job in engine.jobs() if job.kind == "run_command"])
 
 
-def _in_a_check(place: Path, source: str) -> str:
+def _in_a_check(place: Path, source: str, wall: Step | None = None) -> str:
     check: JsonValue = {"command": [Path(sys.executable).name, "-c", source]}
-    with _mission(place, [DONE] * 4, accept=[check]) as engine:
+    with _mission(place, [DONE] * 4, wall, accept=[check]) as engine:
         return str([(job.params, job.result) for job in engine.jobs()])
 
 
 @contextmanager
-def _mission(place: Path, replies: list[JsonValue], **stated: JsonValue) -> Iterator[Engine]:
+def _mission(
+    place: Path, replies: list[JsonValue], wall: Step | None, **stated: JsonValue
+) -> Iterator[Engine]:
     spec: dict[str, JsonValue] = {
         "goal": "Chain.",
         "planner": {"type": "script", "replies": replies},
@@ -196,7 +201,8 @@ def _mission(place: Path, replies: list[JsonValue], **stated: JsonValue) -> Iter
         "policy": [{"kinds": ["run_command"], "do": "auto"}],
         **stated,
     }
-    with Engine(f"sqlite:///{place}/{time.monotonic_ns()}.db") as engine:
+    url = f"sqlite:///{place}/{time.monotonic_ns()}.db"
+    with Engine(url, commands_wall=None if wall is None else [wall]) as engine:
         engine.launch(spec, root=place / "root")
         engine.work(until_idle=True)
         yield engine
@@ -244,6 +250,8 @@ def _in_a_server(place: Path, source: str) -> str:
 PLACES: Mapping[str, Callable[[Path, str], str]] = {
     "command": _in_a_command,
     "check": _in_a_check,
+    **{f"command behind {wall}": partial(_in_a_command, wall=wall) for wall in WALLS},
+    **{f"check behind {wall}": partial(_in_a_check, wall=wall) for wall in WALLS},
     "kind": _in_a_kind,
     "kind that stays": _in_a_kind_that_stays,
     "server": _in_a_server,
@@ -260,7 +268,10 @@ ENDS = {
 }
 # A kind that stays answers from its first process.
 _LEFT_OUT = ("kind without limits", "kind that stays: leaves its first process")
-WAYS = [way for where in PLACES for how in CHAINS if not (way := f"{where}: {how}").startswith(_LEFT_OUT)]
+_ALL = [f"{where}: {how}" for where in PLACES for how in CHAINS]
+WAYS = [way for way in _ALL if not way.startswith(_LEFT_OUT) and " behind " not in way]
+WAYS_BEHIND = {wall: [way for way in _ALL if f" behind {wall}:" in way] for wall in WALLS}
+"""The ways that start in a command of a mission, behind each wall."""
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -12,12 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from tests.walls import ground_behind, missing
+
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.policy import Policy, Rule, Verdict
+from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.errors import LcpError
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Ended, Program, cannot_confine
+from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import Surroundings, run_behind_wall
@@ -57,8 +60,8 @@ def by_the_engine(root: Root, program: Program) -> Ended:
 
 
 def by_a_naive_runner(root: Root, program: Program) -> Ended:
-    """Open what the interpreter's directory is in, as texts compare: it must be found out."""
-    return by_the_engine(root, replace(program, readable=("/",), hidden=()))
+    """Open the directory that the root is in, with all that lies beside the root: it must be found out."""
+    return by_the_engine(root, replace(program, readable=(str(Path(root.path).parent),), hidden=()))
 
 
 def attacks() -> Iterator[tuple[str, Callable[[Path], Sequence[str]]]]:
@@ -72,19 +75,20 @@ def attacks() -> Iterator[tuple[str, Callable[[Path], Sequence[str]]]]:
     yield "a path out of the copy", lambda root: ["../../../../../../../../../../bin/sh", "-c", _reach(root)]
 
 
-def leaks(runs: Runs, build_attack: Callable[[Path], Sequence[str]]) -> list[str]:
-    """Whatever a command reads that it must not."""
-    with scratch() as root:
+def leaks(runs: Runs, build_attack: Callable[[Path], Sequence[str]], wall: Step) -> list[str]:
+    """Whatever a command reads behind a wall that it must not."""
+    with scratch() as root, tempfile.TemporaryDirectory(prefix="lcp-wall-") as state:
         command = build_attack(root)
         policy = Policy([Rule(do=Verdict.DENY, paths=DENIED)])
         with Root(root) as opened:
-            around = Surroundings(
-                RootAccess(opened, READ_FILE.allowed_paths(policy)), Commands(seconds=20), (), runs
-            )
+            ground = ground_behind(wall, Path(state).resolve())
+            may_read = READ_FILE.allowed_paths(policy)
+            access = RootAccess(opened, may_read, ground=ground)
+            around = Surroundings(access, Commands(seconds=20), (), runs)
             try:
                 said = run_behind_wall(command, around).stdout
             except LcpError:
-                return []  # such as an interpreter that may not be executed
+                return []  # such as an interpreter that may not be executed; the control shows that others run
     return [line for line in said.splitlines() if SECRET in line or line.startswith("root:")]
 
 
@@ -159,14 +163,20 @@ def _reach(root: Path) -> str:
 
 
 def attack(_: float, __: int) -> bool:
-    """Run every attack once, and a naive runner as the control."""
-    if (why := cannot_confine()) is not None:
-        print(f"commands: left out, {why}")
+    """Run every attack once behind each wall, and a naive runner as the control."""
+    held = [_held(wall) for wall in WALLS]
+    return all(held)
+
+
+def _held(wall: Step) -> bool:
+    if (why := missing(wall)) is not None:
+        print(f"commands, {wall}: left out, {why}")
         return True
-    tried: Mapping[str, list[str]] = {name: leaks(by_the_engine, build) for name, build in attacks()}
+    tried: Mapping[str, list[str]] = {name: leaks(by_the_engine, build, wall) for name, build in attacks()}
     found = {name: lines for name, lines in tried.items() if lines}
-    naive = leaks(by_a_naive_runner, partial(_script, place="run.sh", interpreter="/bin/sh"))
+    naive = leaks(by_a_naive_runner, partial(_script, place="run.sh", interpreter="/bin/sh"), wall)
     for name, lines in found.items():
         print(f"  {name}: {lines[0]}")
-    print(f"commands: {len(tried)} attacks, {len(found)} got through; {len(naive)} lines of the control did")
+    counts = f"{len(tried)} attacks, {len(found)} got through; {len(naive)} lines of the control did"
+    print(f"commands, {wall}: {counts}", flush=True)
     return not found and bool(naive)

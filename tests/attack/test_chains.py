@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.attack.chains import WAYS, is_ended, runner_of, started
+from tests.attack.chains import WAYS, WAYS_BEHIND, is_ended, runner_of, started
 from tests.pids_limit import Limit, pids_limit, wait_until
-from tests.walls import NEEDS_LANDLOCK
+from tests.walls import NEEDS_LANDLOCK, NEEDS_NAMESPACES
+
+from lcp_engine.core.walls import Step
 
 pytestmark = NEEDS_LANDLOCK
 FEW = ["command: forks", "kind that stays: forks twice"]
@@ -28,6 +30,14 @@ def test_a_chain_of_processes_ends_at_its_limit_and_its_runner_goes_on(ways: lis
     outcomes, left, was_reached = found
     assert [way for way in (*ways, "good") if not is_ended(way, outcomes)] == []
     assert (left, was_reached) == (0, False)
+
+
+@pytest.mark.parametrize("wall", [
+    pytest.param(Step.COPY, marks=[NEEDS_NAMESPACES, pytest.mark.weaker]),
+    pytest.param(Step.LANDLOCK, marks=[NEEDS_LANDLOCK, pytest.mark.weaker]),
+])  # fmt: skip
+def test_a_chain_behind_a_weaker_wall_ends_as_well(wall: Step) -> None:
+    test_a_chain_of_processes_ends_at_its_limit_and_its_runner_goes_on(WAYS_BEHIND[wall])
 
 
 @pytest.fixture
