@@ -2,7 +2,7 @@
 
 Usage: python -m tests.parity [WALL | PROJECT]… | --table
 
-`--table` writes the differences of the overlay into docs/commands.md instead.
+`--table` writes the table of the walls into docs/isolation.md instead.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.parity.compare import compare, faults, known_differences, table
+from tests.parity.compare import compare, faults, known_differences
 from tests.parity.projects import PROJECTS, Project
+from tests.parity.walls import table
 from tests.walls import missing
 
 from lcp_engine.core.walls import WALLS, Step
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "commands.md"
-TABLE = re.compile(r"(?<=<!-- differences: python -m tests\.parity --table -->\n)(?:\|[^\n]*\n)*")
+PAGE = Path(__file__).parent.parent.parent / "docs" / "isolation.md"
+TABLE = re.compile(r"(?<=<!-- walls: python -m tests\.parity --table -->\n)(?:\|[^\n]*\n)*")
 
 
 def with_table(page: str) -> str:

@@ -83,12 +83,6 @@ def faults(project: str, wall: Step, found: Outcomes, known: Sequence[Difference
         yield f"{project}: no test ran outside"
 
 
-def table() -> str:
-    """The differences of the strongest step, as a table for docs/commands.md."""
-    rows = [f"| {one.tests} | {one.why} |" for one in known_differences() if "overlay" in one.at]
-    return "\n".join(["| outside | for a command |", "|---|---|", *rows])
-
-
 def _outside(project: Project, root: Path, words: Sequence[str]) -> str:
     program = str(root / words[0]) if "/" in words[0] else words[0]
     own = {
