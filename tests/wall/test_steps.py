@@ -16,7 +16,7 @@ from tests.walls import NEEDS_NAMESPACES
 from lcp_engine.core.walls import Step
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import cannot_confine
-from lcp_engine.wall.steps import Found, step_here, with_remedy
+from lcp_engine.wall.steps import Found, by_apparmor, step_here
 
 pytestmark = NEEDS_NAMESPACES
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts, and becomes another user")
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from lcp_engine.wall.steps import step_here
 found = step_here(Path(sys.argv[1]), None if len(sys.argv) < 3 else Path(sys.argv[2]))
-print(found.step, *found.reasons, sep="\\n")
+print(found.step, found.advice, *found.reasons, sep="\\n")
 """
 
 
@@ -51,6 +51,7 @@ def test_the_root_itself_is_tried(tmp_path: Path) -> None:
     assert [one.name for one in root.iterdir()] == ["file"]
 
 
+INSTALL = "Install the system's package bubblewrap, or lcp-engine[wall]."
 REFUSALS = {
     "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user "
     "namespaces.": "No permissions to create new namespace",
@@ -75,6 +76,7 @@ def test_a_refusal_of_bubblewrap_is_the_reason(said: str, part: str, tmp_path: P
     assert found.step is WITHOUT
     assert [reason.split(":")[0] for reason in found.reasons][:2] == ["overlay", "copy"]
     assert all(part in reason and "\n" not in reason for reason in found.reasons[:2])
+    assert found.advice.startswith("Allow programs of this user to make user namespaces")
 
 
 def test_a_bubblewrap_that_may_not_be_used_is_named(tmp_path: Path) -> None:
@@ -84,16 +86,17 @@ def test_a_bubblewrap_that_may_not_be_used_is_named(tmp_path: Path) -> None:
     for path, said in ((old, "echo bubblewrap 0.4.1"), (odd, "echo what; exit 3")):
         path.write_text(f"#!/bin/sh\n{said}\n")
         path.chmod(0o755)
-    for path, part in (
-        (setuid, "is setuid, which it must not be"),
-        (old, "is version 0.4.1; 0.8 is needed"),
-        (odd, "--version says 'what'"),
-        (tmp_path / "missing", "bubblewrap is not installed"),
+    for path, part, advice in (
+        (setuid, "is setuid, which it must not be", f"chmod u-s,g-s {setuid}"),
+        (old, "is version 0.4.1; 0.8 is needed", "Install bubblewrap 0.8 or newer, or lcp-engine[wall]."),
+        (odd, "--version says 'what'", INSTALL),
+        (tmp_path / "missing", "bubblewrap is not installed", INSTALL),
     ):
-        found = find_bubblewrap((str(path),))
-        assert isinstance(found, NoBubblewrap)
-        assert part in found.reason
-        assert step_here(tmp_path, places=(str(path),)).reasons[0] == f"overlay: {found.reason}"
+        none = find_bubblewrap((str(path),))
+        assert isinstance(none, NoBubblewrap)
+        assert part in none.reason
+        found = step_here(tmp_path, places=(str(path),))
+        assert (found.reasons[0], found.advice) == (f"overlay: {none.reason}", advice)
 
 
 def test_the_next_one_is_used_where_the_first_may_not_be(tmp_path: Path) -> None:
@@ -106,9 +109,12 @@ def test_the_next_one_is_used_where_the_first_may_not_be(tmp_path: Path) -> None
 @AS_ROOT
 def test_without_user_namespaces_it_is_the_weaker_wall(tmp_path: Path) -> None:
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
-    step, *reasons = _asked(["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"], tmp_path)
+    step, advice, *reasons = _asked(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"], tmp_path
+    )
     assert step in {Step.LANDLOCK, Step.NONE}
     assert all("namespace" in reason for reason in reasons[:2]), reasons
+    assert "user namespaces" in advice
 
 
 @AS_ROOT
@@ -116,8 +122,10 @@ def test_a_state_directory_on_an_overlay_makes_it_a_copy(tmp_path: Path) -> None
     for name in ("low", "up", "work", "state"):
         (tmp_path / name).mkdir()
     mount = f'mount -t overlay none -o lowerdir=low,upperdir=up,workdir=work {tmp_path}/state && exec "$@"'
-    step, *reasons = _asked(["unshare", "--mount", "sh", "-c", mount, "sh"], tmp_path / "state", cwd=tmp_path)
+    begin = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    step, advice, *reasons = _asked(begin, tmp_path / "state", cwd=tmp_path)
     assert step == Step.COPY
+    assert advice.startswith("Name a state directory on a file system that takes overlays")
     assert len(reasons) == 1
     assert reasons[0].startswith("overlay: an overlay at ")
 
@@ -127,8 +135,9 @@ def test_a_mount_inside_the_root_makes_it_a_copy(tmp_path: Path) -> None:
     (tmp_path / "root" / "inner").mkdir(parents=True)
     mount = 'mount -t tmpfs none root/inner && exec "$@"'
     begin = ["unshare", "--mount", "sh", "-c", mount, "sh"]
-    step, *reasons = _asked(begin, tmp_path / "state", tmp_path / "root", cwd=tmp_path)
+    step, advice, *reasons = _asked(begin, tmp_path / "state", tmp_path / "root", cwd=tmp_path)
     assert step == Step.COPY
+    assert advice.startswith(f"Unmount {tmp_path}/root/inner, ")
     assert reasons == [
         f"overlay: {tmp_path}/root/inner is mounted inside the root; an overlay would hide what is there"
     ]
@@ -137,10 +146,13 @@ def test_a_mount_inside_the_root_makes_it_a_copy(tmp_path: Path) -> None:
 def test_apparmor_is_named_with_its_remedy(tmp_path: Path) -> None:
     tool, why = Bubblewrap("/usr/bin/bwrap", (0, 9)), "bwrap: setting up uid map: Permission denied"
     switch = tmp_path / "restricted"
-    assert with_remedy(why, tool, switch) == why
+    assert by_apparmor(why, tool, switch) is None
     switch.write_text("1\n")
-    assert "sysctl kernel.apparmor_restrict_unprivileged_userns=0" in with_remedy(why, tool, switch)
-    assert with_remedy("no space", tool, switch) == "no space"
+    refusal = by_apparmor(why, tool, switch)
+    assert refusal is not None
+    assert refusal.why.startswith(f"{why}; AppArmor")
+    assert "sysctl kernel.apparmor_restrict_unprivileged_userns=0" in refusal.advice
+    assert by_apparmor("no space", tool, switch) is None
 
 
 def _asked(begin: list[str], *arguments: Path, cwd: Path | None = None) -> list[str]:

@@ -62,7 +62,10 @@ def run_in_view(instance: Instance, mission_id: int, command: Sequence[str], sea
         found_reasons = () if ground is None else ground.found.reasons
         reasons = "; ".join(found_reasons) or "nothing is kept for commands here"
         message = f"a shell needs namespaces, which it cannot have here: {reasons}"
-        raise LcpError(ErrorCode.NOT_ISOLATED, message, advice="`lcp doctor` shows the wall that holds here.")
+        advice = ground.found.advice if ground is not None else ""
+        raise LcpError(
+            ErrorCode.NOT_ISOLATED, message, advice=advice or "`lcp doctor` shows the wall that holds here."
+        )
     try:
         run_behind_wall(command, replace(around, begins=seat.begins))
     finally:

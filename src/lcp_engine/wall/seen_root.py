@@ -114,7 +114,7 @@ def keep_output(place: Workspace, changes: Changes, *, is_whole: bool) -> None:
 
 def _not_confined(name: str, ground: Ground) -> LcpError:
     message = f"{name} cannot be confined: {'; '.join(ground.found.reasons)}"
-    advice = "Install bubblewrap, or name a weaker wall in commands_wall (docs/commands.md)."
+    advice = ground.found.advice or "Name a wall that holds here in commands_wall (docs/commands.md)."
     return LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
 
 

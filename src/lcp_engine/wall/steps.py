@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from lcp_engine.core.walls import WALLS, Step
@@ -24,6 +24,11 @@ _TRIAL = "trial-"
 _SECONDS = 60.0
 _TRIAL_SECONDS = 20.0
 _NOT_NAMED = "the configuration does not name it (commands_wall)"
+_OTHER_STATE = (
+    "Name a state directory on a file system that takes overlays (--db), or allow `copy` in commands_wall."
+)
+_NAMESPACES = "Allow programs of this user to make user namespaces, or `landlock` in commands_wall."
+_NEWER_KERNEL = "Run commands on Linux 6.2 or newer, with Landlock."
 RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _BY_APPARMOR = ("Permission denied", "Operation not permitted")
 _SCRIPT = "rm old && echo new > new && ! echo x 2>/dev/null >/proc/sys/kernel/core_pattern"
@@ -37,6 +42,16 @@ class Found:
     reasons: tuple[str, ...] = ()
     tool: Bubblewrap | None = None
     """What runs programs in namespaces, for `Program.tool`."""
+    advice: str = ""
+    """Advice against the first reason that this machine has; empty if it has none."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Reason why a step does not hold, in one line, and what helps."""
+
+    why: str
+    advice: str = ""
 
 
 @cache
@@ -51,24 +66,36 @@ def step_here(
 
     The programs of the trial run as `user`, if this process is root. The result is kept for this process.
     """
-    reasons: list[str] = []
+    refused: dict[Step, Refusal] = {}
     tool = find_bubblewrap(places)
     for step in (Step.OVERLAY, Step.COPY):
         if step not in walls:
-            why: str | None = _NOT_NAMED
+            refused[step] = Refusal(_NOT_NAMED)
         elif isinstance(tool, NoBubblewrap):
-            why = tool.reason
+            refused[step] = Refusal(tool.reason, tool.advice)
         else:
-            why = _mount_inside(root) if step is Step.OVERLAY else None
-            why = why or _try(step, state, root, user, tool)
-            if why is None:
-                return Found(step, tuple(reasons), tool)
-            why = with_remedy(why, tool)
-        reasons.append(f"{step}: {why}")
+            trial = partial(_try, state=state, root=root, user=user, tool=tool)
+            refusal = _mount_inside(root) if step is Step.OVERLAY else None
+            if refusal is None and (why := trial(step)) is not None:
+                refusal = by_apparmor(why, tool) or Refusal(why, _advice(step, trial))
+            if refusal is None:
+                return _found(step, refused, tool)
+            refused[step] = refusal
     why = cannot_confine() if Step.LANDLOCK in walls else _NOT_NAMED
     if why is None:
-        return Found(Step.LANDLOCK, tuple(reasons))
-    return Found(Step.NONE, (*reasons, f"{Step.LANDLOCK}: {why}"))
+        return _found(Step.LANDLOCK, refused)
+    refused[Step.LANDLOCK] = Refusal(why, "" if why == _NOT_NAMED else _NEWER_KERNEL)
+    return _found(Step.NONE, refused)
+
+
+def _found(step: Step, refused: Mapping[Step, Refusal], tool: Bubblewrap | None = None) -> Found:
+    reasons = tuple(f"{stronger}: {refusal.why}" for stronger, refusal in refused.items())
+    return Found(step, reasons, tool, next((one.advice for one in refused.values() if one.advice), ""))
+
+
+def _advice(step: Step, trial: Callable[[Step], str | None]) -> str:
+    """Advice where a step was tried in vain: another place for an overlay if a copy holds."""
+    return _OTHER_STATE if step is Step.OVERLAY and trial(Step.COPY) is None else _NAMESPACES
 
 
 def is_trial(place: Path) -> bool:
@@ -76,7 +103,7 @@ def is_trial(place: Path) -> bool:
     return place.name.startswith(_TRIAL)
 
 
-def _mount_inside(root: Path | None) -> str | None:
+def _mount_inside(root: Path | None) -> Refusal | None:
     """A mount below the root, which an overlay of the root would not show."""
     if root is None:
         return None
@@ -84,22 +111,21 @@ def _mount_inside(root: Path | None) -> str | None:
     for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
         place = line.split(" ")[4].replace("\\040", " ")
         if place.startswith(real.rstrip("/") + "/"):
-            return f"{place} is mounted inside the root; an overlay would hide what is there"
+            why = f"{place} is mounted inside the root; an overlay would hide what is there"
+            return Refusal(why, f"Unmount {place}, use a root without it, or allow `copy` in commands_wall.")
     return None
 
 
-def with_remedy(why: str, tool: Bubblewrap, restricted: Path = RESTRICTED) -> str:
-    """Add what mends it, if AppArmor is the likely reason."""
+def by_apparmor(why: str, tool: Bubblewrap, restricted: Path = RESTRICTED) -> Refusal | None:
+    """The refusal if AppArmor is the likely reason, else None."""
     try:
         is_restricted = restricted.read_text().strip() == "1"
     except OSError:
         is_restricted = False
     if not is_restricted or not any(words in why for words in _BY_APPARMOR):
-        return why
-    return (
-        f"{why}; AppArmor keeps programs without a profile from user namespaces: install the profile of {tool.path}, "
-        "or sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    )
+        return None
+    advice = f"Install the profile of {tool.path}, or sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    return Refusal(f"{why}; AppArmor keeps programs without a profile from user namespaces", advice)
 
 
 def _try(

@@ -154,7 +154,8 @@ def _run(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> tuple[
         return around.run(around.root, program), ()
     if program.view is None:
         message = f"{command[0]} may reach some hosts alone, and the wall here cannot hold it to that"
-        advice = "Install bubblewrap, or remove commands.network from the mission."
+        helps = around.access.ground.found.advice if around.access.ground is not None else ""
+        advice = f"{helps} Or remove commands.network from the mission.".strip()
         raise LcpError(ErrorCode.NOT_ISOLATED, message, advice=advice)
     with Proxy(around.network.hosts, seen.home.parent / "proxy") as proxy:
         if program.view.user is not None:
