@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -22,6 +22,7 @@ from tests.pids_limit import pids_limit
 from tests.processes import family
 from tests.tables import table
 from tests.wall.namespaces import EACH_USER, SECONDS, TOOLS, USERS, Place, ended, supervised
+from tests.wall.overlays import enter_namespaces, mount
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
@@ -36,6 +37,7 @@ from lcp_engine.wall.workspace import Ground, workspace
 
 pytestmark = NEEDS_OVERLAY
 DISKS = ("/var/tmp", "/dev/shm")
+MS_BIND = 4096
 
 
 @pytest.fixture(params=EACH_USER)
@@ -329,6 +331,26 @@ def test_paths_may_be_odd(name: str) -> None:
             place = Place.made(base, user)
             assert place.shell("echo x > f; ls").stdout == b"f\n"
             assert (place.up / "f").exists()
+
+
+def test_settings_of_the_system_with_a_credential_are_not_shown() -> None:
+    with made("root") as place:
+        secret = place.base / "secret"
+        secret.write_text('[url "https://ada:SECRET@example.org/"]\n\tinsteadOf = https://example.org/\n')
+        files = [
+            f"/etc/{name}" for name in ("gitconfig", "profile", "bash.bashrc") if Path("/etc", name).is_file()
+        ]
+
+        def cover() -> None:
+            enter_namespaces()
+            for file in files:
+                mount(str(secret), file, None, MS_BIND, None)
+
+        def seen(before: Callable[[], object] | None) -> bytes:
+            return ended(place.program("/bin/ls", *files), "root", before).stdout
+
+        assert seen(None).decode().split() == sorted(files)
+        assert seen(cover) == b""
 
 
 def test_what_takes_the_place_of_a_root_is_neither_shown_nor_read(place: Place) -> None:

@@ -71,6 +71,11 @@ def test_cargo_is_shown_what_it_reads_without_the_tokens_of_registries(tmp_path:
         (".gradle/gradle.properties", "mavenPassword=x\n", True),
         (".gradle/gradle.properties", "org.gradle.jvmargs=-Xmx1g\n", False),
         (".gradle/init.d/own.gradle", "credentials { password = 'x' }", True),
+        (".cargo/config.toml", "[http]\nproxy = 'http://ada:x@proxy.example.org:8080'\n", True),
+        (".cargo/config.toml", "[registries.own]\nindex = 'sparse+https://x@example.org/'\n", True),
+        (".cargo/config.toml", "[registries.own]\nindex = 'ssh://git@example.org/x'\n", False),
+        (".m2/settings.xml", "<mirror><url>https://ada:x@example.org/</url></mirror>", True),
+        (".gradle/gradle.properties", "ownApiKey=x\n", True),
     ],
 )
 def test_a_configuration_with_a_credential_is_masked(

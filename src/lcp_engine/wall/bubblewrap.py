@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from lcp_engine.sandbox.root import look_at
 from lcp_engine.sandbox.seccomp import filter_in_namespaces
 from lcp_engine.wall.mounts import Mounts, become, enter_namespace
+from lcp_engine.wall.toolchains import has_credential
 from lcp_engine.wall.view import View
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ _SETTINGS = (
     "ImageMagick-*", "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies",
     "debian_version", "dotnet", "ethertypes", "fonts", "gai.conf", "ghc", "gitconfig", "groovy", "group", "host.conf",
     "inputrc", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
-    "login.defs", "lsb-release", "magic", "magic.mime", "maven", "mime.types", "mke2fs.conf", "networks",
+    "login.defs", "lsb-release", "magic", "magic.mime", "maven/*", "mime.types", "mke2fs.conf", "networks",
     "nsswitch.conf", "os-release", "passwd", "perl", "php", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem",
-    "profile", "profile.d", "protocols", "python3*", "rpc", "services", "sgml", "shells", "ssl/cert.pem", "ssl/certs",
+    "profile", "profile.d/*", "protocols", "python3*", "rpc", "services", "sgml", "shells", "ssl/cert.pem", "ssl/certs",
     "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "xml",
 )  # fmt: skip
-"""What programs read of /etc; nothing that has passwords or tokens on some systems."""
+"""What programs read of /etc; nothing that has passwords or tokens on some systems, but for `_BY_PEOPLE`."""
+_BY_PEOPLE = frozenset({"bash.bashrc", "gitconfig", "maven", "profile", "profile.d"})
+"""Those that people write: a file with a credential is left out."""
 _OF_HOST = ("hosts", "resolv.conf")
 _HOSTS = b"127.0.0.1 localhost lcp\n::1 localhost ip6-localhost ip6-loopback\n"
 _PROCESSORS = "/sys/devices/system/cpu"
@@ -234,6 +237,8 @@ def _lay_settings(layout: _Layout, mounts: Mounts, view: View) -> None:
     layout.bind(settings, "/etc")
     for found in _settings():
         place = Path(settings, found.relative_to("/etc"))
+        if found.relative_to("/etc").parts[0] in _BY_PEOPLE and found.is_file() and has_credential(found):
+            continue
         if found.is_symlink() and os.path.realpath(found).startswith("/usr/"):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(found.readlink())

@@ -43,7 +43,8 @@ _ETC_OF_JAVA = ("/etc/ant", "/etc/gradle", "/etc/java", "/etc/java-*", "/etc/mav
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt")
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _CREDENTIAL = re.compile(
-    rb"(?i)(token|passw(or)?d|passphrase|secret|private_?key|_auth)[\w.-]*[\"']?\s*[=:>]"
+    rb"(?i)(token|passw(or)?d|passphrase|secret|(private|api)_?key|_auth|authorization)[\w.-]*[\"']?\s*[=:>]"
+    rb"|https?://[^/\s@\"'<>]+@"
 )
 _KEY = re.compile(rb"PRIVATE KEY-----")
 _MOST_READ = 1024 * 1024
@@ -300,10 +301,13 @@ def _has_key(place: str) -> bool:
 def _credentials_in(place: str, secrets: Sequence[str], doubtful: Sequence[str]) -> tuple[str, ...]:
     directory = Path(place)
     certain = {str(file) for pattern in secrets for file in directory.glob(pattern)}
-    found = {
-        str(file) for pattern in doubtful for file in directory.glob(pattern) if _finds(_CREDENTIAL, file)
-    }
+    found = {str(file) for pattern in doubtful for file in directory.glob(pattern) if has_credential(file)}
     return tuple(sorted(certain | found))
+
+
+def has_credential(file: Path) -> bool:
+    """True if a file of settings has something like a password or a token, or cannot be read."""
+    return _finds(_CREDENTIAL, file)
 
 
 def _finds(expression: re.Pattern[bytes], file: Path) -> bool:
