@@ -381,6 +381,17 @@ def test_ignored_output_is_moved_and_tracked_files_are_not() -> None:
     )
 
 
+def test_what_no_path_can_name_is_a_problem_of_its_own() -> None:
+    def program(seen: Path) -> None:
+        here = os.open(seen, os.O_RDONLY)
+        for _ in range(21):
+            os.mkdir("d" * 199, dir_fd=here)
+            here = os.open("d" * 199, os.O_RDONLY, dir_fd=here)
+
+    changes = change(lambda _: None, program).changes
+    assert [one.problem for one in changes] == [*[None] * 20, Problem.TOO_LONG]
+
+
 def test_rules_that_the_mission_wrote_make_no_output_of_what_was_there() -> None:
     def prepare(where: Place) -> None:
         for path in ("tests/a", "tests/gone", "tests/dir/b", "out/old.o"):

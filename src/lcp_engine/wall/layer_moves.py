@@ -15,12 +15,10 @@ from uuid import uuid4
 from lcp_engine.sandbox.directories import status_of
 from lcp_engine.wall.covers import mark_of
 from lcp_engine.wall.trail import Trail, open_fully
-from lcp_engine.wall.upper import OPAQUE, Act, Move, is_opaque, is_whiteout
+from lcp_engine.wall.upper import LONGEST_PATH, OPAQUE, Act, Move, is_opaque, is_whiteout
 
 _FULLY = 0o700
 _WHITEOUT = stat.S_IFCHR
-_LONGEST = 4096
-"""Bytes of a path that the kernel takes."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def list_moves(
     directories that are closed to this user, which `up` puts back.
     """
     listing = _Listing(up, layer, root, start, covered)
-    kept = tuple(move for move in moves if len(os.fsencode(move.path)) < _LONGEST)
+    kept = tuple(move for move in moves if len(os.fsencode(move.path)) < LONGEST_PATH)
     for move in kept:
         listing.add(move)
     return MoveList(kept, listing.modes, listing.covers, listing.bytes, listing.files)

@@ -23,6 +23,8 @@ from lcp_engine.wall.ignored import IgnoredFiles
 from lcp_engine.wall.trail import Trail, open_file
 
 OPAQUE = "user.overlay.opaque"
+LONGEST_PATH = 4096
+"""Bytes of a path that the kernel takes, with a zero at the end."""
 _CHUNK = 1 << 20
 _TICKS = 100
 _TICK_SECONDS = 0.001
@@ -59,6 +61,8 @@ class Problem(StrEnum):
     """It is a FIFO, a socket or a device."""
     NOT_TEXT = "not text"
     """Its name is not UTF-8; the path shows such bytes as `\\xff`."""
+    TOO_LONG = "its path is too long"
+    """It lies so deep that no program can name it by its path."""
     MASKED = "masked"
     """The program was not shown what the root may have there."""
     PROTECTED = "protected"
@@ -499,6 +503,8 @@ class _Reader:
         """Reason why no change of a name could be applied, whatever it is."""
         if not is_text(here.place.scope.prefix + name):
             return Problem.NOT_TEXT
+        if len(os.fsencode(here.place.scope.prefix + name)) >= LONGEST_PATH:
+            return Problem.TOO_LONG
         if name in PRUNED:
             return Problem.PROTECTED
         return Problem.MASKED if here.hides(name) else None
