@@ -85,6 +85,14 @@ def test_it_has_the_files_that_may_be_read(project: Path) -> None:
     assert not copy.files.exists()
 
 
+def test_another_name_of_what_may_not_be_read_is_left_out(project: Path) -> None:
+    os.link(project / ".env", project / "notes.txt")
+    os.link(project / "docs/c.md", project / "docs/d.md")
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        assert not (copy.files / "notes.txt").exists()
+        assert (copy.files / "docs/d.md").read_text() == "c"
+
+
 def test_it_tells_what_was_changed(project: Path) -> None:
     before = {path: (project / path).read_bytes() for path in files_in(project)}
     with Root(project) as root, working_copy(root, may_read) as copy:
