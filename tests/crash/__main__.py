@@ -45,7 +45,8 @@ def main() -> int:
     with ThreadPoolExecutor(len(kinds)) as threads:
         # Most of the time is spent waiting for the disk, so both databases are tried at once.
         stood = list(threads.map(lambda kind: _survives(kind, given.step), kinds))
-        stood.append(_survives("sqlite", given.step, confined=True))
+        stood.append(_survives("sqlite", given.step, "--confined"))
+        stood.append(_survives("sqlite", given.step, "--walls"))
         if given.kills:
             kills = ("--kills", str(given.kills))
             stood += threads.map(lambda kind: _stands(kind, "kills", *kills), kinds)
@@ -69,8 +70,8 @@ def _stands(kind: str | None, tool: str, *options: str) -> bool:
     return said.returncode == 0 and not problems
 
 
-def _survives(kind: str, step: int, *, confined: bool = False) -> bool:
-    """Print which points one kind of database survived; `confined`: with file kinds in separate processes."""
+def _survives(kind: str, step: int, *how: str) -> bool:
+    """Print which points one kind of database survived; `how` are options of `tests.crash.matrix`."""
     began = time.monotonic()
     with ExitStack() as stack:
         place = MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -81,9 +82,11 @@ def _survives(kind: str, step: int, *, confined: bool = False) -> bool:
             place.mkdir()
             url = stack.enter_context(_database(kind, place))
             options = [url, place, "--first", 1 + n * step, "--step", SIDE_BY_SIDE * step]
-            options += ["--confined"] if confined else []
-            command = [sys.executable, "-m", "tests.crash.matrix", *map(str, options)]
-            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT))
+            command = [sys.executable, "-m", "tests.crash.matrix", *map(str, options), *how]
+            own = {**os.environ, "XDG_STATE_HOME": str(place)}
+            processes.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT, env=own)
+            )
         lines = [line for process in processes for line in process.communicate()[0].splitlines()]
         ended = [process.returncode for process in processes]
     runs = [json.loads(line) for line in lines]
@@ -95,7 +98,7 @@ def _survives(kind: str, step: int, *, confined: bool = False) -> bool:
     points, lost = len(killed), len([run for run in killed if run["problems"]])
     seconds = time.monotonic() - began
     beside = f", {missed} did not come again" if missed else ""
-    kind = f"{kind}, confined" if confined else kind
+    kind = " ".join([kind, *how])
     print(f"{kind}: {points - lost} of {points} points survived{beside}, {seconds:.0f} s", flush=True)
     return not failed and not any(ended) and points > 0
 

@@ -1,9 +1,9 @@
 """Kill every act of every story at every point, finish it, and compare it with the undisturbed run.
 
-Usage: python -m tests.crash.matrix [--step K] [--first N] [--story NAME] [--confined] DATABASE_URL DIRECTORY
+Usage: python -m tests.crash.matrix [--step K] [--first N] [--story NAME] [--confined | --walls] DATABASE_URL DIRECTORY
 
 Each run is a forked process of its own, so that nothing is imported again. Prints one JSON object a line: the point and
-what was found wrong. With `--step K` only each K-th point, from point `--first`.
+what was found wrong. With `--step K` only each K-th point, from point `--first`. `--walls`: the stories of commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ from typing import TypeVar
 
 from tests.crash.points import Killer, WatchedBackend
 from tests.crash.processes import ask, do, import_all
-from tests.crash.stories import BREAK, STORIES, Act, Object, Place, Story, answered, picture, tree
+from tests.crash.stories import (
+    BREAK,
+    STORIES,
+    STORIES_OF_COMMANDS,
+    Act,
+    Object,
+    Place,
+    Story,
+    answered,
+    picture,
+    tree,
+)
+from tests.walls import missing
 
 from lcp_engine import Engine
 from lcp_engine.runner import runner
@@ -38,8 +50,9 @@ def main() -> None:
     runner.QUICK_SECONDS = runner.FLUSH_SECONDS = 3600
     runner.SLOW_SECONDS = 7200
     do(lambda: Engine(given.url).close())
-    for story in STORIES:
-        if given.story in (None, story.name):
+    for story in STORIES_OF_COMMANDS if given.walls else STORIES:
+        is_missing = story.wall is not None and missing(story.wall) is not None
+        if given.story in (None, story.name) and not is_missing:
             for point, problems in _kill_everywhere(given, story):
                 said = {"story": story.name, "point": point, "problems": problems}
                 print(json.dumps(said), flush=True)
@@ -52,7 +65,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--confined", action="store_true", help="file kinds run in processes of their own")
-    parser.add_argument("--story", choices=[story.name for story in STORIES])
+    parser.add_argument("--walls", action="store_true", help="commands run behind each wall")
+    parser.add_argument("--story", choices=[story.name for story in (*STORIES, *STORIES_OF_COMMANDS)])
     return parser.parse_args()
 
 
@@ -143,7 +157,8 @@ class Telling:
         self._expect(ended == 0, f"{act.name!r} ended with {ended}")
 
     def _perform(self, act: Act, killer: Killer) -> None:
-        with Engine(self.url, workers=[BREAK], isolation=self.isolation) as engine:
+        walls = None if self.story.wall is None else [self.story.wall]
+        with Engine(self.url, workers=[BREAK], isolation=self.isolation, commands_wall=walls) as engine:
             database = engine.instance.database  # up to date, and not written to yet
             database.backend = WatchedBackend(database.backend, killer)
             killer.watch_files()

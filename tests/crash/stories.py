@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.core.walls import Step
 from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Context, Outcome, Worker
 
@@ -53,6 +54,8 @@ class Story:
     spec: Object
     acts: tuple[Act, ...]
     wanted: Mapping[str, str]
+    wall: Step | None = None
+    """The wall that its commands run behind; None if it has none."""
     before: Mapping[str, str] = field(default_factory=lambda: {"a.txt": "a\n", "log.txt": "zero\n"})
 
 
@@ -102,6 +105,12 @@ def _approve_merge(engine: Engine, place: Place) -> None:
             (first, _) = next(diff.hunks for diff in look.files if diff.path == "long.txt")
             params: Object = {"hunks": {"long.txt": [first.name]}, "edits": {"a.txt": "A\nmine\n"}}
             engine.approve(job.id, params=params, shown=look.sight, by="ada")
+
+
+def _take_merge(engine: Engine, place: Place) -> None:
+    for job in engine.jobs(mission_id=mission_of(engine, place).id, kinds=["merge"]):
+        if job.state == "held":
+            engine.approve(job.id, shown=engine.look(job.id).sight, by="ada")
 
 
 def _answer(engine: Engine, place: Place) -> None:
@@ -315,7 +324,7 @@ STORIES = (
             "a.txt": "A\nmine\n", "log.txt": "zer0\n0ne\n", "new/deep/e.txt": "c\n",
             "long.txt": "".join(["first\n", *LONG[1:]]),
         },
-        {"a.txt": "a\n", "log.txt": "zero\n", "long.txt": "".join(LONG)},
+        before={"a.txt": "a\n", "log.txt": "zero\n", "long.txt": "".join(LONG)},
     ),
     Story(
         "limit",
@@ -331,6 +340,48 @@ STORIES = (
         {"a.txt": "first\n", "log.txt": "zero\none\ntwo\n"},
     ),
 )  # fmt: skip
+
+
+def _command(script: str) -> tuple[str, Object]:
+    return "run_command", {"command": ["sh", "-c", script]}
+
+
+COMMANDS: Object = {
+    **_spec(
+        "commands",
+        _followup(_command("echo b >> a.txt; mkdir out; echo built > out/x; rm log.txt; echo new > new.txt")),
+        # Where a runner dies after it has decided what is kept in the stage, the build is lost, but never half there.
+        _followup(_command('test ! -e out/x || test "$(cat out/x)" = built && cat a.txt; echo c >> a.txt')),
+        DONE,
+    ),
+    "stage": True,
+    "policy": [],
+    "commands": {"allow": [["sh", "-c", "*"]], "seconds": 100},
+}
+_GIT_IGNORE = {".gitignore": "out/\n"}
+
+
+def _of_commands(wall: Step, wanted: Mapping[str, str]) -> Story:
+    return Story(
+        f"commands behind {wall}",
+        COMMANDS,
+        (
+            Act("launch", _launcher(COMMANDS), is_killed=False),
+            Act("run commands", _work),
+            Act("approve", _take_merge, is_killed=False),
+            Act("merge", _work, by_runner=True),
+        ),
+        {**_GIT_IGNORE, **wanted},
+        wall,
+        {**_GIT_IGNORE, "a.txt": "a\n", "log.txt": "zero\n"},
+    )
+
+
+STORIES_OF_COMMANDS = (
+    _of_commands(Step.OVERLAY, {"a.txt": "a\nb\nc\n", "new.txt": "new\n"}),
+    *(_of_commands(wall, {"a.txt": "a\n", "log.txt": "zero\n"}) for wall in (Step.COPY, Step.LANDLOCK)),
+)
+"""What a command changes in a stage is kept behind the strongest wall alone."""
 
 
 def tree(place: Place) -> dict[str, str | None]:
@@ -395,7 +446,9 @@ def picture(engine: Engine, place: Place) -> Object:
 
 
 def _result(job: Job) -> JsonValue:
-    """Without the ids of the jobs that a merge is about."""
+    """Without the ids of the jobs that a merge is about, and the time that a command took."""
+    if job.kind == "run_command" and job.result is not None:
+        return {name: value for name, value in job.result.items() if name != "cpu_seconds"}
     if job.kind != "merge" or job.result is None:
         return job.json["result"]
     files = job.result["files"]

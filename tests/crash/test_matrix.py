@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import TURN
+from tests.conftest import TURN, sqlite_url
+from tests.walls import NEEDS_OVERLAY
 
 pytestmark = pytest.mark.proof
 
@@ -32,3 +33,21 @@ def test_a_mission_that_is_killed_at_any_point_ends_as_if_it_had_not_been(
     undisturbed = [run["story"] for run in runs if run["point"] == "undisturbed"]
     assert undisturbed == ["work", "plan", "undo", "stage", "limit"]
     assert len(runs) - len(undisturbed) >= 9
+
+
+@NEEDS_OVERLAY
+@pytest.mark.turns(3)
+def test_a_mission_that_is_killed_around_a_command_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """Every 127th point behind each wall; what a command changed is merged once, or dropped as a whole."""
+    first = str(1 + TURN % 127)
+    command = [
+        sys.executable, "-m", "tests.crash.matrix", sqlite_url(tmp_path), f"{tmp_path}",
+        "--walls", "--first", first, "--step", "127",
+    ]  # fmt: skip
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert said.returncode == 0, said
+    runs = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [run for run in runs if run["problems"]] == [], said.stderr
+    undisturbed = [run["story"] for run in runs if run["point"] == "undisturbed"]
+    assert undisturbed == [f"commands behind {wall}" for wall in ("overlay", "copy", "landlock")]
+    assert len(runs) - len(undisturbed) >= 4
