@@ -73,7 +73,7 @@ def _untrue(stage: Stage) -> list[str]:
         job for (job,) in stage.rows("SELECT job_id FROM changes WHERE state = 'applied' AND undoes IS NULL")
     )
     states = stage.rows(
-        "SELECT id, state FROM jobs WHERE kind NOT IN ('agent_plan', 'undo', 'merge', 'move_file')"
+        "SELECT id, state FROM jobs WHERE kind NOT IN ('agent_plan', 'undo', 'merge', 'move_file', 'run_command')"
     )
     found = [
         f"job {job} is {state} and changed its file {applied[job]} times"

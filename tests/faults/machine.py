@@ -44,6 +44,16 @@ class Machine:
     def runtime(self) -> Path:
         return self._directory / "runtime"
 
+    @property
+    def state(self) -> Path:
+        return self._directory / "state"
+
+    def configure(self, text: str) -> None:
+        """Write the user's configuration file."""
+        place = self._directory / "config" / "lcp-engine"
+        place.mkdir(exist_ok=True)
+        (place / "config.yaml").write_text(text)
+
     def shift_clock(self, seconds: float, *, monotonic: float = 0.0) -> None:
         """From now on, and for processes to come; `monotonic`: the clock that stands still while a machine sleeps."""
         write_clock(self._clock, seconds, monotonic)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import Popen, SubprocessError
 from tempfile import TemporaryDirectory
@@ -27,6 +28,10 @@ from tests.faults.places import Memory, Network, Served, no_fuse, no_mounts, no_
 from tests.faults.program import FILE
 from tests.faults.server import FAKETIME, programs
 from tests.faults.stage import PATIENCE, Failed, Stage, Wanted, kill, resume, stop, suspend
+from tests.processes import processes_with
+from tests.walls import missing
+
+from lcp_engine.core.walls import WALLS, Step
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 BOTH = (SQLITE, POSTGRESQL)
@@ -567,6 +572,45 @@ def a_forking_worker_is_killed(stage: Stage) -> None:
     stage.finish()
 
 
+# -- Commands
+
+
+def _a_runner_is_killed_while_a_command_runs(wall: Step) -> Callable[[Stage], None]:
+    """A command and all that it started end with their runner; the next one runs it again, and removes what is left."""
+
+    def scenario(stage: Stage) -> None:
+        stage.commands_behind(wall)
+        seconds = f"600.{os.getpid()}{time.monotonic_ns()}"
+        root = stage.root()
+        script = f"echo x > new.txt; test -e go || {{ setsid sleep {seconds} & sleep {seconds}; }}"
+        runs: JsonValue = {"kind": "run_command", "params": {"command": ["sh", "-c", script]}}
+        stage.launch(
+            [
+                {"ok": True, "action": "create_followup_jobs", "new_jobs": [runs]},
+                {"ok": True, "action": "mission_complete", "summary": "Done."},
+            ],
+            root,
+            Wanted(root),
+            spec={
+                "commands": {"allow": [["sh", "-c", "*"]], "seconds": 900},
+                "policy": [{"kinds": ["run_command"], "do": "auto"}],
+            },
+        )
+        runner = stage.runner()
+        stage.wait("the command", lambda: len(processes_with(seconds)) >= 2)
+        kill(runner)
+        stage.wait("the end of what it started", lambda: not processes_with(seconds), NOTICED)
+        (root / "go").touch()
+        stage.runner()
+        stage.finish()
+        stage.wait("the end of what was left", lambda: not stage.left_by_commands(), NOTICED)
+        if sorted(path.name for path in root.iterdir()) != ["go"]:
+            raise Failed(f"the root has {sorted(path.name for path in root.iterdir())}")
+
+    scenario.__name__ = f"a_runner_is_killed_while_a_command_runs_behind_{wall}"
+    return scenario
+
+
 # -- The server
 
 
@@ -741,6 +785,10 @@ SCENARIOS = (
     Scenario(the_database_has_no_room, (SQLITE,), (no_mounts,)),
     Scenario(the_runtime_directory_is_full, needs=(no_mounts,)),
     Scenario(a_forking_worker_is_killed),
+    *(
+        Scenario(_a_runner_is_killed_while_a_command_runs(wall), (SQLITE,), (partial(missing, wall),))
+        for wall in WALLS
+    ),
     Scenario(the_server_restarts, (POSTGRESQL,)),
     Scenario(the_server_is_away, (POSTGRESQL,)),
     Scenario(acknowledgements_are_lost, (POSTGRESQL,), short=(POSTGRESQL,)),

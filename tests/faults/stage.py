@@ -21,6 +21,8 @@ from tests.faults.program import FILE
 from tests.faults.proxy import Proxy
 from tests.faults.server import Server
 
+from lcp_engine.core.walls import Step
+
 PATIENCE = 120.0
 """A scenario that has not come so far after so many seconds has failed."""
 LONG = 600.0
@@ -115,6 +117,20 @@ class Stage:
         self.stack.callback(process.wait)
         self.stack.callback(signal_family, process.pid, signal.SIGKILL)
         return process
+
+    def commands_behind(self, wall: Step) -> None:
+        """Have commands run behind this wall, with temporary files of their own."""
+        self.here.configure(f"commands_wall: [{wall}]\n")
+        self._temporary.mkdir()
+        self.environment["TMPDIR"] = str(self._temporary)
+
+    def left_by_commands(self) -> list[Path]:
+        """Copies and directories of commands that are there."""
+        return [*self._temporary.glob("lcp-run-*"), *self.here.state.glob("lcp-engine-wall/*/*/runs/*")]
+
+    @property
+    def _temporary(self) -> Path:
+        return self.directory / "temporary"
 
     @property
     def _settings(self) -> dict[str, str]:
