@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.engine.conftest import Lab, Object
-from tests.walls import NEEDS_LANDLOCK
+from tests.walls import EACH_WALL
 
 from lcp_engine import Engine, LcpError, PlannerSpec
 from lcp_engine.workers.base import Applied, Context, FileEffect, Outcome, Worker
@@ -20,7 +20,6 @@ MOVES: Object = {"kinds": ["move_file"], "do": "auto"}
 DEPLOY: Object = {"kinds": ["write_file"], "paths": ["deploy/**"], "do": "hold", "approvals": 2}
 WORDS = "the price is secret"
 SECRET = f"{WORDS}: contracts"
-needs_commands = NEEDS_LANDLOCK
 
 
 def job(kind: str, **params: JsonValue) -> Object:
@@ -165,7 +164,7 @@ def test_no_rule_of_a_person_lets_it_be_read_at_its_new_place_alone(office: Lab)
     assert explained["verdict"] == "hold"
 
 
-@needs_commands
+@EACH_WALL
 @STAGED
 def test_commands_never_see_what_is_held_whoever_approved_them(office: Lab, *, stage: bool) -> None:
     cat = job("run_command", command=["sh", "-c", "cat x.txt contracts/acme.txt src/a.txt"])

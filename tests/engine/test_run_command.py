@@ -390,3 +390,20 @@ def test_no_rule_that_a_planner_wrote_hides_what_a_command_changes(
     assert seen is not None
     assert changed["changed"] == ["build/t.sh", "tests/t.sh"]
     assert seen["stdout"] == ("exit 0\nexit 0\n" if stage else "exit 1\nexit 1\n")
+
+
+@EACH_WALL
+def test_changes_are_held_behind_the_strongest_wall_and_said_to_be_dropped_behind_others(
+    lab: Lab, walls: Sequence[Step]
+) -> None:
+    mission = lab.run(
+        ask(["sh", "-c", "echo new > new"]), DONE, commands={**ANY, "changes": "hold"}, policy=AUTO
+    )
+    held = lab.engine.jobs(mission_id=mission.id, kinds=["apply"])
+    (command,) = lab.engine.jobs(mission_id=mission.id, kinds=["run_command"])
+    assert command.result is not None, command.error
+    assert command.result["changed"] == ["new"]
+    dropped = ["new: this machine can only run it on a copy, of which nothing is kept"]
+    expected = (1, []) if walls[0] is Step.OVERLAY else (0, dropped)
+    assert (len(held), command.result.get("left_out", [])) == expected
+    assert [*lab.root.iterdir()] == []

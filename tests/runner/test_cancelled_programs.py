@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,9 +13,10 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.runner.test_external_programs import processes, wait_for
-from tests.walls import NEEDS_LANDLOCK
+from tests.walls import EACH_WALL, NEEDS_LANDLOCK
 
 from lcp_engine import Engine, Job
+from lcp_engine.core.walls import Step
 from lcp_engine.engine.settle import rescue
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import find_jobs, leasing_runners
@@ -90,9 +91,10 @@ def test_the_program_of_a_cancelled_mission_ends(
         assert (job.state, job.error, outcomes(job)) == ("cancelled", None, ["cancelled"])
 
 
+@EACH_WALL
 @pytest.mark.parametrize("is_check", [False, True])
 def test_the_command_of_a_cancelled_mission_ends(
-    tmp_path: Path, root: Path, marker: str, *, is_check: bool
+    tmp_path: Path, root: Path, marker: str, walls: Sequence[Step], *, is_check: bool
 ) -> None:
     script = f"sleep {marker} & setsid sleep {marker} & sleep {marker}"
     command: list[JsonValue] = ["sh", "-c", script]
@@ -107,7 +109,7 @@ def test_the_command_of_a_cancelled_mission_ends(
     }
     if is_check:
         stated["accept"] = [{"command": command}]
-    with Engine(sqlite_url(tmp_path)) as engine:
+    with Engine(sqlite_url(tmp_path), commands_wall=walls) as engine:
         ends_with(engine, engine.launch(stated, root=root).id, marker)
 
 
