@@ -407,3 +407,18 @@ def test_changes_are_held_behind_the_strongest_wall_and_said_to_be_dropped_behin
     expected = (1, []) if walls[0] is Step.OVERLAY else (0, dropped)
     assert (len(held), command.result.get("left_out", [])) == expected
     assert [*lab.root.iterdir()] == []
+
+
+@NEEDS_OVERLAY
+@pytest.mark.parametrize("stage", [True, False], ids=["stage", "held"])
+def test_changes_beyond_what_a_mission_may_write_are_left_out_as_a_whole(lab: Lab, *, stage: bool) -> None:
+    lab.run(
+        ask(["sh", "-c", "echo 1 > small; seq 1000 > large"]), ask(["sh", "-c", "echo 2 > small"]), DONE,
+        commands={**ANY, "changes": "hold"}, policy=AUTO, limits={"max_bytes_written": 1000}, stage=stage,
+    )  # fmt: skip
+    refused, kept = (job.result or {} for job in lab.jobs() if job.kind == "run_command")
+    assert refused["left_out"] == [
+        "2 files: the mission may write max_bytes_written = 1000 bytes, has 1000 left and this job needs 3895"
+    ]
+    assert (refused["exit_code"], kept.get("left_out")) == (0, None)
+    assert "held_as_job" not in refused

@@ -170,17 +170,19 @@ def refuse_step(ledger: Ledger, admission: Admission, job: JobRow) -> Failed | N
     if reason is None and worker.executed_by is ExecutedBy.PERSON:
         reason = _person_answered(ledger, mission, job.fingerprint)
     if reason is None and worker.writes:
-        reason, code = _too_many_bytes(ledger, admission, mission, job), ErrorCode.LIMIT_REACHED
+        needed = _reserved(worker, job)
+        reason, code = too_many_bytes(ledger, admission, job, needed), ErrorCode.LIMIT_REACHED
     if reason is None:
         return None
     return Failed(code, f"job {job.id} ({job.kind}) is not allowed: {reason}", advice=reason.advice)
 
 
-def _too_many_bytes(ledger: Ledger, admission: Admission, mission: MissionRow, job: JobRow) -> Reason | None:
+def too_many_bytes(ledger: Ledger, admission: Admission, job: JobRow, needed: int) -> Reason | None:
+    """Reason why a job may not write so many bytes beside what other unsettled jobs would write; None if it may."""
+    mission = ledger.mission(job.mission_id)
     most = spec_of(mission.spec).limits.max_bytes_written
     if most is None:
         return None
-    needed = _reserved(admission.workers[job.kind], job)
     left = most - mission.bytes_written - reserved_bytes(ledger, admission, mission, besides=job.id)
     if needed <= left:
         return None

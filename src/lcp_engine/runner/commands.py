@@ -19,6 +19,7 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
 from lcp_engine.core.policy import Ruling, Verdict
+from lcp_engine.engine.admission import too_many_bytes
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import KeptForPerson, Succeeded, outcome_of
 from lcp_engine.engine.settle import label
@@ -146,7 +147,7 @@ class Commands:
         result: BaseModel,
     ) -> Kept:
         """Have a person decide on what a program changed, as far as that may be written and deleted."""
-        chosen, left_out = _judged(changes, self._judges(mission), _HELD)
+        chosen, left_out = self._chosen(job, mission, changes, _HELD)
         request = hold_changes(self._instance, job, root, place.made.up, chosen) if chosen else None
         result = with_left_out(result, left_out)
         return KeptForPerson(result, is_whole=not changes.changes, left_out=left_out, request=request)
@@ -252,7 +253,7 @@ class Commands:
 
         Raises `CONFLICT` for a file that something else has changed since the program began.
         """
-        chosen, left_out = _judged(changes, self._judges(mission), _KEPT)
+        chosen, left_out = self._chosen(job, mission, changes, _KEPT)
         result = with_left_out(result, left_out)
         if not chosen:
             return Kept(result, is_whole=not left_out, left_out=left_out)
@@ -273,6 +274,22 @@ class Commands:
         if carried.refused is not None:
             raise LcpError.of(carried.refused)
         return _kept(result, left_out, carried)
+
+    def _chosen(
+        self, job: JobRow, mission: OpenMission, changes: Changes, verdicts: Container[Verdict]
+    ) -> tuple[list[Changed], list[str]]:
+        """Like `_judged`; none is kept of changes that are more than the mission may still write."""
+        kept, left_out = _judged(changes, self._judges(mission), verdicts)
+        written = {one.path for one in kept if one.after not in {None, one.before}}
+        made = (one.after for one in changes.changes if one.path in written)
+        size = sum(one.size for one in made if one is not None)
+        reason = None
+        if size and mission.spec.limits.max_bytes_written is not None:
+            admission = self._instance.admission
+            reason = self._instance.write(lambda ledger: too_many_bytes(ledger, admission, job, size))
+        return (
+            (kept, left_out) if reason is None else ([], [*left_out, f"{len(kept):,} files: {reason.text}"])
+        )
 
     def _judges(self, mission: OpenMission) -> Callable[[str, bool], Ruling]:
         policy = self._missions.policy(mission)
