@@ -13,6 +13,7 @@ pytestmark = pytest.mark.proof
 ATTACKS = dict(attacks())
 
 
+@pytest.mark.turns(3)
 @EACH_WALL
 @pytest.mark.parametrize("build", ATTACKS.values(), ids=ATTACKS)
 def test_a_command_reads_nothing_outside_and_nothing_denied(

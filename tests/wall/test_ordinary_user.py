@@ -19,6 +19,7 @@ FILES = (
     "tests/engine/test_installed_packages.py",
     "tests/engine/test_kept_output.py",
     "tests/engine/test_run_command.py",
+    "tests/parity/test_walls.py",
     "tests/runner/test_cancelled_programs.py",
     "tests/runner/test_command_places.py",
     "tests/runner/test_stages.py",
