@@ -341,11 +341,6 @@ def test_a_change_at_a_hidden_name_is_known(tmp_path: Path, path: str, expected:
     assert Masks("", frozenset({".env", "deploy/.env", ".ssh/", "private/"})).is_masked(path) is expected
 
 
-def test_mount_points_in_a_root_are_told() -> None:
-    assert "proc" in module._mounts_in("/")
-    assert module._mounts_in("/proc/self") == ()
-
-
 def test_too_many_names_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_NAMES", 20)
     with pytest.raises(LcpError, match="more than 20 files") as raised:

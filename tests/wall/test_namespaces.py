@@ -305,6 +305,26 @@ def test_readable_places_are_read_only_and_need_no_rights_of_the_user(place: Pla
         assert place.shell(f"ls {tools}", readable=place_of_tools, hidden=(f"{tools}/t/x",)).exit_code != 0
 
 
+def test_sockets_in_readable_places_are_covered(place: Place) -> None:
+    tools, alias = place.base / "tools", place.base / "alias"
+    tools.mkdir(mode=0o755)
+    alias.symlink_to(tools)
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as own:
+        for one, where in ((server, tools / "s"), (own, place.root / "s")):
+            one.bind(str(where))
+            one.listen()
+            where.chmod(0o777)
+        script = (
+            "import socket as s, sys\nfor one in sys.argv[1:]: print(s.socket(s.AF_UNIX).connect_ex(one))"
+        )
+        paths = (f"{tools}/s", f"{alias}/s", f"{place.root}/s")
+        program = place.program("/usr/bin/python3", "-c", script, *paths, readable=(str(alias), str(tools)))
+        refused = ended(program, place.user).stdout.decode().split()
+        assert len(refused) == 3
+        assert "0" not in refused
+        assert place.shell("rm s; echo x > s; cat s").stdout == b"x\n"
+
+
 def test_overlays_and_binds_lie_within_each_other(place: Place) -> None:
     for one in ("root/.git", "root/a", "git-mask", "cache"):
         (place.base / one).mkdir()

@@ -132,14 +132,15 @@ def test_a_state_directory_on_an_overlay_makes_it_a_copy(tmp_path: Path) -> None
 
 @AS_ROOT
 def test_a_mount_inside_the_root_makes_it_a_copy(tmp_path: Path) -> None:
-    (tmp_path / "root" / "inner").mkdir(parents=True)
-    mount = 'mount -t tmpfs none root/inner && exec "$@"'
+    root = tmp_path / "a b\\c"
+    (root / "inner").mkdir(parents=True)
+    mount = 'mount -t tmpfs none "a b\\c/inner" && exec "$@"'
     begin = ["unshare", "--mount", "sh", "-c", mount, "sh"]
-    step, advice, *reasons = _asked(begin, tmp_path / "state", tmp_path / "root", cwd=tmp_path)
+    step, advice, *reasons = _asked(begin, tmp_path / "state", root, cwd=tmp_path)
     assert step == Step.COPY
-    assert advice.startswith(f"Unmount {tmp_path}/root/inner, ")
+    assert advice.startswith(f"Unmount {root}/inner, ")
     assert reasons == [
-        f"overlay: {tmp_path}/root/inner is mounted inside the root; an overlay would hide what is there"
+        f"overlay: {root}/inner is mounted inside the root; an overlay would hide what is there"
     ]
 
 

@@ -134,6 +134,7 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     _lay_rooms(layout, mounts, program.bounds.memory)
     _lay_given(layout, mounts, program, view)
     _hide(layout, mounts, program.hidden)
+    _cover_sockets(layout, mounts, program, view)
     if not program.call and not os.path.exists(program.path) and layout.place_of(program.path) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # bwrap tells it to stderr alone
     own = _reachable(tool, mounts)
@@ -337,6 +338,24 @@ def _hide(layout: _Layout, mounts: Mounts, hidden: Sequence[str]) -> None:
         else:
             nothing = nothing or mounts.file(b"")
             layout.bind(nothing, path)
+
+
+def _cover_sockets(layout: _Layout, mounts: Mounts, program: Program, view: View) -> None:
+    """Put nothing in the place of Unix sockets of this machine: one in a place that is only read could be connected to.
+
+    In overlays they are of no use to the program. Those that are made later, in other network namespaces or by a path
+    that is not absolute are not known here.
+    """
+    own = [overlay.path for overlay in view.overlays]
+    shown = [(os.path.realpath(path), path.rstrip("/")) for path in program.readable]
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
+        named = [line.rstrip("\n").split(maxsplit=7)[7:] for line in lines]
+    for bound in {os.path.realpath(path) for one in named for path in one if path.startswith("/")}:
+        aliases = [path + bound[len(real) :] for real, path in shown if bound.startswith(f"{real}/")]
+        for path in {bound, *aliases}:
+            if any(path.startswith(f"{one}/") for one in own) or layout.place_of(path) is None:
+                continue
+            layout.bind(mounts.file(b""), path)
 
 
 def _named(program: Program, tool: Bubblewrap) -> tuple[list[str], list[str]]:

@@ -73,12 +73,11 @@ class Rights:
 class Masks:
     """Paths that are hidden, and the directory with the whiteouts, a layer above the root.
 
-    A directory ends in "/", and all beneath it is hidden with it. `mounts` are mount points in the root.
+    A directory ends in "/", and all beneath it is hidden with it.
     """
 
     directory: str
     masked: frozenset[str]
-    mounts: tuple[str, ...] = ()
 
     def is_masked(self, path: str) -> bool:
         """True if a path, relative to the root, is hidden: no change there is one of the root."""
@@ -123,7 +122,7 @@ def make_masks(root: Root, place: Path, rights: Rights) -> Iterator[Masks]:
         walk.seen.generation = digest(tree)
         save(place / _KEPT, rights.key(root), _packed(walk.seen))
     with kept_layer(place, walk.seen.generation, lambda: tree or _tree(root, walk.seen.hidden)) as directory:
-        yield Masks(directory, frozenset(walk.seen.hidden), _mounts_in(root.path))
+        yield Masks(directory, frozenset(walk.seen.hidden))
 
 
 def hidden_in(root: Root, rights: Rights) -> frozenset[str]:
@@ -461,17 +460,6 @@ def _sweep(place: Path, generation: str) -> None:
                 remove_tree(place / name)
             finally:
                 os.close(lock)
-
-
-def _mounts_in(root: str) -> tuple[str, ...]:
-    """Mount points beneath a root, relative to it (proc_pid_mountinfo(5))."""
-    inside = f"{root.rstrip('/')}/"
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        points = [_OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines]
-    return tuple(sorted({point[len(inside) :] for point in points if point.startswith(inside)}))
-
-
-_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def save(place: Path, key: str, body: bytes) -> None:

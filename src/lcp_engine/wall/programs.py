@@ -275,10 +275,10 @@ def _become_namespaced(
         streams.become_standard()
         close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
         os.chdir("/")
-        _limit(program.bounds)
         if program.view is not None and program.view.host_network:
             forbid_abstract_sockets()
         command = prepare(program, tool, inside.status, inside.gate)
+        _limit(program.bounds)  # its own, not that of what prepares it
         die_with_parent(parent)  # a change of the user has ended that
         for one in (inside.status, inside.gate):
             os.set_inheritable(one, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -31,6 +32,8 @@ _NAMESPACES = "Allow programs of this user to make user namespaces, or `landlock
 _NEWER_KERNEL = "Run commands on Linux 6.2 or newer, with Landlock."
 RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _BY_APPARMOR = ("Permission denied", "Operation not permitted")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""Characters that proc_pid_mountinfo(5) escapes."""
 _SCRIPT = "rm old && echo new > new && ! echo x 2>/dev/null >/proc/sys/kernel/core_pattern"
 
 
@@ -107,10 +110,11 @@ def _mount_inside(root: Path | None) -> Refusal | None:
     """A mount below the root, which an overlay of the root would not show."""
     if root is None:
         return None
-    real = os.path.realpath(root)
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-        place = line.split(" ")[4].replace("\\040", " ")
-        if place.startswith(real.rstrip("/") + "/"):
+    inside = f"{os.path.realpath(root).rstrip('/')}/"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        points = [_OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines]
+    for place in points:
+        if place.startswith(inside):
             why = f"{place} is mounted inside the root; an overlay would hide what is there"
             return Refusal(why, f"Unmount {place}, use a root without it, or allow `copy` in commands_wall.")
     return None
