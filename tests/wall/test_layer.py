@@ -471,3 +471,19 @@ def test_the_directory_of_another_mission_with_the_same_number_is_emptied(tmp_pa
     layer.claim("another")
     assert [*layer.layer.iterdir()] == []
     assert layer.rules() is None
+
+
+def test_output_of_before_the_machine_was_started_anew_is_not_trusted_and_the_rules_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not synced: after a power failure a file may be there without its content."""
+    layer = Layer(tmp_path)
+    layer.claim("one")
+    layer.keep_rules(RULES)
+    (layer.layer / "out").write_text("")
+    another = tmp_path / "boot_id"
+    another.write_text("another\n")
+    monkeypatch.setattr("lcp_engine.wall.layer._BOOT", another)
+    layer.claim("one")
+    assert [*layer.layer.iterdir()] == []
+    assert layer.rules() == RULES

@@ -33,6 +33,7 @@ MOST_BYTES = 4 << 30
 MOST_FILES = 500_000
 _LIST, _COVERS, _RULES, _OWNER = "moves.json", "covers.json", "ignored.json", "owner"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -233,16 +234,21 @@ class Layer:
             return _usage(layer)
 
     def claim(self, owner: str) -> None:
-        """Empty the directory if it was another owner's: numbers of missions come again with a new database."""
+        """Empty the directory if it was another owner's: numbers of missions come again with a new database.
+
+        So it is if the machine was started anew since: output is not synced, and may be torn after a power failure.
+        """
+        boot = _BOOT.read_text(encoding="ascii").strip()
         with _refusals(self.place):
             known = _read(self.place / _OWNER)
-        if known == owner:
+        if known == f"{owner}\n{boot}":
             return
         if known is not None:
             self.empty()
         with _refusals(self.place):
-            (self.place / _RULES).unlink(missing_ok=True)
-            _write(self.place / _OWNER, owner)
+            if known is None or known.partition("\n")[0] != owner:
+                (self.place / _RULES).unlink(missing_ok=True)
+            _write(self.place / _OWNER, f"{owner}\n{boot}")
 
     def empty(self) -> None:
         """Remove all that the layer has, and what was left of programs that do not run: the next one starts cold."""
