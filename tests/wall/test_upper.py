@@ -6,7 +6,9 @@ import hashlib
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -390,6 +392,35 @@ def test_what_no_path_can_name_is_a_problem_of_its_own() -> None:
 
     changes = change(lambda _: None, program).changes
     assert [one.problem for one in changes] == [*[None] * 20, Problem.TOO_LONG]
+
+
+def test_attributes_of_overlays_that_a_program_sets_mean_nothing() -> None:
+    """Linux stores them under other names, or refuses them before 6.7."""
+
+    def program(seen: Path) -> None:
+        (seen / "d/new").touch()
+        for path in ("d", "d/new", "d/a"):
+            for name, value in (
+                ("opaque", b"y"), ("opaque", b"x"), ("whiteout", b"y"), ("redirect", b"/hidden"), ("metacopy", b""),
+            ):  # fmt: skip
+                with suppress(OSError):
+                    os.setxattr(seen / path, f"user.overlay.{name}", value)
+
+    with place() as where:
+        for path in ("d/a", "d/b", "d/s", "hidden/s"):
+            write(where.root / path)
+        (where.mask / "d").mkdir()
+        for path in ("d/s", "hidden"):
+            os.mknod(where.mask / path, stat.S_IFCHR, 0)
+        start = stamp(where.root)
+        where.run(program)
+        assert told(read(where, start)) == [("d/new", Kind.NEW, None)]
+        os.rmdir(where.layer)
+        where.up.rename(where.layer)
+        for name in ("up", "other"):
+            (where.path / name).mkdir()
+        seen = where.run(snapshot, work=where.path / "other")
+        assert sorted(seen) == ["d", "d/a", "d/b", "d/new"]
 
 
 def test_rules_that_the_mission_wrote_make_no_output_of_what_was_there() -> None:
