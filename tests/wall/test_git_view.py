@@ -319,6 +319,26 @@ def test_tracked_files_are_those_in_the_index(tmp_path: Path, version: int) -> N
         assert tracked(opened) == frozenset(names if version != 2 else names[:-1])
 
 
+def test_names_of_the_index_are_kept_until_it_changes(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_COARSE", 0)
+    entries, read = module._entries, list[str]()
+
+    def noted(repository: module._Repository) -> dict[str, str]:
+        read.append(repository.own)
+        return entries(repository)
+
+    monkeypatch.setattr(module, "_entries", noted)
+    with Root(project) as opened:
+        before = tracked(opened, tmp_path)
+        assert tracked(opened, tmp_path) == before
+        (project / "one\nmore").touch()
+        git(project, "add", "one\nmore")
+        assert tracked(opened, tmp_path) == before | {"one\nmore"}
+    assert len(read) == 2
+
+
 def test_an_index_of_another_form_is_refused(project: Path) -> None:
     index = project / ".git" / "index"
     whole = index.read_bytes()

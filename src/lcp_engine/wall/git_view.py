@@ -28,7 +28,7 @@ _MOST_MEMORY = 2 << 30
 _MOST_INDEX = 256 << 20
 _MOST_TEXT = 1 << 20
 _COARSE = 2_100_000_000
-_KEPT = "history"
+_KEPT, _NAMES = "history", "index"
 _SHOWN = frozenset(
     {
         "HEAD", "ORIG_HEAD", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
@@ -95,13 +95,27 @@ def view_of_git(root: Root, place: Path, rights: Rights, path: str | None = None
         yield GitView((overlay,), "", _environment(repository))
 
 
-def tracked(root: Root) -> frozenset[str]:
-    """The files in the index of a root's repository; none without one. Raises ValueError for one of another form."""
+def tracked(root: Root, place: Path | None = None) -> frozenset[str]:
+    """The files in the index of a root's repository; none without one. Raises ValueError for one of another form.
+
+    They are read again when the index has changed, if `place` is the directory that `view_of_git` was given.
+    """
     try:
         repository = _repository(root)
     except _LeftOut as error:
         raise ValueError(str(error)) from error
-    return frozenset() if repository is None else frozenset(_entries(repository))
+    if repository is None:
+        return frozenset()
+    began = time.time_ns()
+    stamp = _stamp(f"{repository.own}/index")
+    key = hashlib.sha256(repr(stamp).encode()).hexdigest()
+    kept = None if place is None else load(place / _NAMES, key)
+    if kept is not None:
+        return frozenset(os.fsdecode(kept).split("\0"))
+    names = frozenset(_entries(repository))
+    if place is not None and names and max(stamp[:2]) < began - _COARSE:
+        save(place / _NAMES, key, b"\0".join(map(os.fsencode, names)))
+    return names
 
 
 @dataclass(frozen=True)
@@ -272,12 +286,17 @@ def _state(repository: _Repository) -> tuple[str, int]:
     """All that tells that objects were added or the index was changed; and the newest of the times in it."""
     places = [f"{repository.common}/{one}" for one in ("objects", "objects/pack", "shallow", "config")]
     places += [f"{repository.common}/objects/{number:02x}" for number in range(256)]
-    found = []
-    for path in (*places, f"{repository.own}/index"):
-        with suppress(FileNotFoundError):
-            status = os.lstat(path)
-            found.append((path, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size))
-    return repr(found), max((max(one[1:3]) for one in found), default=0)
+    found = [(path, *_stamp(path)) for path in (*places, f"{repository.own}/index")]
+    return repr(found), max(max(one[1:3]) for one in found)
+
+
+def _stamp(path: str) -> tuple[int, int, int, int]:
+    """Times, inode and size of a file or directory; zeros if there is none."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return 0, 0, 0, 0
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size
 
 
 def _judge(repository: _Repository, rights: Rights) -> list[str]:

@@ -28,6 +28,7 @@ from lcp_engine.wall.view import HOME, Bind, Overlay, View
 
 _SETTLE_SECONDS = 30.0
 _REST_SECONDS = 0.02
+_GIT = "git"
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,19 @@ class Workspace:
     """Reason why it does not see the repository of the root; empty if it does, or there is none."""
     own: frozenset[str]
     """Names in the root at which something else is shown."""
-    tracked: frozenset[str]
+    repository: Root
+    """The root that has the repository: in a stage that of the mission."""
 
     @property
     def caches(self) -> Path:
         """A directory for what it writes into caches of the user's home."""
         return self.made.place / "caches"
+
+    @property
+    def has_written(self) -> bool:
+        """True if it may have changed something."""
+        with os.scandir(self.made.up) as entries:
+            return next(entries, None) is not None
 
     def changes(self) -> Changes:
         """Everything that it changed. Raises OSError."""
@@ -77,7 +85,7 @@ class Workspace:
             self.lower,
             start=self.start,
             ignored=self.ignored,
-            tracked=self.tracked,
+            tracked=_tracked(self.repository, self.layer.place / _GIT) if self.has_written else frozenset(),
             mask=self.masks.directory,
         )
         return replace(
@@ -117,7 +125,7 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
         stack.callback(_leave, layer, made.run)
         repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
-        git = stack.enter_context(view_of_git(repository, place / "git", rights, made.path))
+        git = stack.enter_context(view_of_git(repository, place / _GIT, rights, made.path))
         is_own = root.copy_of is None
         if is_own:
             rights = replace(rights, shows_git=git.is_shown)
@@ -160,7 +168,7 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
             ignored,
             git.reason,
             frozenset(own),
-            _tracked(repository),
+            repository,
         )
 
 
@@ -173,9 +181,9 @@ def _as_in(masks: Masks, rights: Rights) -> Rights:
     )
 
 
-def _tracked(root: Root) -> frozenset[str]:
+def _tracked(root: Root, place: Path) -> frozenset[str]:
     try:
-        return tracked(root)
+        return tracked(root, place)
     except ValueError:  # an index of another form: what git tracks is not known
         return frozenset()
 
