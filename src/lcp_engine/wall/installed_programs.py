@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
@@ -60,15 +60,27 @@ def places_of(path: str, *, foreign: Sequence[str] = (), is_alone: bool = False)
             yield environment
 
 
+class Places(tuple[str, ...]):
+    """Directories as they are spelled, and where their links lead: for many questions about the same ones (`is_in`)."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, directories: Iterable[str]) -> Places:
+        """The same, if they are some already."""
+        if isinstance(directories, cls):
+            return directories
+        return cls(dict.fromkeys(one for place in directories for one in (place, os.path.realpath(place))))
+
+
 def is_in(directories: Sequence[str], path: str) -> bool:
     """True if a path is in one of some directories, as it is spelled or where its links lead."""
-    spellings = (Path(os.path.normpath(path)), Path(os.path.realpath(path)))
-    return any(
-        one.is_relative_to(place)
-        for one in spellings
-        for directory in directories
-        for place in (directory, os.path.realpath(directory))
-    )
+    normal, places = os.path.normpath(path), Places.of(directories)
+    return _is_below(places, normal) or _is_below(places, os.path.realpath(path))
+
+
+def _is_below(places: Places, path: str) -> bool:
+    return any(path == one or path.startswith(one if one.endswith("/") else f"{one}/") for one in places)
 
 
 def _around(real: str, found: str, foreign: Sequence[str], *, is_alone: bool) -> Iterator[str]:

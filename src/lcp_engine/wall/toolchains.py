@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lcp_engine.errors import LcpError
-from lcp_engine.wall.installed_programs import interpreters_of, is_in, places_of, readable_place
+from lcp_engine.wall.installed_programs import Places, interpreters_of, is_in, places_of, readable_place
 from lcp_engine.wall.view import Bind, Overlay
 
 _RUST = ("cargo", "cargo-*", "rustc", "rustdoc", "rustfmt", "rustup", "clippy-driver", "maturin")
@@ -190,6 +190,7 @@ def toolchain_of(
     A program that runs others, and each one beneath `foreign` directories, such as a script of the root, needs what all
     programs need that `PATH` has.
     """
+    foreign = Places.of(foreign)
     programs = {path: _names_of(path)}
     own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
     if not is_alone and (is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)):
@@ -219,11 +220,12 @@ def toolchain_of(
 
 def _installed(programs: Iterable[str], foreign: Sequence[str]) -> Iterator[str]:
     """Where programs are installed, but for the system and the foreign directories."""
+    shown = Places.of((*_SYSTEM, *foreign))
     for program in programs:
         if os.path.realpath(program).startswith("/usr/"):
             continue
         for one in places_of(program, foreign=foreign):
-            if not is_in([*_SYSTEM, *foreign], one) and os.path.exists(one):
+            if not is_in(shown, one) and os.path.exists(one):
                 yield one
 
 
