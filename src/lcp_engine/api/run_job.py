@@ -27,6 +27,7 @@ from lcp_engine.workers.base import (
     Context,
     FileEffect,
     Hold,
+    Kept,
     Outcome,
     Worker,
     Workers,
@@ -73,7 +74,7 @@ def run_job(
     return _answer(kind, outcome)
 
 
-def _execute(worker: Worker[BaseModel], params: object, context: Context, policy: Policy) -> Outcome:
+def _execute(worker: Worker[BaseModel], params: object, context: Context, policy: Policy) -> Outcome | Kept:
     read = _read_params(worker, params)
     if worker.program is None:
         return worker.execute(read, context)

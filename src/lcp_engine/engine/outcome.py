@@ -65,7 +65,7 @@ class Succeeded:
 
 
 def outcome_of(
-    worker: Worker[BaseModel], who: str, call: Callable[[], Outcome | Answered]
+    worker: Worker[BaseModel], who: str, call: Callable[[], Outcome | Kept | Answered]
 ) -> Succeeded | FileEffect | Hold | Failed:
     """The outcome of a call of `worker`, whatever it returns or raises; `who` names the job in messages."""
     try:

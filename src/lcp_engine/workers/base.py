@@ -338,7 +338,7 @@ class Kept:
     """Changes that were not kept, each with the reason."""
 
 
-Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Kept | Hold | Failed
+Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Hold | Failed
 
 
 @dataclass(frozen=True)
