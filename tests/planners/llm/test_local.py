@@ -58,12 +58,16 @@ def root(request: pytest.FixtureRequest) -> Iterator[Path]:
     words = request.node.originalname.split("_")
     place = Path(gettempdir()) / "lcp-tiny" / (words[-1] + ("-http" if "behind" in words else ""))
     rmtree(place, ignore_errors=True)
+    write_project(place)
+    yield place
+    rmtree(place)
+
+
+def write_project(place: Path) -> None:
     (place / "src").mkdir(parents=True)
     (place / "README.md").write_text("# Tiny\n\nA tiny project that adds numbers.\n")
     (place / "pyproject.toml").write_text('[project]\nname = "tiny"\nversion = "1"\n')
     (place / "src" / "add.py").write_text("def add(a, b):\n    return a + b\n")
-    yield place
-    rmtree(place)
 
 
 def stated(planner: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -331,7 +335,9 @@ def test_a_model_is_loaded_once_in_a_process() -> None:
         ("pipe.gguf", ErrorCode.PATH_NOT_FOUND, "is not a file"),
     ],
 )
-def test_what_is_no_model_is_named(root: Path, name: str, code: ErrorCode, said: str) -> None:
+def test_what_is_no_model_is_named(tmp_path: Path, name: str, code: ErrorCode, said: str) -> None:
+    root = tmp_path / "root"  # not the fixture's: all cases run beside each other
+    write_project(root)
     (root / "empty.gguf").touch()
     (root / "cut.gguf").write_bytes(b"GGUF\x03\0\0\0")
     os.mkfifo(root / "pipe.gguf")
