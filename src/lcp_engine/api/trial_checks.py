@@ -40,10 +40,10 @@ class TrialChecks:
             return run_program(root, program, (mission.id, 1), self._under_way)
 
         with Root(str(mission.root)) as root:
+            # The root is a copy that the user had made, and the program has no network.
+            access = RootAccess(root, lambda path: True)
             around = Surroundings(
-                RootAccess(
-                    root, lambda path: True
-                ),  # a copy that the user had made; the program has no network
+                access,
                 commands=Commands(seconds=CHECK_SECONDS),
                 readable=command.files,
                 run=run,

@@ -150,7 +150,7 @@ class Commands:
         chosen, left_out = self._chosen(job, mission, changes, _HELD)
         request = hold_changes(self._instance, job, root, place.made.up, chosen) if chosen else None
         result = with_left_out(result, left_out)
-        return KeptForPerson(result, is_whole=not changes.changes, left_out=left_out, request=request)
+        return KeptForPerson(result, is_whole=not changes.changes, request=request)
 
     def fault_of_check(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
@@ -256,7 +256,7 @@ class Commands:
         chosen, left_out = self._chosen(job, mission, changes, _KEPT)
         result = with_left_out(result, left_out)
         if not chosen:
-            return Kept(result, is_whole=not left_out, left_out=left_out)
+            return Kept(result, is_whole=not left_out)
         kept_in = place.layer.place / "kept"  # not with the run: what is decided outlasts it
         make_private(kept_in)
         with Root(str(place.made.up)) as source:
@@ -352,5 +352,4 @@ def _mode_after(before: int | None, after: int) -> int:
 def _kept(result: BaseModel, left_out: Sequence[str], carried: Carried) -> Kept:
     """The result of a program whose changes became part of a stage, as far as nothing else changed the files."""
     unmade = [f"{one.path}: changed meanwhile" for one in carried.unmade]
-    left_out = [*left_out, *unmade]
-    return Kept(with_left_out(result, unmade), not left_out, carried.written_bytes, left_out)
+    return Kept(with_left_out(result, unmade), not (left_out or unmade), carried.written_bytes)

@@ -45,7 +45,7 @@ _SETTINGS = (
     "profile", "profile.d/*", "protocols", "python3*", "rpc", "services", "sgml", "shells", "ssl/cert.pem", "ssl/certs",
     "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "xml",
 )  # fmt: skip
-"""What programs read of /etc; nothing that has passwords or tokens on some systems, but for `_BY_PEOPLE`."""
+"""Settings of /etc that programs read; nothing that has passwords or tokens on some systems, but for `_BY_PEOPLE`."""
 _BY_PEOPLE = frozenset({"bash.bashrc", "gitconfig", "maven", "profile", "profile.d"})
 """Those that people write: a file with a credential is left out."""
 _OF_HOST = ("hosts", "resolv.conf")

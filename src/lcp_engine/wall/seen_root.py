@@ -16,7 +16,6 @@ from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.toolchains import Toolchain
-from lcp_engine.wall.upper import Changes
 from lcp_engine.wall.view import HOME, Bind, View
 from lcp_engine.wall.working_copy import WorkingCopy, working_copy
 from lcp_engine.wall.workspace import Ground, Workspace, owner_of, workspace
@@ -104,12 +103,6 @@ def seen_root(access: RootAccess, name: str) -> Iterator[SeenRoot]:
             )  # fmt: skip
     except OSError as error:
         raise refusal(error, str(ground.directory)) from error
-
-
-def keep_output(place: Workspace, changes: Changes, *, is_whole: bool) -> None:
-    """Keep ignored output for later programs, if all else that was changed is there for them: else builds would lie."""
-    if changes.moves and is_whole:
-        place.keep_output(changes)
 
 
 def _not_confined(name: str, ground: Ground) -> LcpError:

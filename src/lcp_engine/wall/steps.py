@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from lcp_engine.core.walls import WALLS, Step
@@ -71,13 +71,18 @@ def step_here(
     """
     refused: dict[Step, Refusal] = {}
     tool = find_bubblewrap(places)
+
+    @cache
+    def trial(step: Step) -> str | None:
+        assert isinstance(tool, Bubblewrap)
+        return _try(step, state, root, user, tool)
+
     for step in (Step.OVERLAY, Step.COPY):
         if step not in walls:
             refused[step] = Refusal(_NOT_NAMED)
         elif isinstance(tool, NoBubblewrap):
             refused[step] = Refusal(tool.reason, tool.advice)
         else:
-            trial = partial(_try, state=state, root=root, user=user, tool=tool)
             refusal = _mount_inside(root) if step is Step.OVERLAY else None
             if refusal is None and (why := trial(step)) is not None:
                 refusal = by_apparmor(why, tool) or Refusal(why, _advice(step, trial))

@@ -279,6 +279,10 @@ class _Here:
         status = _status(self.mask, name)
         return status is not None and (is_whiteout(status) or is_opaque(self.mask, name))
 
+    def is_in_root(self, name: str) -> bool:
+        """True if the root itself has something under this name."""
+        return 0 in self.below and _status(self.below[0], name) is not None
+
     def old(self, name: str) -> _Old | None:
         """The entry that the program found under a name, as overlayfs joins directories."""
         first: _Old | None = None
@@ -406,9 +410,7 @@ class _Reader:
         path = f"{scope.prefix}{name}"
         if path in (self.tracked_directories if is_directory else self.tracked):
             return False
-        if 0 not in here.below or _status(here.below[0], name) is None:
-            return True
-        return self.ignored.makes_output(path, is_directory=is_directory)
+        return not here.is_in_root(name) or self.ignored.makes_output(path, is_directory=is_directory)
 
     def _see_directory(self, here: _Here, name: str, status: os.stat_result, old: _Old | None) -> None:
         problem = self._problem(here, name)
@@ -459,14 +461,17 @@ class _Reader:
     def _delete(self, here: _Here, name: str, old: _Old) -> None:
         """State what was deleted, or have the layer do without it."""
         if self._is_output(here, name, is_directory=old.is_directory):
-            has_root = 0 in here.below and _status(here.below[0], name) is not None
-            self.moves.append(Move(here.place.scope.prefix + name, Act.HIDE if has_root else Act.REMOVE))
+            act = Act.HIDE if here.is_in_root(name) else Act.REMOVE
+            self.moves.append(Move(here.place.scope.prefix + name, act))
         else:
-            self._delete_source(here, name, old)
+            self._state_deleted(here, name, old)
 
     def _delete_source(self, here: _Here, name: str, old: _Old) -> None:
-        if self._is_output(here, name, is_directory=old.is_directory):
-            return
+        """State what was deleted, unless it was output."""
+        if not self._is_output(here, name, is_directory=old.is_directory):
+            self._state_deleted(here, name, old)
+
+    def _state_deleted(self, here: _Here, name: str, old: _Old) -> None:
         if not old.is_directory and self._is_full():
             return
         before, trouble = self._old_entry(here, name, old)

@@ -94,18 +94,18 @@ class Workspace:
             moves=tuple(one for one in found.moves if one.path not in self.own),
         )
 
-    def keep_output(self, changes: Changes) -> bool:
-        """Have later commands find its ignored output, once its job has succeeded; false if that is too much.
+    def keep_output(self, changes: Changes, *, is_whole: bool) -> None:
+        """Have later commands find its ignored output, once its job has succeeded, unless that is too much.
 
-        Raises `FILE_SYSTEM`.
+        Only if all else that it changed is there for them (`is_whole`): else builds would lie. Raises `FILE_SYSTEM`.
         """
+        if not (changes.moves and is_whole):
+            return
         try:
             self.layer.prepare(self.made.run, changes.moves, self.lower[0], self.start)
         except LcpError as error:
             if error.code is not ErrorCode.TOO_LARGE:
                 raise
-            return False
-        return True
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
@@ -334,8 +334,6 @@ class Kept:
     result: BaseModel
     is_whole: bool = True
     written_bytes: int | None = None
-    left_out: Sequence[str] = ()
-    """Changes that were not kept, each with the reason."""
 
 
 Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Hold | Failed

@@ -23,7 +23,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, found_program, is_in, places_of
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.proxy import Proxy, Route, route_through
-from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, keep_output, seen_root
+from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import joined_variables, toolchain_of
 from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
 from lcp_engine.workers.external import Keep
@@ -77,7 +77,7 @@ class RunCommandResult(Result):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command is run with: what it may see of the root, and what the mission says of commands."""
+    """Surroundings of a command: what it may see of the root, and what the mission says of commands."""
 
     access: RootAccess
     commands: Commands
@@ -136,10 +136,9 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
             result = result.model_copy(update={"wall": [*result.wall, seen.place.without_git]})
         if ended.stopped is not None:
             return Kept(result if keep is None else _dropped(result, _STOPPED), is_whole=False)
-        kept = (
-            Kept(result, is_whole=not changes.changes) if keep is None else keep(seen.place, changes, result)
-        )
-        keep_output(seen.place, changes, is_whole=kept.is_whole)
+        dropped = Kept(result, is_whole=not changes.changes)
+        kept = dropped if keep is None else keep(seen.place, changes, result)
+        seen.place.keep_output(changes, is_whole=kept.is_whole)
         return kept
 
 

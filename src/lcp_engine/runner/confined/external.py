@@ -32,11 +32,11 @@ from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, is_in, places_of
 from lcp_engine.wall.programs import SYSTEM, Bounds, Ended, Program
-from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, keep_output, seen_root
+from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import joined_variables, toolchain_of
 from lcp_engine.wall.working_copy import scratch_directory
 from lcp_engine.workers.base import Context, Kept, Worker
-from lcp_engine.workers.external import Answered, ExternalProgram, Keep, with_left_out
+from lcp_engine.workers.external import Answered, ExternalProgram, Keep, Needs, with_left_out
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
@@ -60,6 +60,7 @@ _ADVICE = {
     ErrorCode.NOT_ALLOWED: "Change files with write_file or edit_file, whose changes are kept; "
     "or state in its kind `root: write`, which keeps those of the program, or `root: read`, which drops them.",
 }
+_DROPPED = "commands.changes of the mission is drop"
 _MOST_LINES = 3
 """Lines of stderr in a message."""
 _SAYS_NOTHING = re.compile(
@@ -118,7 +119,7 @@ class ExternalPrograms:
                 with running:
                     outcome = running.answer_once(job)
                 if isinstance(outcome, BaseModel):
-                    return Answered(_settled(job, outcome, seen, over), job.stderr)
+                    return Answered(_settled(job, program.needs, outcome, seen, over), job.stderr)
                 return Answered(outcome, job.stderr)
         if not program.long_lived:
             with _Running(worker.kind, program, secrets, self._under_way, root=root) as once:
@@ -384,34 +385,33 @@ class _Job:
         return text
 
 
-def _settled(job: _Job, result: BaseModel, seen: SeenRoot, over: ProgramRoot) -> BaseModel | Kept:
+def _settled(
+    job: _Job, needs: Needs, result: BaseModel, seen: SeenRoot, over: ProgramRoot
+) -> BaseModel | Kept:
     """The result of a program that has ended, once its changes of the root are kept, held or dropped.
 
     Raises `NOT_ALLOWED` for changes of a kind that does not state that it makes some.
     """
-    needs = job.worker.program.needs.root if job.worker.program is not None else False
-    place = seen.place
-    if place is None:
-        assert seen.copy is not None
-        lost = seen.copy.lost(over.access.root)
-        if not lost:
-            return result
-        if needs is True:
-            raise job.refusal(lost)
-        return job.without(lost, result, f" ({ON_A_COPY})" if needs == "write" else "")
-    changes = place.changes()
-    lost = [one.path for one in changes.changes]
-    if not lost:
-        kept = Kept(result)
-    elif needs is True:
-        raise job.refusal(lost)
-    elif needs == "write" and over.keep is not None:
-        kept = over.keep(place, changes, result)
+    if seen.copy is not None:
+        return _without_lost(job, needs, seen.copy.lost(over.access.root), result, ON_A_COPY)
+    assert seen.place is not None
+    changes = seen.place.changes()
+    if needs.root == "write" and over.keep is not None and changes.changes:
+        kept = over.keep(seen.place, changes, result)
     else:
-        why = " (commands.changes of the mission is drop)" if needs == "write" else ""
-        kept = Kept(job.without(lost, result, why), is_whole=False)
-    keep_output(place, changes, is_whole=kept.is_whole)
+        lost = [one.path for one in changes.changes]
+        kept = Kept(_without_lost(job, needs, lost, result, _DROPPED), is_whole=not lost)
+    seen.place.keep_output(changes, is_whole=kept.is_whole)
     return kept
+
+
+def _without_lost(job: _Job, needs: Needs, lost: Sequence[str], result: BaseModel, why: str) -> BaseModel:
+    """The result of a program whose changes of the root are lost; `why` is for a kind that would have them kept."""
+    if not lost:
+        return result
+    if needs.root is True:
+        raise job.refusal(lost)
+    return job.without(lost, result, f" ({why})" if needs.root == "write" else "")
 
 
 class _Running:
