@@ -97,15 +97,10 @@ def _serve(listening: socket.socket, selector: selectors.BaseSelector) -> None:
 
 def _work(streams: Sequence[int]) -> NoReturn:
     """Do what pytest-xdist has its interpreters do: execute what stands in the first line of the input."""
-    from tests.loaded_python import end
+    from tests.loaded_python import end, take_streams
 
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
+    take_streams(streams)
     sys.argv[:] = ["-c"]
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115  # for good
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc] # noqa: SIM115
     sys.modules["__main__"] = main = ModuleType("__main__")
     exec(eval(sys.stdin.readline()), vars(main))  # that is what it is asked for
     end(0)

@@ -22,7 +22,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -230,10 +230,18 @@ def _serve(control: socket.socket) -> tuple[_Request, list[int]] | None:
             os.close(descriptor)
 
 
-def _become(request: _Request, streams: list[int]) -> None:
+def take_streams(streams: Sequence[int]) -> None:
+    """Make descriptors the standard streams of this process, for good."""
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115  # for good
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc] # noqa: SIM115
+
+
+def _become(request: _Request, streams: Sequence[int]) -> None:
+    take_streams(streams)
     if request["session"]:
         os.setsid()
     if request["terminal"]:
@@ -244,9 +252,6 @@ def _become(request: _Request, streams: list[int]) -> None:
     more = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [place for place in more if place not in {"", *sys.path}]
     time.tzset()
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115  # for good
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # type: ignore[misc] # noqa: SIM115
 
 
 class _ForkServer:

@@ -11,8 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from tests.conftest import TURN, sqlite_url
 from tests.walls import NEEDS_OVERLAY
+
+from lcp_engine.store.db.json_text import JsonObject
 
 pytestmark = pytest.mark.proof
 
@@ -23,14 +26,7 @@ def test_a_mission_that_is_killed_at_any_point_ends_as_if_it_had_not_been(
     database_url: str, tmp_path: Path
 ) -> None:
     first = str(TURN % 37)
-    command = [
-        sys.executable, "-m", "tests.crash.matrix", database_url, f"{tmp_path}", "--first", first, "--step", "37",
-    ]  # fmt: skip
-    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
-    assert said.returncode == 0, said
-    runs = [json.loads(line) for line in said.stdout.splitlines()]
-    assert [run for run in runs if run["problems"]] == [], said.stderr
-    undisturbed = [run["story"] for run in runs if run["point"] == "undisturbed"]
+    runs, undisturbed = told_by(database_url, f"{tmp_path}", "--first", first, "--step", "37")
     assert undisturbed == ["work", "plan", "undo", "stage", "limit"]
     assert len(runs) - len(undisturbed) >= 9
 
@@ -40,14 +36,17 @@ def test_a_mission_that_is_killed_at_any_point_ends_as_if_it_had_not_been(
 def test_a_mission_that_is_killed_around_a_command_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     """Every 127th point behind each wall; what a command changed is merged once, or dropped as a whole."""
     first = str(1 + TURN % 127)
-    command = [
-        sys.executable, "-m", "tests.crash.matrix", sqlite_url(tmp_path), f"{tmp_path}",
-        "--walls", "--first", first, "--step", "127",
-    ]  # fmt: skip
-    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
-    assert said.returncode == 0, said
-    runs = [json.loads(line) for line in said.stdout.splitlines()]
-    assert [run for run in runs if run["problems"]] == [], said.stderr
-    undisturbed = [run["story"] for run in runs if run["point"] == "undisturbed"]
+    url = sqlite_url(tmp_path)
+    runs, undisturbed = told_by(url, f"{tmp_path}", "--walls", "--first", first, "--step", "127")
     assert undisturbed == [f"commands behind {wall}" for wall in ("overlay", "copy", "landlock")]
     assert len(runs) - len(undisturbed) >= 4
+
+
+def told_by(*arguments: str) -> tuple[list[JsonObject], list[JsonValue]]:
+    """The runs of the matrix, none of which has a problem, and the stories that it told undisturbed."""
+    command = [sys.executable, "-m", "tests.crash.matrix", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert said.returncode == 0, said
+    runs: list[JsonObject] = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [run for run in runs if run["problems"]] == [], said.stderr
+    return runs, [run["story"] for run in runs if run["point"] == "undisturbed"]

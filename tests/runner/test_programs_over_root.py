@@ -95,14 +95,8 @@ def test_in_a_stage_its_changes_become_part_of_that_and_are_merged(workshop: Wor
         where, (left_out,) = workshop.said(job)
         assert where == str(workshop.root)
         assert "key.pem" in left_out
-        assert workshop.files() == BEFORE
         (merge,) = engine.jobs(kinds=["merge"])
-        engine.approve(merge.id)
-        engine.work(until_idle=True)
-        assert workshop.files() == AFTER
-        engine.undo(mission.id)
-        engine.work(until_idle=True)
-        assert workshop.files() == BEFORE
+        assert_it_is_applied_and_undone(workshop, engine, mission, merge)
 
 
 def test_they_wait_for_a_person_where_the_mission_holds_them(workshop: Workshop) -> None:
@@ -110,13 +104,17 @@ def test_they_wait_for_a_person_where_the_mission_holds_them(workshop: Workshop)
     with engine:
         (held,) = engine.jobs(kinds=["apply"])
         assert (job.result or {})["held_as_job"] == held.id
-        assert workshop.files() == BEFORE
-        engine.approve(held.id)
-        engine.work(until_idle=True)
-        assert workshop.files() == AFTER
-        engine.undo(mission.id)
-        engine.work(until_idle=True)
-        assert workshop.files() == BEFORE
+        assert_it_is_applied_and_undone(workshop, engine, mission, held)
+
+
+def assert_it_is_applied_and_undone(workshop: Workshop, engine: Engine, mission: Mission, held: Job) -> None:
+    assert workshop.files() == BEFORE
+    engine.approve(held.id)
+    engine.work(until_idle=True)
+    assert workshop.files() == AFTER
+    engine.undo(mission.id)
+    engine.work(until_idle=True)
+    assert workshop.files() == BEFORE
 
 
 def test_elsewhere_they_are_dropped_and_named(workshop: Workshop) -> None:
