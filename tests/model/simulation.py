@@ -304,8 +304,10 @@ class Simulation(EngineAndRules):
 
     def _go_wrong(self) -> Steps:
         """Kill, stop, let sleep, set clocks, hold the database, until it is quiet."""
-        while self.time < LONG:
+        while True:
             yield 1 + 7 * self.chance.random()
+            if self.time >= LONG:
+                return
             alive = [process for process in self.processes if not process.is_dead]
             machine, process = self.chance.choice(self.machines), self.chance.choice(alive)
             match self.chance.randrange(5):
