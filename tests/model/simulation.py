@@ -65,7 +65,10 @@ class Machine:
 
 @dataclass(eq=False)
 class Process:
-    """A runner. `away` are the times, from and until, in which it did not run; `renewed` when it last renewed."""
+    """A runner. `away` are the times, from and until, in which it did not run; `renewed` when it last renewed.
+
+    `goes_on` is when it should go on that waits: it is away from then on, while steps of others that wait hold it up.
+    """
 
     machine: Machine
     uid: str
@@ -78,6 +81,7 @@ class Process:
     away: list[tuple[float, float]] = field(default_factory=list)
     started: tuple[Job, int] | None = None
     is_dead: bool = False
+    goes_on: float = math.inf
 
     @property
     def back_at(self) -> float:
@@ -86,7 +90,7 @@ class Process:
     def naps_since(self, moment: float, now: float) -> list[float]:
         """How long it was away, each time, between two moments."""
         naps: list[float] = []
-        for since, until in sorted(self.away):
+        for since, until in sorted([*self.away, (self.goes_on, math.inf)]):
             nap = min(now, until) - max(moment, since)
             if nap > 0:
                 naps.append(nap)
@@ -174,7 +178,9 @@ class Simulation(EngineAndRules):
 
     def _wait(self, process: Process, until: float) -> None:
         """Let others go on until then; what is late counts as if the process had been stopped."""
+        process.goes_on = until
         self._advance(until)
+        process.goes_on = math.inf
         if self.time > until:
             process.away.append((until, self.time))
         if process.is_dead:
@@ -321,7 +327,8 @@ class Simulation(EngineAndRules):
                     self._set_clock()
                 case _:
                     self.counts["databases held"] += 1
-                    self.held_until = self.time + self.chance.choice([3.0, 12.0, 40.0])
+                    until = self.time + self.chance.choice([3.0, 12.0, 40.0])
+                    self.held_until = max(self.held_until, until)
 
     def _kill(self, process: Process) -> None:
         self.counts["kills"] += 1

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, system_clock
+from lcp_engine.runner import maintenance
 from lcp_engine.runner.lease_watch import LONGEST_GAP, LOOK_SECONDS, LeaseWatch
 from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.sandbox.file_access import ConfinedThreads
@@ -42,7 +43,7 @@ class Pair:
         self._seconds = 1000.0
         self.shifted = Engine(url, workers=[worker], clock=lambda: system_clock() + shift)
         self.observer = Engine(url, workers=[worker])
-        self._maintenance = Maintenance(
+        self.maintenance = Maintenance(
             self.observer.instance,
             ConfinedThreads(active=False),
             this_host(),
@@ -61,10 +62,13 @@ class Pair:
     def renew(self) -> None:
         self.write(lambda tx: queue.beat(tx, self.runner))
 
+    def row(self) -> RunnerRow:
+        return self.observer.instance.database.read(lambda tx: queue.leasing_runners(tx, 0))[0]
+
     def look(self, seconds: float = LOOK_SECONDS) -> str:
         """Let the observer look after so many of its seconds; the state of the job."""
         self._seconds += seconds
-        self._maintenance.run_due(0)
+        self.maintenance.run_due(0)
         return str(self.observer.job(self.job).state)
 
     def close(self) -> None:
@@ -109,6 +113,18 @@ def test_taking_back_looks_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Maintenance, "_take_back", late)
     assert pair.look() == "running"
+
+
+def test_a_dead_runner_is_known_to_have_run_until_its_last_renewal(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It renewed after the observer had read its row, and then it died."""
+    known: list[RunnerRow] = []
+    monkeypatch.setattr(maintenance, "rescue", lambda _ledger, _job, runner, **_: known.append(runner))
+    before = pair.row()
+    pair.renew()
+    pair.maintenance._take_back(before, dead=True)
+    assert known == [pair.row()] != [before]
 
 
 def test_each_renewal_is_seen_although_the_clock_stands_still(database_url: str) -> None:

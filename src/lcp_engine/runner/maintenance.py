@@ -138,11 +138,12 @@ class Maintenance:
             ledger = ledger_of(tx)
             leased = queue.leased_by(tx, runner.id)
             ledger.lock(job.mission_id for job in leased)
-            if not dead and queue.has_renewed(tx, runner):
+            current = queue.locked_runner(tx, runner.id)
+            if current is None or not (dead or current == runner):
                 return
             for job in leased:
                 has_started = started is None or (job.id, job.attempt) in started
-                rescue(ledger, job, runner, has_started=has_started, is_charged=is_charged)
+                rescue(ledger, job, current, has_started=has_started, is_charged=is_charged)
 
         self._database.write(work)
 

@@ -97,6 +97,7 @@ ALL_MISSIONS = _AllMissions()
 _NOT_STARTED = because(ReasonCode.NOT_STARTED)
 _Where: TypeAlias = ColumnElement[bool] | TextClause
 _JOB_COLUMNS = tuple(jobs.c[field.name] for field in fields(JobRow))
+_RUNNER_COLUMNS = tuple(runners.c[field.name] for field in fields(RunnerRow))
 _ONE: ColumnElement[int] = literal_column("1")
 _NONE: ColumnElement[int] = literal_column("0")
 _READY = text(READY)
@@ -139,16 +140,14 @@ _NOTE_SILENT_ROOTS = Statement(
 _PASS = Statement(
     update(runners).where(runners.c.id == bindparam("runner")).values(passed=bindparam("new_passed"))
 )
-_RENEWED = Statement(
-    select(runners.c.alive_until).where(runners.c.id == bindparam("runner")).with_for_update()
-)
+_RUNNER = Statement(select(*_RUNNER_COLUMNS).where(runners.c.id == bindparam("runner")).with_for_update())
 _LEAVE = Statement(
     update(runners)
     .where(runners.c.id == bindparam("runner"))
     .values(alive_until=bindparam("until"), ended_at=bindparam("until"))
 )
 _LEASING = Statement(
-    select(*(runners.c[field.name] for field in fields(RunnerRow)))
+    select(*_RUNNER_COLUMNS)
     .where(runners.c.id.in_(select(jobs.c.runner_id).where(text("state = 'running'"))))
     .where(runners.c.id != bindparam("runner"))
 )
@@ -480,10 +479,10 @@ def note_silent_roots(tx: Tx, runner_id: int, roots: Iterable[str]) -> None:
     tx.send(_NOTE_SILENT_ROOTS, runner=runner_id, roots=to_json([*sorted(roots)]))
 
 
-def has_renewed(tx: Tx, runner: RunnerRow) -> bool:
-    """True if the runner has renewed its leases since its row was read; it cannot before this transaction ends."""
-    row = tx.row(_RENEWED, runner=runner.id)
-    return row is not None and int(row[0]) != runner.alive_until
+def locked_runner(tx: Tx, runner_id: int) -> RunnerRow | None:
+    """The row of a runner, if it is there; it cannot renew its leases before this transaction ends."""
+    row = tx.row(_RUNNER, runner=runner_id)
+    return None if row is None else RunnerRow(*row)
 
 
 def leave(tx: Tx, runner_id: int) -> None:
