@@ -105,6 +105,29 @@ def test_no_setting_and_no_hook_is_shown(project: Path) -> None:
     assert "core.repositoryformatversion=0" in shown
 
 
+def test_a_repository_that_git_packs_meanwhile_is_shown(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = module._judge
+    failed: list[bool] = []
+
+    def late(repository: module._Repository, rights: Rights) -> list[str]:
+        if not failed:
+            failed.append(True)
+            git(project, "gc", "-q")
+            os.lstat(f"{repository.common}/objects/gone")
+        return judge(repository, rights)
+
+    monkeypatch.setattr(module, "_judge", late)
+    assert view_of(project).is_shown
+    assert failed
+
+
+def test_a_repository_that_is_damaged_is_left_out_at_once(project: Path) -> None:
+    (project / ".git" / "config").unlink()
+    assert "No such file" in view_of(project).reason
+
+
 @table("path", ["config.pem", ".env", "private/plan.txt", "deep/er/x.pem"])
 def test_a_history_with_a_denied_path_is_left_out(tmp_path: Path, path: str) -> None:
     root = tmp_path / path.replace("/", "_") / "project"

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.masks import Rights, Tree, digest, kept_layer, load, save
@@ -24,6 +25,9 @@ MOST_HIDDEN = 20_000
 """Objects without a path that are hidden one by one."""
 SECONDS = 20.0
 """How long git may take to list a history."""
+_CHANGING_SECONDS = 10.0
+"""How long a repository may change: git packs objects in the background."""
+_REST_SECONDS = 0.05
 _MOST_MEMORY = 2 << 30
 _MOST_INDEX = 256 << 20
 _MOST_TEXT = 1 << 20
@@ -81,8 +85,7 @@ def view_of_git(root: Root, place: Path, rights: Rights, path: str | None = None
     """
     place.mkdir(mode=0o700, exist_ok=True)
     try:
-        repository = _repository(root)
-        tree = {} if repository is None else _layer(repository, _hidden_objects(repository, place, rights))
+        repository, tree = _judged(root, place, rights)
         reason = ""
     except (_LeftOut, OSError, ValueError) as error:
         repository, tree, reason = None, {}, f".git is not there for commands: {error}"
@@ -93,6 +96,20 @@ def view_of_git(root: Root, place: Path, rights: Rights, path: str | None = None
         seen = repository.common if repository.is_worktree else f"{path or root.path}/.git"
         overlay = Overlay(seen, (repository.common, layer), expected=repository.identity)
         yield GitView((overlay,), "", _environment(repository))
+
+
+def _judged(root: Root, place: Path, rights: Rights) -> tuple[_Repository | None, Tree]:
+    """The repository with the layer above it, looked at again while others change it. Raises `_LeftOut`, OSError."""
+    until = time.monotonic() + _CHANGING_SECONDS
+    while (repository := _repository(root)) is not None:
+        state = _state(repository)
+        try:
+            return repository, _layer(repository, _hidden_objects(repository, place, rights, state))
+        except (_LeftOut, FileNotFoundError):
+            if time.monotonic() > until or _state(repository).text == state.text:
+                raise
+        time.sleep(_REST_SECONDS)
+    return None, {}
 
 
 def tracked(root: Root, place: Path | None = None) -> frozenset[str]:
@@ -259,12 +276,10 @@ def _mode(path: str) -> tuple[int, int, int]:
     return (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
-def _hidden_objects(repository: _Repository, place: Path, rights: Rights) -> Sequence[str]:
+def _hidden_objects(repository: _Repository, place: Path, rights: Rights, state: _State) -> Sequence[str]:
     """Files of objects that belong to no path. Raises `_LeftOut` for a history with denied paths."""
-    began = time.time_ns()
-    state, newest = _state(repository)
     key = hashlib.sha256(
-        f"{state} {rights.policy} {sorted(rights.opened)}".encode(errors="replace")
+        f"{state.text} {rights.policy} {sorted(rights.opened)}".encode(errors="replace")
     ).hexdigest()
     kept = load(place / _KEPT, key)
     if kept is not None:
@@ -275,19 +290,27 @@ def _hidden_objects(repository: _Repository, place: Path, rights: Rights) -> Seq
             objects = _judge(repository, rights)
         except _LeftOut as error:
             reason = str(error)
-        if newest < began - _COARSE:  # else it may change again without another time
+        if state.is_settled:
             save(place / _KEPT, key, "\n".join((reason.replace("\n", " "), *objects)).encode())
     if reason:
         raise _LeftOut(reason)
     return [name for name in objects if name]
 
 
-def _state(repository: _Repository) -> tuple[str, int]:
-    """All that tells that objects were added or the index was changed; and the newest of the times in it."""
+class _State(NamedTuple):
+    """All that tells that objects were added or the index was changed."""
+
+    text: str
+    is_settled: bool
+    """False if something of it is so new that it may change again without another time."""
+
+
+def _state(repository: _Repository) -> _State:
+    began = time.time_ns()
     places = [f"{repository.common}/{one}" for one in ("objects", "objects/pack", "shallow", "config")]
     places += [f"{repository.common}/objects/{number:02x}" for number in range(256)]
     found = [(path, *_stamp(path)) for path in (*places, f"{repository.own}/index")]
-    return repr(found), max(max(one[1:3]) for one in found)
+    return _State(repr(found), max(max(one[1:3]) for one in found) < began - _COARSE)
 
 
 def _stamp(path: str) -> tuple[int, int, int, int]:

@@ -414,8 +414,7 @@ def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket
         os.setsid()
         restrict_by(rules)
         streams.become_standard()
-        os.closerange(3, tell.fileno())
-        os.closerange(tell.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        close_all_but(0, 1, 2, tell.fileno())
         os.chdir(program.directory)
         _limit(program.bounds)
         births = refuse_calls_of_programs(network=program.network)
@@ -623,9 +622,8 @@ class _Run:
         self._count_cpu(family)
         if self.inside is not None:
             family = self.inside.of_program(family)
-            if (
-                len(family) > bounds.processes
-            ):  # the dead are buried by the first process in there, which may be slow
+            # The dead are buried by the first process in there, which may be slow.
+            if len(family) > bounds.processes:
                 family = [one for one in family if not _is_dead(one)]
         if self.births is not None:
             self.births.permits = bounds.processes - len(family)
