@@ -51,12 +51,13 @@ class _KilledError(Exception):
 
 @dataclass(eq=False)
 class Machine:
-    """`slept`: for so long its monotonic clock stood still."""
+    """`slept`: for so long its monotonic clock stood still, the last time until `awake_at`."""
 
     name: str
     lab: Lab
     instance: Instance
     slept: float = 0.0
+    awake_at: float = 0.0
 
     @property
     def host(self) -> Host:
@@ -344,10 +345,12 @@ class Simulation(EngineAndRules):
     def _sleep(self, machine: Machine, alive: Sequence[Process]) -> None:
         self.counts["sleeps"] += 1
         seconds = self.chance.choice([6.0, 15.0])
+        since = max(self.time, machine.awake_at)  # one that sleeps does so for longer
         machine.slept += seconds
+        machine.awake_at = since + seconds
         for process in alive:
             if process.machine is machine:
-                process.away.append((self.time, self.time + seconds))
+                process.away.append((since, machine.awake_at))
 
     def _set_clock(self) -> None:
         """Of the database: that of the server, or the one that all processes of a machine share."""
