@@ -180,7 +180,7 @@ class _Layout:
 
     def bind(self, source: str, path: str, *, writable: bool = False) -> None:
         if path.startswith("/etc/") and "/etc" in self._mounted:
-            _make_point(Path(self._mounted["/etc"] + path.removeprefix("/etc")), Path(source))
+            _make_point(self._mounted["/etc"] + path.removeprefix("/etc"), source)
         self._mounted[path] = source
         self._parts.append((path, ["--bind" if writable else "--ro-bind", source, path]))
 
@@ -236,46 +236,48 @@ def _lay_settings(layout: _Layout, mounts: Mounts, view: View) -> None:
     """A directory /etc with what programs read there, and with names of hosts of its own."""
     settings = mounts.directory()
     layout.bind(settings, "/etc")
-    for found in _settings():
-        place = Path(settings, found.relative_to("/etc"))
-        if found.relative_to("/etc").parts[0] in _BY_PEOPLE and found.is_file() and has_credential(found):
+    for name in _settings():
+        found, place = f"/etc/{name}", f"{settings}/{name}"
+        is_file = os.path.isfile(found)
+        if is_file and name.partition("/")[0] in _BY_PEOPLE and has_credential(Path(found)):
             continue
-        if found.is_symlink() and os.path.realpath(found).startswith("/usr/"):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(found.readlink())
-        elif found.is_file() and found.stat().st_size <= _MOST_COPIED and os.access(found, os.R_OK):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(found.read_bytes())  # a mount costs more, at the start of each program
-        elif found.exists():
+        if os.path.lexists(found):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+        if os.path.islink(found) and os.path.realpath(found).startswith("/usr/"):
+            os.symlink(os.readlink(found), place)
+        elif is_file and os.stat(found).st_size <= _MOST_COPIED and os.access(found, os.R_OK):
+            shutil.copyfile(found, place)  # a mount costs more, at the start of each program
+        elif os.path.exists(found):
             _make_point(place, found)
-            mounts.bind_at(str(found), str(place))
+            mounts.bind_at(found, place)
     own = {"hostname": b"lcp\n", **({} if view.host_network else {"hosts": _HOSTS, "resolv.conf": b""})}
     for name, content in own.items():
         Path(settings, name).write_bytes(content)
     for name in _OF_HOST if view.host_network else ():
         source = os.path.realpath(f"/etc/{name}")
         if os.path.exists(source):
-            _make_point(Path(settings, name), Path(source))
+            _make_point(f"{settings}/{name}", source)
             mounts.bind_at(source, f"{settings}/{name}")
 
 
-def _make_point(place: Path, source: Path) -> None:
+def _make_point(place: str, source: str) -> None:
     """Make a mount point for a file or directory, unless there is something."""
     if os.path.lexists(place):
         return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        place.mkdir()
-    else:
-        place.touch()
+    os.makedirs(place if os.path.isdir(source) else os.path.dirname(place), exist_ok=True)
+    if not os.path.isdir(place):
+        Path(place).touch()
 
 
-def _settings() -> Iterator[Path]:
+def _settings() -> Iterator[str]:
+    """Names in /etc."""
     for pattern in _SETTINGS:
-        if "*" in pattern:
-            yield from sorted(Path("/etc").glob(pattern))
-        else:
-            yield Path("/etc", pattern)
+        directory, slash, start = pattern.rstrip("*").rpartition("/")
+        if start == pattern.rpartition("/")[2]:
+            yield pattern
+        elif os.path.isdir(f"/etc/{directory}"):
+            names = sorted(os.listdir(f"/etc/{directory}"))
+            yield from (f"{directory}{slash}{name}" for name in names if name.startswith(start))
 
 
 def _lay_rooms(layout: _Layout, mounts: Mounts, memory: int) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ _PLACES = ("/mnt", "/media", "/srv", "/boot", "/run", "/sys")
 """Directories one of which is hidden by our mounts, in our own namespace alone."""
 # linux/sched.h, linux/mount.h
 _NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _BIND, _RECURSIVE, _SLAVE = 1, 2, 4, 0x1000, 0x4000, 1 << 19
 
 
@@ -179,15 +180,12 @@ def _attempt(
 
 
 def _unshare(flags: int) -> None:
-    _checked(ctypes.CDLL(None, use_errno=True).unshare(ctypes.c_int(flags)))
+    _checked(_LIBC.unshare(ctypes.c_int(flags)))
 
 
 def _mount(source: str | None, where: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    texts: Sequence[bytes | None] = [
-        None if one is None else os.fsencode(one) for one in (source, where, kind, options)
-    ]
-    mount = ctypes.CDLL(None, use_errno=True).mount
-    _checked(mount(*map(ctypes.c_char_p, texts[:3]), ctypes.c_ulong(flags), ctypes.c_char_p(texts[3])))
+    *paths, data = (one and ctypes.c_char_p(os.fsencode(one)) for one in (source, where, kind, options))
+    _checked(_LIBC.mount(*paths, ctypes.c_ulong(flags), data))
 
 
 def _checked(returned: int) -> None:

@@ -17,8 +17,8 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lcp_engine.errors import LcpError
-from lcp_engine.wall.installed_programs import Places, interpreters_of, is_in, places_of, readable_place
+from lcp_engine.sandbox.own_places import own_directories
+from lcp_engine.wall.installed_programs import Places, interpreters_of, is_in, places_of
 from lcp_engine.wall.view import Bind, Overlay
 
 _RUST = ("cargo", "cargo-*", "rustc", "rustdoc", "rustfmt", "rustup", "clippy-driver", "maturin")
@@ -195,6 +195,7 @@ def toolchain_of(
     own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
     if not is_alone and (is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)):
         programs |= {found: _names_of(found) for found in _all_of(environment, foreign)}
+    private = (str(home), str(Path.home()), *own_directories())
     places, variables = dict[str, Place](), dict[str, str]()
     for found in _of_system({name for names in programs.values() for name in names}):
         places[found] = Place(found, _credentials_in(found, (), ("settings.xml",)))
@@ -205,16 +206,18 @@ def toolchain_of(
             continue
         is_written = can_write and store.access is not _Access.READ and _is_of(user, place)
         is_of_use = is_written or (store.access is not _Access.WRITE and _is_of(user, place, or_read=True))
-        if is_of_use and _may_be_shown(place, home):
+        if is_of_use and _may_be_shown(place, private):
             masked = _credentials_in(place, store.secrets, store.doubtful)
             places[place] = Place(place, masked, is_written)
             variables[store.variable] = store.setting.format(place)
         elif store.otherwise and own_home:
             variables[store.variable] = store.otherwise.format(own_home)
-    certificates = _certificates(environment, home, [*places])
+    shown = Places.of(places)
+    certificates = _certificates(environment, private, shown)
     for one in (*_installed(programs, foreign), *certificates.values()):
-        if not is_in([*places], one):
+        if not is_in(shown, one):
             places[one] = Place(one)
+            shown = Places((*shown, *Places.of([one])))
     return Toolchain(tuple(places.values()), {**variables, **certificates})
 
 
@@ -273,24 +276,23 @@ def _is_of(user: int | None, place: str, *, or_read: bool = False) -> bool:
     return user in (None, status.st_uid) or (or_read and status.st_mode & _READ_BY_ALL == _READ_BY_ALL)
 
 
-def _may_be_shown(place: str, home: Path) -> bool:
+def _may_be_shown(place: str, private: Sequence[str]) -> bool:
     """True if the place is there, and neither the home directory nor the engine's own files are in it."""
-    if not os.path.exists(place) or is_in([place], str(home)):
+    if not (os.path.isabs(place) and os.path.exists(place)):
         return False
-    try:
-        readable_place(Path(place), "toolchain")
-    except LcpError:
-        return False
-    return os.path.isabs(place)
+    around = Places.of([place])
+    return not any(is_in(around, one) for one in private)
 
 
-def _certificates(environment: Mapping[str, str], home: Path, shown: Sequence[str]) -> dict[str, str]:
+def _certificates(
+    environment: Mapping[str, str], private: Sequence[str], shown: Sequence[str]
+) -> dict[str, str]:
     """Variables that name certificates without a private key beside them."""
     stated = {name: environment[name] for name in _OF_CERTIFICATES if environment.get(name)}
     return {
         name: place
         for name, place in stated.items()
-        if _may_be_shown(place, home) and (is_in(shown, place) or not _has_key(place))
+        if _may_be_shown(place, private) and (is_in(shown, place) or not _has_key(place))
     }
 
 
