@@ -66,6 +66,7 @@ def test_a_command_sees_what_the_mission_sees_and_leaves_nothing(lcp: Lcp, wall:
     assert left_runs(lcp) == []
 
 
+@pytest.mark.proof
 def test_the_stage_of_a_mission_that_waits_is_seen(lcp: Lcp) -> None:
     launched(lcp, lcp.ask("write_file", path="b.md", content="staged\n"), lcp.complete, stage=True)
     done = as_command(lcp, "pwd; cat b.md; echo more >> b.md")
@@ -74,6 +75,7 @@ def test_the_stage_of_a_mission_that_waits_is_seen(lcp: Lcp) -> None:
     assert not (lcp.root / "b.md").exists()
 
 
+@pytest.mark.proof
 def test_there_is_no_network_and_a_signal_is_in_the_exit_code(lcp: Lcp) -> None:
     launched(lcp)
     done = as_command(lcp, "cat /proc/net/dev | grep -vc lo:; kill -9 $$")

@@ -6,12 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from tests.parity.walls import FACTS, Ground
 from tests.walls import EACH_WALL
 
 from lcp_engine.core.walls import Step
 
 
+@pytest.mark.proof
 @EACH_WALL
 def test_a_wall_is_as_the_table_says(walls: Sequence[Step], tmp_path: Path) -> None:
     found, stated = {}, {}

@@ -310,6 +310,7 @@ def test_a_new_file_belongs_to_its_user_alone(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
+@pytest.mark.proof
 def test_processes_that_open_a_new_database_at_once_create_it_once(new_database_url: str) -> None:
     script = (
         "import sys; from lcp_engine.store.db.open import open_database;"

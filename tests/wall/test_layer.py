@@ -101,6 +101,7 @@ def stepping(steps: Sequence[Step]) -> Callable[[Path], None]:
     return lambda seen: take_all(seen, steps)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("user", EACH_USER)
 @given(st.lists(STEPS, max_size=8), st.lists(st.lists(STEPS, min_size=1, max_size=6), min_size=1, max_size=3))
 @settings(max_examples=20)
@@ -123,6 +124,7 @@ def test_the_next_program_sees_what_the_last_one_saw(
 SOME_IGNORED = IgnoredFiles({"": ("b",), "a/": ("!b", "a")})
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("user", EACH_USER)
 @given(st.lists(STEPS, max_size=8), st.lists(st.lists(STEPS, min_size=1, max_size=6), min_size=1, max_size=3))
 @settings(max_examples=20)

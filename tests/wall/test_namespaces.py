@@ -131,7 +131,7 @@ AT_HOME = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("step", ["overlay", "copy"])
+@pytest.mark.parametrize("step", ["overlay", pytest.param("copy", marks=pytest.mark.proof)])
 def test_what_works_at_home_works_inside(place: Place, step: str) -> None:
     for name, script in AT_HOME.items():
         view = place.overlay() if step == "overlay" else place.copy()
@@ -402,6 +402,7 @@ def test_arguments_are_as_they_were_given(place: Place) -> None:
     assert ended(named, place.user).stdout == b"sh\n"
 
 
+@pytest.mark.proof
 @table("tool", TOOLS, ids=lambda tool: f"{tool.path}")
 def test_each_bubblewrap_does_the_same(tool: Bubblewrap) -> None:
     for user in USERS:

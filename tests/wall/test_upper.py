@@ -121,6 +121,7 @@ def kind_of(type_: Type) -> str:
     return type_.value if type_ in {Type.FILE, Type.LINK, Type.DIRECTORY} else "special"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("user", EACH_USER)
 @given(st.lists(STEPS, max_size=8), st.lists(STEPS, max_size=6), st.lists(STEPS, min_size=1, max_size=10))
 @settings(max_examples=25)
@@ -297,6 +298,7 @@ def test_a_sparse_terabyte_is_refused_by_its_size() -> None:
     assert changes.changes[0].after.size == 1 << 40
 
 
+@pytest.mark.proof
 def test_ten_thousand_directories_in_each_other_are_read() -> None:
     def program(seen: Path) -> None:
         os.chdir(seen)
