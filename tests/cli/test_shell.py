@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.walls import NEEDS_NAMESPACES, NEEDS_OVERLAY
 
+from lcp_engine.cli.exits import Exit
 from lcp_engine.core.walls import Step
 from lcp_engine.store.host.liveness import digest_of
 
@@ -64,6 +66,27 @@ def test_a_command_sees_what_the_mission_sees_and_leaves_nothing(lcp: Lcp, wall:
     assert done.stderr == f"mission 1: what you change here is dropped at the end{hidden}\n"
     assert sorted(path.name for path in lcp.root.iterdir()) == [".env", "a.md", "main.py"]
     assert left_runs(lcp) == []
+
+
+def test_a_mission_shows_what_its_commands_left_until_it_ends(lcp: Lcp) -> None:
+    (lcp.root / ".gitignore").write_text("out/\n")
+    build = lcp.ask("run_command", command=["sh", "-c", "mkdir out && head -c 200000 /dev/zero > out/a"])
+    mission = lcp.mission(
+        build,
+        lcp.ask("run_command", command=["true"]),
+        lcp.ask("ask_user", question="Go on?"),
+        commands={"allow": ["sh ...", "true"]},
+        policy=[{"kinds": ["run_command"], "do": "auto"}],
+    )
+    done = lcp("run", mission, "--root", "root", "-q")
+    assert done.code == Exit.WAITING, done.err
+    assert re.search(r"output of its commands: 20\d\.\d kB in 2 files and directories, ", lcp("show", 1).out)
+    output = lcp("show", 1, "--json").object["output"]
+    assert isinstance(output, dict)
+    assert output["files"] == 2
+    lcp("cancel", 1)
+    lcp("work", "--until-idle", "-q")
+    assert "ignored output" not in lcp("show", 1).out
 
 
 @pytest.mark.proof

@@ -46,7 +46,7 @@ from lcp_engine.core.kinds import TURN
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import block, json_line, one_line, sentence, shortened
-from lcp_engine.core.summaries import status_of, subject, unfulfilled_note
+from lcp_engine.core.summaries import size, status_of, subject, unfulfilled_note
 from lcp_engine.store.queries.records import Job, Mission
 
 if TYPE_CHECKING:
@@ -105,16 +105,21 @@ def missions_command(
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
+    from lcp_engine.changes.command_places import kept_output
     from lcp_engine.engine.reports.markdown import disk_note, error_lines
+    from lcp_engine.store.host.liveness import wall_directory
 
     with invocation.history() as history:
         found = history.mission(mission)
+        output = kept_output(wall_directory(invocation.database_url), mission)
         warnings = history.warnings(mission)
         settings, stage = history.kind_settings(mission), history.stage(mission)
         if invocation.json:
             kinds = {"kinds": {**settings}} if settings else {}
             staged = {} if stage is None else {"stage": {**stage}}
-            print_json({**found.json, **kinds, **staged, **({"warnings": [*warnings]} if warnings else {})})
+            kept = {} if output is None else {"output": {"bytes": output.bytes, "files": output.files}}
+            more = {"warnings": [*warnings]} if warnings else {}
+            print_json({**found.json, **kinds, **staged, **kept, **more})
             return Exit.DONE
         jobs, steps = history.jobs(mission_id=mission), history.steps(mission)
         files = history.facts(mission).files.rows
@@ -127,6 +132,9 @@ def show_command(invocation: Invocation, mission: int) -> int:
         undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, settings, jobs, steps, notes=seen, stage=stage)
+        if output is not None:
+            room = f"{size(output.bytes)} in {output.files:,} files and directories"
+            tree.add(Text(f"ignored output of its commands: {room}, removed with the mission", style="dim"))
         wrong = [Text(sentence(line), style="red") for line in error_lines(found.error)]
         for line in [*wrong, *said]:
             tree.add(line)
