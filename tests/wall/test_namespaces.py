@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -26,13 +25,14 @@ from tests.wall.overlays import enter_namespaces, mount
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
+from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.programs import Bounds, CannotConfine
 from lcp_engine.wall.steps import Found
-from lcp_engine.wall.view import Bind, Overlay, View
+from lcp_engine.wall.view import HOME, Bind, Overlay, View
 from lcp_engine.wall.workspace import Ground, workspace
 
 pytestmark = NEEDS_OVERLAY
@@ -58,11 +58,8 @@ class made:  # noqa: N801 -- a context manager
         return self._place
 
     def __exit__(self, *raised: object) -> None:
-        for directory, names, _ in os.walk(self._base):
-            for name in names:
-                with suppress(OSError):
-                    Path(directory, name).chmod(0o700)
-        shutil.rmtree(self._base)
+        remove_tree(self._base)
+        assert not self._base.exists()
 
 
 def test_what_it_changes_is_in_the_upper_directory_alone(place: Place) -> None:
@@ -441,6 +438,26 @@ def test_what_breaks_its_bounds_is_stopped_and_leaves_nothing(place: Place) -> N
         found = place.shell(script, bounds=replace(bounds, seconds=min(bounds.seconds or 30, 30)))
         assert found.stopped == why, found
     assert not _left(place)
+
+
+WRITES = {
+    "in the home": "head -c 8000000 /dev/zero >/home/lcp/big; sleep 60",
+    "in a removed file": "exec 3>gone; rm gone; head -c 8000000 /dev/zero >&3; sleep 60",
+    "very deep": """exec python3 -c 'import os, time
+for _ in range(1200): os.mkdir("d"); os.chdir("d")
+open("big", "wb").write(bytes(8_000_000)); time.sleep(60)'""",
+}
+
+
+@pytest.mark.parametrize("script", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("view", [Place.overlay, Place.copy], ids=["overlay", "copy"])
+def test_wherever_it_writes_it_is_stopped(place: Place, view: Callable[[Place], View], script: str) -> None:
+    home = Bind(str(place.base / "home"), HOME, writable=True)
+    (place.base / "home").mkdir()
+    place.give()
+    seen = replace(view(place), binds=(*view(place).binds, home))
+    found = place.shell(script, view=seen, bounds=Bounds(seconds=30, written=7_000_000))
+    assert found.stopped == "it wrote more than 7,000,000 bytes", found
 
 
 BOMBS = (

@@ -18,7 +18,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Bounds, Ended, Program, descendants
+from lcp_engine.wall.programs import Bounds, Ended, Program, can_act, descendants
 
 pytestmark = NEEDS_LANDLOCK
 PYTHON = (sys.base_prefix, sys.prefix)
@@ -141,6 +141,16 @@ def test_its_environment_is_what_it_is_given(place: Path, monkeypatch: pytest.Mo
             Bounds(memory=300 * 2**20),
             "it took more than 314,572,800 bytes of memory",
         ),
+        (
+            "import os, time; x = os.memfd_create('x')\nfor _ in range(150): os.write(x, bytes(2**20))\ntime.sleep(60)",
+            Bounds(memory=100 * 2**20),
+            "it took more than 104,857,600 bytes of memory",
+        ),
+        (
+            "import time; open('big', 'wb').write(bytes(8_000_000)); time.sleep(60)",
+            Bounds(written=4_000_000),
+            "it wrote more than 4,000,000 bytes",
+        ),
     ],
 )
 def test_what_breaks_its_bounds_is_stopped(place: Path, script: str, bounds: Bounds, why: str) -> None:
@@ -170,6 +180,18 @@ def test_nothing_that_it_started_is_left(place: Path) -> None:
     before = _sleepers()
     assert shell(place, LEAVES).stdout == b"done\n"
     assert _sleepers() == before
+
+
+def test_a_process_that_is_dead_and_not_reaped_can_no_longer_act() -> None:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    assert can_act(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert child in descendants(os.getpid())
+    assert not can_act(child)
+    os.waitpid(child, 0)
 
 
 def test_it_ends_with_whoever_waits_for_it(place: Path) -> None:

@@ -26,7 +26,7 @@ from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.wall.covers import outdated
 from lcp_engine.wall.ignored import IgnoredFiles, ignored_from_json
 from lcp_engine.wall.layer_moves import MoveList, carry_out, list_moves, take_out
-from lcp_engine.wall.trail import DIRECTORY, Trail
+from lcp_engine.wall.trail import DIRECTORY, Trail, statuses_below
 from lcp_engine.wall.upper import Act, Move
 
 MOST_BYTES = 4 << 30
@@ -451,20 +451,12 @@ def _refusals(place: Path) -> Iterator[None]:
 def _usage(layer: int) -> Usage:
     size = files = 0
     seen: set[tuple[int, int]] = set()
-    waiting = [""]
     with Trail(layer, opens_all=True) as trail:
-        while waiting:
-            above = waiting.pop()
-            with suppress(OSError):
-                here = trail.open(above)
-                for name in os.listdir(here):
-                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                    files += 1
-                    if stat.S_ISDIR(status.st_mode):
-                        waiting.append(f"{above}{name}/")
-                    elif status.st_nlink > 1:
-                        if (status.st_dev, status.st_ino) in seen:
-                            continue
-                        seen.add((status.st_dev, status.st_ino))
-                    size += status.st_blocks * 512
+        for status in statuses_below(trail):
+            files += 1
+            if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+            size += status.st_blocks * 512
     return Usage(size, files)

@@ -1,4 +1,4 @@
-"""Watch a program in namespaces from outside: its start, its size, what it writes, and its true end."""
+"""Watch a program in namespaces from outside: its start, its processes, and its true end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +20,6 @@ _SPIN_SECONDS = 5.0
 _SPIN = 0.0001
 _THREADS = 8
 """Threads that each process may have on average: RLIMIT_NPROC counts those."""
-_LEAST_BYTES = 4096
-_REST = 20
-"""A search takes no more than a part of the time: one of so many."""
 _GET_INFO, _EXIT = 0xC040FF0B, 1 << 3  # PIDFD_GET_INFO, PIDFD_INFO_EXIT (linux/pidfd.h, Linux 6.15)
 _DEADLY = frozenset(
     {
@@ -57,18 +54,15 @@ class NotStarted(Exception):
 class Namespaced:
     """A program that bwrap runs. `status` and `gate` are the descriptors for bwrap."""
 
-    def __init__(self, uppers: Sequence[str]) -> None:
+    def __init__(self) -> None:
         self._reports, self.status = os.pipe2(os.O_CLOEXEC)
         self.gate, self._opens = os.pipe2(os.O_CLOEXEC)
-        self._uppers = uppers
         self._said = b""
         self._first = 0
         """Its process that is number 1 in there."""
         self._first_fd: int | None = None
         self._program: int | None = None
         """The program itself, as a descriptor (pidfd_open(2)), like `_first_fd`."""
-        self._written = _Slow()
-        self._unmapped = _Slow()
 
     def close_ends_of_child(self) -> None:
         for one in (self.status, self.gate):
@@ -102,14 +96,6 @@ class Namespaced:
             return []
         after = family.index(self._first) + 1 if self._first in family else 0
         return [*family[after:]]
-
-    def unmapped_bytes(self, family: Collection[int]) -> int:
-        """Memory in files without names that these have open (memfd_create(2)), counted now and then."""
-        return self._unmapped.count(lambda: _memory_files(family))
-
-    def written_bytes(self) -> int:
-        """Bytes on the disk of what it has changed, counted now and then."""
-        return self._written.count(lambda: sum(map(_bytes_below, self._uppers)))
 
     def exit_code(self, code: int, stderr: bytes) -> int:
         """The program's true exit code, negative for a signal, given that of bwrap. Raises `NotStarted`."""
@@ -168,22 +154,6 @@ class Namespaced:
                 return
 
 
-class _Slow:
-    """A count that takes long, and is repeated only so often that it takes a small part of the time."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-        self._last = 0
-
-    def count(self, look: Callable[[], int]) -> int:
-        began = time.monotonic()
-        if began >= self._next:
-            self._last = look()
-            took = time.monotonic() - began
-            self._next = began + max(0.25, took * _REST)
-        return self._last
-
-
 def _exit_status(program: int) -> int | None:
     info = bytearray(struct.pack("<Q56x", _EXIT))
     try:
@@ -208,28 +178,3 @@ def _why_not_started(stderr: bytes) -> NotStarted:
                 return NotStarted(number, words)
         return NotStarted(errno.EIO, line)
     return NotStarted(None, f"bwrap: {line}")
-
-
-def _memory_files(family: Collection[int]) -> int:
-    found: dict[tuple[int, int], int] = {}
-    for process in family:
-        with suppress(OSError), os.scandir(f"/proc/{process}/fd") as opened:
-            for one in opened:
-                with suppress(OSError):
-                    if os.readlink(one.path).startswith("/memfd:"):
-                        status = os.stat(one.path)
-                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(found.values())
-
-
-def _bytes_below(directory: str) -> int:
-    """Bytes on the disk below a directory that a program writes to meanwhile: links are not followed."""
-    total = 0
-    with suppress(OSError):
-        for _, directories, files, here in os.fwalk(directory, follow_symlinks=False):
-            total += _LEAST_BYTES * len(directories)
-            for name in files:
-                with suppress(OSError):
-                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                    total += max(_LEAST_BYTES, status.st_blocks * 512)
-    return total

@@ -40,6 +40,7 @@ from lcp_engine.sandbox.root import look_at
 from lcp_engine.sandbox.seccomp import Notice, Notices, can_filter, hold_births, refuse_calls_of_programs
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap, prepare
+from lcp_engine.wall.footprint import Footprint
 from lcp_engine.wall.mounts import CannotMount
 from lcp_engine.wall.namespaced import Namespaced, NotStarted
 from lcp_engine.wall.supervised_calls import SupervisedCalls
@@ -96,7 +97,7 @@ class Bounds:
     processes: int = 256
     file_bytes: int = 256 * 1024**2
     written: int = 4 * 1024**3
-    """Bytes that the upper directories of its view may take on the disk; each file counts as 4 KiB at least."""
+    """Bytes on the disk of all that is where it may write, 4 KiB a file at least, and of removed files it has open."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def supervise(program: Program, hang_up: int, standard: Sequence[int] = ()) -> E
     os.close(rules)
     tell.close()
     streams.close_ends_of_child()
-    run = _Run(child, program.bounds, streams, hang_up, began)
+    run = _Run(child, program, streams, hang_up, began)
     run.calls = SupervisedCalls(program.owned)
     try:
         with trouble:
@@ -227,7 +228,7 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
     tool = program.tool or find_bubblewrap()
     if isinstance(tool, NoBubblewrap):
         raise CannotConfine(tool.reason)
-    inside = Namespaced([overlay.upper for overlay in view.overlays if overlay.upper])
+    inside = Namespaced()
     trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     began, here = time.monotonic(), os.getpid()
     child = os.fork()
@@ -239,7 +240,7 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
     tell.close()
     inside.close_ends_of_child()
     streams.close_ends_of_child()
-    run = _Run(child, program.bounds, streams, hang_up, began)
+    run = _Run(child, program, streams, hang_up, began)
     run.inside = inside
     try:
         with trouble:
@@ -525,7 +526,7 @@ class _Run:
     One that is `inside` namespaces ends with these.
     """
 
-    def __init__(self, child: int, bounds: Bounds, streams: _Streams, hang_up: int, began: float) -> None:
+    def __init__(self, child: int, program: Program, streams: _Streams, hang_up: int, began: float) -> None:
         self.births: Notices | None = None
         self.calls = SupervisedCalls(())
         self.inside: Namespaced | None = None
@@ -533,7 +534,8 @@ class _Run:
         """Readable once the program has exited, which is not to be found out at the next look alone."""
         self._cpu_seconds = 0.0
         self._child = child
-        self._bounds = bounds
+        self._bounds = program.bounds
+        self._footprint = Footprint([*_writable(program)])
         self._streams = streams
         self._hang_up = hang_up
         self._began = began
@@ -627,13 +629,13 @@ class _Run:
                 family = [one for one in family if not _is_dead(one)]
         if self.births is not None:
             self.births.permits = bounds.processes - len(family)
-        unmapped = 0 if self.inside is None else self.inside.unmapped_bytes(family)
+        unmapped = self._footprint.unmapped_bytes(family)
         self._is_out_of_memory = sum(map(_resident_bytes, family)) + unmapped > bounds.memory
         if len(family) > bounds.processes:
             self._excess = f"it had more than {bounds.processes:,} processes"
         elif self._is_out_of_memory:
             self._excess = f"it took more than {bounds.memory:,} bytes of memory"
-        elif self.inside is not None and self.inside.written_bytes() > bounds.written:
+        elif self._footprint.written_bytes(family) > bounds.written:
             self._excess = f"it wrote more than {bounds.written:,} bytes"
         self._next_look = time.monotonic() + LOOK_SECONDS
 
@@ -664,7 +666,7 @@ class _Run:
     def end_all(self) -> int:
         """Kill every descendant; without a permit none can start others any more.
 
-        Returns how many the kernel has not ended after `END_SECONDS`: those that wait for a device, for instance.
+        Returns how many can still act after `END_SECONDS`: those that wait for a device, for instance.
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what it would demand happens here
         if self.births is not None:
@@ -678,7 +680,15 @@ class _Run:
         self.calls.close()
         while self._ends:
             os.close(self._ends.pop())
-        return len(descendants(os.getpid()))
+        return sum(map(can_act, descendants(os.getpid())))
+
+
+def _writable(program: Program) -> Iterator[str]:
+    """Directories outside in which what the program writes lies on the disk."""
+    yield from program.owned
+    if program.view is not None:
+        yield from (overlay.upper for overlay in program.view.overlays if overlay.upper)
+        yield from (bind.source for bind in program.view.binds if bind.writable)
 
 
 def close_all_but(*kept: int) -> None:
@@ -734,6 +744,14 @@ def _is_dead(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except (OSError, IndexError):
         return True
+
+
+def can_act(process: int) -> bool:
+    """False for one that has given its memory back: the kernel may still be at what it leaves, such as many mounts."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[0]) > 0
+    except (OSError, IndexError):
+        return False
 
 
 def _resident_bytes(process: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -70,6 +71,21 @@ class Trail:
                 os.fchmod(self.open(path), closed[path])
         while self._open:
             os.close(self._open.pop()[1])
+
+
+def statuses_below(trail: Trail) -> Iterator[os.stat_result]:
+    """Status of everything beneath the top of a trail that can be listed, and is not removed meanwhile."""
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        with suppress(OSError):
+            here = trail.open(above)
+            for name in os.listdir(here):
+                with suppress(OSError):
+                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(f"{above}{name}/")
+                    yield status
 
 
 def open_fully(name: str, directory: int) -> tuple[int, int]:
