@@ -102,6 +102,22 @@ def test_what_a_command_changes_is_named_and_dropped(lab: Lab, walls: Sequence[S
     assert lab.engine.changes(1) == []
 
 
+@EACH_WALL
+@pytest.mark.parametrize("changes", ["drop", "hold"])
+def test_changes_that_are_too_many_to_be_named_are_counted(
+    lab: Lab, walls: Sequence[Step], changes: str
+) -> None:
+    files = "i=0; while [ $i -lt 150 ]; do echo >.env.$i; i=$((i+1)); done"
+    found = result_of(lab, files, {**ANY, "changes": changes})
+    named, left_out = found["changed"], found.get("left_out", [])
+    assert isinstance(named, list)
+    assert isinstance(left_out, list)
+    assert (len(named), found["total_changed"]) == (100, 150)
+    if changes == "hold":
+        assert len(left_out) == 101
+        assert str(left_out[-1]).startswith("50 more")
+
+
 def test_the_verdict_of_the_tool_is_in_the_result_and_its_line(lab: Lab) -> None:
     found = result_of(lab, "echo '2 failed, 5 passed in 0.1s'; echo warning: slow >&2; exit 1")
     assert found["verdict"] == "2 failed, 5 passed"

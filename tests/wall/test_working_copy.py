@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall import working_copy as module
-from lcp_engine.wall.working_copy import scratch_directory, working_copy
+from lcp_engine.wall.working_copy import MOST_CHANGES, scratch_directory, working_copy
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_times_and_mode_bits_are_those_of_the_root(project: Path) -> None:
             assert ((copy.files / path).stat().st_mtime_ns, path) == (saved + nth, path)
         modes = {path: stat.S_IMODE((copy.files / path).stat().st_mode) for path in ("run.sh", "a.txt")}
         assert modes == {"run.sh": 0o755, "a.txt": 0o444}
-        assert copy.changed() == []
+        assert copy.changed() == ([], 0)
 
 
 def test_a_file_that_may_not_be_read_is_there_under_no_other_name(project: Path) -> None:
@@ -65,7 +65,7 @@ def test_it_can_belong_to_another_user(project: Path) -> None:
     with Root(project) as root, working_copy(root, may_read, (65534, 65533)) as copy:
         found = [path.lstat() for path in (copy.files, copy.home, *copy.files.rglob("*"))]
         assert {(one.st_uid, one.st_gid) for one in found} == {(65534, 65533)}
-        assert copy.changed() == []
+        assert copy.changed() == ([], 0)
     assert {one.lstat().st_uid for one in project.rglob("*")} == {0}
 
 
@@ -81,7 +81,7 @@ def test_it_has_the_files_that_may_be_read(project: Path) -> None:
         assert (copy.files / "run.sh").stat().st_mode & 0o777 == 0o755
         assert copy.shared == (str(project / "node_modules"),)
         assert (copy.files / "node_modules" / "m" / "index.js").read_text() == "m"
-        assert copy.changed() == []
+        assert copy.changed() == ([], 0)
     assert not copy.files.exists()
 
 
@@ -103,9 +103,17 @@ def test_it_tells_what_was_changed(project: Path) -> None:
         (copy.files / "new" / "n.txt").write_text("n")
         (copy.files / "soft").symlink_to("a.txt")
         (copy.home / "h.txt").write_text("not told")
-        assert copy.changed() == ["a.txt", "new/n.txt", "soft", "src/b.py"]
+        assert copy.changed() == (["a.txt", "new/n.txt", "soft", "src/b.py"], 0)
         assert copy.told(f"{copy.files}/a.txt:1: {copy.files}") == "a.txt:1: ."
     assert {path: (project / path).read_bytes() for path in files_in(project)} == before
+
+
+def test_changes_without_number_are_counted_and_not_kept(project: Path) -> None:
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        for number in range(MOST_CHANGES + 30):
+            (copy.files / str(number)).touch()
+        named, more = copy.changed()
+        assert (len(named), more) == (MOST_CHANGES, 30)
 
 
 def test_it_tells_what_the_root_does_not_have(project: Path) -> None:
@@ -123,7 +131,7 @@ def test_it_tells_what_the_root_does_not_have(project: Path) -> None:
         (copy.files / "run.sh").chmod(0o644)
         (copy.files / "a.txt").unlink()
         assert copy.lost(root) == ["a.txt", "full/f.txt", "made/inner/", "run.sh", "src/b.py"]
-        assert "docs/c.md" in copy.changed()
+        assert "docs/c.md" in copy.changed()[0]
 
 
 def test_what_the_program_made_unreadable_is_removed_too(project: Path) -> None:

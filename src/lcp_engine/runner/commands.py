@@ -59,7 +59,6 @@ RUN_COMMAND = WORKER.for_any_params()
 _KEPT = frozenset({Verdict.AUTO})
 _HELD = frozenset({Verdict.AUTO, Verdict.HOLD})
 """The verdicts on changes that wait for a person."""
-_MOST_LEFT_OUT = 100
 _NO_BYTES = sha256(b"").hexdigest()
 
 

@@ -24,6 +24,7 @@ from lcp_engine.wall.masks import Rights, hidden_in
 
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 1024 * 1024
+MOST_CHANGES = 10_000
 _PREFIX = "lcp-run-"
 _CHUNK = 1024 * 1024
 _Stamp = tuple[int, int, int, int]
@@ -46,16 +47,17 @@ class WorkingCopy:
     """Directories around parts of them, which may only be listed."""
     _stamps: dict[str, _Stamp]
 
-    def changed(self) -> list[str]:
-        """The files that were created, changed or deleted in the copy since it was made, sorted."""
-        return [path for path in self._differences() if not path.endswith("/")]
+    def changed(self) -> tuple[list[str], int]:
+        """The files that were created, changed or deleted in the copy since it was made, sorted, and how many more."""
+        found, more = self._differences()
+        return [path for path in found if not path.endswith("/")], more
 
     def lost(self, root: Root) -> list[str]:
         """Changes of the copy by a program that its root does not have, sorted.
 
         New directories end in "/", and are left out where something in them is named.
         """
-        found = self._differences()
+        found, _ = self._differences()
         return [
             path
             for path, after in pairwise((*found, ""))
@@ -66,11 +68,22 @@ class WorkingCopy:
             )
         ]
 
-    def _differences(self) -> dict[str, _Stamp | None]:
-        """Present stamps of what was created, changed or deleted (None), by path, sorted; no deleted directories."""
-        now = dict(_stamps_beneath(self.files))
-        changed = sorted(path for path in {*now, *self._stamps} if now.get(path) != self._stamps.get(path))
-        return {path: now.get(path) for path in changed if path in now or not path.endswith("/")}
+    def _differences(self) -> tuple[dict[str, _Stamp | None], int]:
+        """Present stamps of what was created, changed or deleted (None), by path, sorted; no deleted directories.
+
+        Files beyond `MOST_CHANGES` are counted only.
+        """
+        found: dict[str, _Stamp | None] = {}
+        left, more = dict(self._stamps), 0
+        for path, stamp in _stamps_beneath(self.files):
+            if left.pop(path, None) == stamp:
+                continue
+            if len(found) < MOST_CHANGES:
+                found[path] = stamp
+            else:
+                more += not path.endswith("/")
+        found.update((path, None) for path in left if not path.endswith("/"))
+        return dict(sorted(found.items())), more
 
     def _is_rewritten(self, root: Root, path: str, now: _Stamp | None) -> bool:
         """True for a file that was written again as it is in the root."""

@@ -121,7 +121,9 @@ def with_left_out(result: BaseModel, left_out: Sequence[str]) -> BaseModel:
     known = stated.get("left_out", [])
     with suppress(ValidationError):
         if left_out and isinstance(known, list):
-            return type(result).model_validate({**stated, "left_out": [*known, *left_out[:MOST_LEFT_OUT]]})
+            more = len(left_out) - MOST_LEFT_OUT
+            said = [*left_out[:MOST_LEFT_OUT], *([f"{more:,} more"] if more > 0 else [])]
+            return type(result).model_validate({**stated, "left_out": [*known, *said]})
     return result
 
 

@@ -62,6 +62,8 @@ class RunCommandResult(Result):
     stderr: str
     changed: list[str] = Field(default=[], exclude_if=lambda value: not value)
     """Files that it changed; outside of a stage the root is as it was."""
+    total_changed: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The number of its changes, if they are more than those that are named."""
     left_out: list[str] = Field(default=[], exclude_if=lambda value: not value)
     """Those of its changes that are neither kept nor held, each with the reason."""
     held_as_job: int | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -127,11 +129,12 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
         if seen.place is None:
             assert seen.copy is not None
             told = seen.copy.told if seen.view is None else str
-            result = _result(command, ended, seen.copy.changed(), refused, around, told=told)
+            changed, more = seen.copy.changed()
+            result = _result(command, ended, changed, refused, around, more=more, told=told)
             return Kept(result if keep is None else _dropped(result, ON_A_COPY))
         changes = seen.place.changes()
         changed = [one.path for one in changes.changes]
-        result = _result(command, ended, changed, refused, around, masked=masked)
+        result = _result(command, ended, changed, refused, around, masked=masked, more=changes.more)
         if seen.place.without_git and "git" in result.stderr:
             result = result.model_copy(update={"wall": [*result.wall, seen.place.without_git]})
         if ended.stopped is not None:
@@ -143,7 +146,9 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
 
 
 def _dropped(result: RunCommandResult, why: str) -> RunCommandResult:
-    return result.model_copy(update={"left_out": [f"{path}: {why}" for path in result.changed]})
+    more = (result.total_changed or 0) - len(result.changed)
+    named = [*result.changed, *([f"{more:,} more"] if more > 0 else [])]
+    return result.model_copy(update={"left_out": [f"{one}: {why}" for one in named]})
 
 
 def _run(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> tuple[Ended, Sequence[str]]:
@@ -224,6 +229,7 @@ def _result(
     around: Surroundings,
     *,
     masked: Sequence[str] = (),
+    more: int = 0,
     told: Callable[[str], str] = str,
 ) -> RunCommandResult:
     stdout, stderr = (told(_text(each)) for each in (ended.stdout, ended.stderr))
@@ -237,6 +243,7 @@ def _result(
         stderr=stderr,
         cpu_seconds=ended.cpu_seconds,
         changed=[*changed[:_MOST_CHANGED]],
+        total_changed=len(changed) + more if len(changed) > _MOST_CHANGED else None,
     )
 
 
