@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.wall.namespaces import FOUND, NOBODY
 from tests.walls import NEEDS_NAMESPACES
 
 from lcp_engine.core.walls import Step
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import cannot_confine
 from lcp_engine.wall.steps import Found, by_apparmor, step_here
@@ -49,6 +51,27 @@ def test_the_root_itself_is_tried(tmp_path: Path) -> None:
     (root / "file").touch()
     assert step_here(tmp_path, root).step is Step.OVERLAY
     assert [one.name for one in root.iterdir()] == ["file"]
+
+
+@AS_ROOT
+@pytest.mark.parametrize("options", ["size=64k", "size=4m,nr_inodes=6"])
+def test_a_full_disk_is_no_reason_for_a_weaker_wall(tmp_path: Path, options: str) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", str(tmp_path)], check=True)
+    try:
+        with suppress(OSError), (tmp_path / "fill").open("wb", buffering=0) as fill:
+            while "size=64k" in options:
+                fill.write(bytes(4096))
+        with pytest.raises(LcpError, match="No space left on device") as caught:
+            step_here(tmp_path)
+        assert (caught.value.code, caught.value.failed.advice) == (
+            ErrorCode.FILE_SYSTEM,
+            "Free space on its disk.",
+        )
+        assert [one.name for one in tmp_path.iterdir()] == ["fill"]
+        subprocess.run(["mount", "-o", "remount,size=4m,nr_inodes=100", str(tmp_path)], check=True)
+        assert step_here(tmp_path).step is Step.OVERLAY
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 INSTALL = "Install the system's package bubblewrap, or lcp-engine[wall]."

@@ -121,7 +121,8 @@ class Apply:
         if not wanted:
             return
         targets, held_ = [one for one, _ in wanted], [held for _, held in wanted]
-        full = no_room(self.root, sum(one.size_bytes for one in targets), "change of the command")
+        action = "command" if self.in_stage else "change of the command"
+        full = no_room(self.root, sum(one.size_bytes for one in targets), action)
         if full is not None:
             raise full
         targets[0] = replace(targets[0], facts={**targets[0].facts, NOTE: {**self.note}})

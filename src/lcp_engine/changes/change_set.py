@@ -455,6 +455,10 @@ def _write_beside(
     return None
 
 
+_REPEATED = "undo", "command"
+"""Actions that no person approves."""
+
+
 def no_room(root: Root, size: int, action: str) -> LcpError | None:
     """Error of a disk that has certainly no room for so many bytes beside what is there."""
     disk = os.fstatvfs(root.descriptor)
@@ -462,7 +466,7 @@ def no_room(root: Root, size: int, action: str) -> LcpError | None:
     if not disk.f_blocks or size <= free:
         return None
     message = f"the disk of {root.path!r} has {free:,} bytes free, and the {action} needs {size:,}"
-    advice = f"Free space on that disk, then {'repeat' if action == 'undo' else 'approve'} the {action}."
+    advice = f"Free space on that disk, then {'repeat' if action in _REPEATED else 'approve'} the {action}."
     return LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -89,20 +90,22 @@ def seen_root(access: RootAccess, name: str) -> Iterator[SeenRoot]:
     ground = access.ground
     if ground is not None and ground.found.step is Step.NONE:
         raise _not_confined(name, ground)
-    if ground is None or ground.found.step is not Step.OVERLAY:
-        is_shown = ground is not None and ground.found.step is Step.COPY
-        owner = owner_of(access.root) if is_shown else None
-        with working_copy(access.root, access.may_read, owner) as copy:
-            yield _elsewhere(copy) if ground is None else _of_copy(copy, access.root, ground.found, owner)
-        return
+    directory = tempfile.gettempdir()
     try:
+        if ground is None or ground.found.step is not Step.OVERLAY:
+            is_shown = ground is not None and ground.found.step is Step.COPY
+            owner = owner_of(access.root) if is_shown else None
+            with working_copy(access.root, access.may_read, owner) as copy:
+                yield _elsewhere(copy) if ground is None else _of_copy(copy, access.root, ground.found, owner)
+            return
+        directory = str(ground.directory)
         with workspace(access.root, ground, access.rights or Rights(access.may_read, "")) as place:
             made = place.made
             yield SeenRoot(
                 made.path, made.home, HOME, place=place, view=place.view, tool=ground.found.tool, caches=place.caches
             )  # fmt: skip
     except OSError as error:
-        raise refusal(error, str(ground.directory)) from error
+        raise refusal(error, directory) from error
 
 
 def _not_confined(name: str, ground: Ground) -> LcpError:

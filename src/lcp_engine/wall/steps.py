@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.sandbox.own_places import make_private
+from lcp_engine.sandbox.root import refusal
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.wall.programs import Bounds, CannotConfine, Program, cannot_confine, supervise
 from lcp_engine.wall.view import Bind, Overlay, View
@@ -24,6 +26,8 @@ from lcp_engine.wall.view import Bind, Overlay, View
 _TRIAL = "trial-"
 _SECONDS = 60.0
 _TRIAL_SECONDS = 20.0
+_ROOM, _ROOM_FILES = 64 * 1024, 32
+"""Bytes and files on the disk that a trial may need."""
 _NOT_NAMED = "the configuration does not name it (commands_wall)"
 _OTHER_STATE = (
     "Name a state directory on a file system that takes overlays (--db), or allow `copy` in commands_wall."
@@ -68,6 +72,7 @@ def step_here(
     """Try `walls` with directories in `state`, which is made if it is missing, and over `root`, if it is named.
 
     The programs of the trial run as `user`, if this process is root. The result is kept for this process.
+    Raises `FILE_SYSTEM` if `state` has no room for a trial.
     """
     refused: dict[Step, Refusal] = {}
     tool = find_bubblewrap(places)
@@ -140,9 +145,15 @@ def by_apparmor(why: str, tool: Bubblewrap, restricted: Path = RESTRICTED) -> Re
 def _try(
     step: Step, state: Path, root: Path | None, user: tuple[int, int] | None, tool: Bubblewrap
 ) -> str | None:
-    """Reason why a step is refused; None if it holds. The trial is a process of its own: it must have one thread."""
-    make_private(state)
-    place = Path(tempfile.mkdtemp(prefix=_TRIAL, dir=state))
+    """Reason why a step is refused; None if it holds. The trial is a process of its own: it must have one thread.
+
+    Raises `FILE_SYSTEM` where the disk has no room for it: that says nothing of the step.
+    """
+    try:
+        make_private(state)
+        place = Path(tempfile.mkdtemp(prefix=_TRIAL, dir=state))
+    except OSError as error:
+        raise refusal(error, str(state)) from error
     try:
         asked = {
             "step": step,
@@ -169,6 +180,9 @@ def _try(
         _remove(place)
     if done.returncode == 0:
         return None
+    disk = os.statvfs(state)
+    if disk.f_bavail * disk.f_frsize < _ROOM or (disk.f_files and disk.f_favail < _ROOM_FILES):
+        raise refusal(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), str(state))
     said = (done.stdout.strip() or done.stderr.strip()).splitlines()
     return said[-1] if said else f"the trial ended with {done.returncode}"
 
