@@ -108,6 +108,13 @@ def test_it_tells_what_was_changed(project: Path) -> None:
     assert {path: (project / path).read_bytes() for path in files_in(project)} == before
 
 
+def test_names_that_are_not_text_are_told_apart(project: Path) -> None:
+    with Root(project) as root, working_copy(root, may_read) as copy:
+        for name in (b"\xff", b"\xfe"):
+            Path(os.fsdecode(os.fsencode(copy.files) + b"/" + name)).touch()
+        assert copy.changed() == (["\\xfe", "\\xff"], 0)
+
+
 def test_changes_without_number_are_counted_and_not_kept(project: Path) -> None:
     with Root(project) as root, working_copy(root, may_read) as copy:
         for number in range(MOST_CHANGES + 30):

@@ -252,7 +252,7 @@ def _stamps_beneath(directory: Path) -> Iterator[tuple[str, _Stamp]]:
 
 
 def _shown(path: str) -> str:
-    return os.fsencode(path).decode(errors="replace")
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _has_directory(root: Root, path: str) -> bool:
