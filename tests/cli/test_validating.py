@@ -134,6 +134,25 @@ def test_it_runs_no_filter_of_the_repository(lcp: Lcp) -> None:
     assert (root["branch"], root["uncommitted"], proof.exists()) == ("main", None, False)
 
 
+@pytest.mark.parametrize("place", [".", ".git"])
+def test_it_fetches_no_objects_by_a_command_of_the_repository(lcp: Lcp, place: str) -> None:
+    proof, repository = lcp.home / "fetched", lcp.root / place
+    files = {
+        "HEAD": "ref: refs/heads/main\n",
+        "refs/heads/main": f"{'1' * 40}\n",
+        "objects/there": "",
+        "config": f"[core]\nrepositoryformatversion = 0\nbare = false\nworktree = {lcp.root}\n"
+        f'[remote "it"]\nurl = .\npromisor = true\nuploadpack = "touch {proof}; false"\n',
+    }
+    for name, text in files.items():
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text(text)
+    assert lcp("validate", lcp.mission(lcp.complete), "--root", "root").code == 0
+    assert not proof.exists()
+    subprocess.run(["git", "status"], cwd=lcp.root, capture_output=True, check=False)
+    assert proof.exists(), "the control"
+
+
 def test_a_database_that_cannot_be_used_is_an_error_now_and_not_at_launch(lcp: Lcp) -> None:
     done = lcp("validate", lcp.mission(lcp.complete), "--root", "root", "--db", "sqlite:////nowhere/lcp.db")
     assert (done.code, "needs its directory /nowhere" in done.err) == (1, True)

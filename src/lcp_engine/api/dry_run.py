@@ -218,12 +218,18 @@ def _git(root: Path) -> tuple[str | None, int | None]:
 
 
 def _output_of(git: str, root: Path, command: Sequence[str]) -> str | None:
-    """What a git command prints; None if it fails. It refreshes no index and starts no hook and no monitor."""
-    options = ["--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    """What a git command prints; None if it fails. It refreshes no index and starts no hook, monitor or transport.
+
+    The files of a bare repository are files of a root like others, which a mission may have written.
+    """
+    settings = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "safe.bareRepository=explicit")
+    options = ["--no-optional-locks", *(word for one in settings for word in ("-c", one))]
     try:
         done = subprocess.run(  # noqa: S603 -- git, found on PATH, as this user would run it
             [git, *options, *command], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False,
             timeout=GIT_SECONDS,
+            # Objects that a repository lacks would be fetched, by a command that its own settings name.
+            env={**os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"},
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
