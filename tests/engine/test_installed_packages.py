@@ -85,6 +85,18 @@ def test_what_is_denied_in_packages_is_closed_and_the_rest_is_not(
     assert shell(root, script.replace("ROOT", str(root)), denied, walls[0]) == said
 
 
+@EACH_WALL
+def test_what_is_denied_is_in_packages_under_no_other_name(root: Path, walls: Sequence[Step]) -> None:
+    (root / "keys").mkdir()
+    (root / "keys" / "mine.txt").write_text("SECRET\n")
+    for secret, name in (("node_modules/.env", "ok/env.js"), ("keys/mine.txt", "ok/deep/mine.js")):
+        os.link(root / secret, root / "node_modules" / name)
+    os.link(root / "venv" / "pyvenv.cfg", root / "node_modules" / "ok" / "cfg.js")
+    os.link(root / "node_modules" / ".env", root / "venv" / "env.py")
+    script = "cat node_modules/ok/*.js node_modules/ok/deep/mine.js venv/env.py"
+    assert shell(root, script, ("keys/",), walls[0]) == "cfg\nok\n"
+
+
 LISTED: Mapping[Step, Sequence[str]] = {
     Step.OVERLAY: ("ok\npk\n", "ok\ndeep\nindex.js\n", "deep\n"),
     Step.COPY: ("ok\npk\n", "ok\ndeep\nindex.js\n", ""),

@@ -293,14 +293,14 @@ def test_a_command_in_a_stage_reads_packages_of_the_root_through_no_other_link(
     theatre.write(".gitignore", "node_modules/\n.venv/\n")
     for path in ("node_modules/ok/index.js", "node_modules/.env", ".venv/mine/x"):
         theatre.write(path, f"{path}\n")
+    for other in ("node_modules/ok/other.js", "copied.txt"):
+        os.link(theatre.root / "node_modules/.env", theatre.root / other)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "index.js").write_text("SECRET\n")
     (theatre.root / "d" / "e").mkdir(parents=True)
     (theatre.root / "d" / "e" / "top").symlink_to("../..")
     (theatre.root / "venv").symlink_to("d/e/top/../outside")  # beneath the root as a text
-    script = (
-        f"cat node_modules/ok/index.js */.env .venv/mine/x venv/index.js {theatre.root}/node_modules/.env"
-    )
+    script = f"cat node_modules/ok/*.js copied.txt */.env .venv/mine/x venv/index.js {theatre.root}/node_modules/.env"
     allowed: JsonValue = {"allow": [["sh", "-c", "*"]]}
     command: JsonValue = {"kind": "run_command", "params": {"command": ["sh", "-c", script]}}
     denied: JsonValue = [{"paths": [".venv/mine/"], "do": "deny"}]

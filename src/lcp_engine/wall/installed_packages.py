@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from lcp_engine.sandbox.directories import status_of
 from lcp_engine.sandbox.list_tree import PRUNED, is_text
 from lcp_engine.sandbox.root import Root, look_at
 
@@ -30,12 +31,17 @@ class Packages:
     """Directories around them whose names may be listed, also those of denied files."""
 
 
-def packages_of(root: Root, may_read: Callable[[str], bool]) -> Iterator[Packages]:
-    """The packages of a root, or of the one that it is a stage of. A link in their place leads nowhere."""
+def packages_of(
+    root: Root, may_read: Callable[[str], bool], is_hidden: Callable[[str, int], bool]
+) -> Iterator[Packages]:
+    """The packages of a root, or of the one that it is a stage of. A link in their place leads nowhere.
+
+    `is_hidden` tells of a path with so many names whether it is another one of a file that may not be read.
+    """
     for name in SHARED:
         if may_read(f"{name}/x") and (top := _opened(root, name)) is not None:
             with top:
-                found = _Walk(top, name, may_read).packages()
+                found = _Walk(top, name, may_read, is_hidden).packages()
             if found.readable:
                 yield found
 
@@ -59,10 +65,13 @@ def _opened(root: Root, name: str) -> Root | None:
 class _Walk:
     """Looks at everything in a directory once. Paths of directories have a "/" at the end; "" is the top."""
 
-    def __init__(self, top: Root, name: str, may_read: Callable[[str], bool]) -> None:
+    def __init__(
+        self, top: Root, name: str, may_read: Callable[[str], bool], is_hidden: Callable[[str, int], bool]
+    ) -> None:
         self._top = top
         self._name = name
         self._may_read = may_read
+        self._is_hidden = is_hidden
         self._allowed: dict[str, list[str]] = {}
         """What is in each directory and not denied; a directory comes after the one that it is in."""
         self._parted: set[str] = set()
@@ -114,13 +123,16 @@ class _Walk:
                     elif entry.is_dir(follow_symlinks=False):
                         allowed.append(f"{path}/")
                     elif not entry.is_symlink():
-                        if self._may_read(f"{self._name}/{path}"):
+                        if self._is_open(f"{self._name}/{path}", status_of(descriptor, entry.name)):
                             allowed.append(path)
                         else:
                             self._part(prefix)
         finally:
             os.close(descriptor)
         return allowed
+
+    def _is_open(self, path: str, status: os.stat_result | None) -> bool:
+        return status is not None and self._may_read(path) and not self._is_hidden(path, status.st_nlink)
 
     def _part(self, prefix: str) -> None:
         while prefix not in self._parted:

@@ -155,7 +155,7 @@ def _made(
     hidden = _Hidden(root, may_read)
     for path in listing.files:
         _copy(root, path, files / path, hidden)
-    packages = [*packages_of(root, may_read)]
+    packages = [*packages_of(root, may_read, hidden.has)]
     for one in packages:
         with suppress(FileExistsError):  # it was a file when the root was listed
             (files / one.name).symlink_to(one.place)
@@ -182,14 +182,23 @@ def _check_size(files: int, size: int) -> None:
 
 @dataclass(frozen=True)
 class _Hidden:
-    """Files that may not be read, under all of their names; found if a file with several names is copied."""
+    """Files that may not be read, under all of their names; found if a file with several names is copied or shared."""
 
     root: Root
     may_read: Callable[[str], bool]
 
     @cached_property
     def paths(self) -> frozenset[str]:
-        return hidden_in(self.root, Rights(self.may_read, ""))
+        rights = Rights(self.may_read, "")
+        found = hidden_in(self.root, rights)
+        if self.root.copy_of is None:
+            return found
+        with Root(self.root.copy_of) as copied:
+            return found | hidden_in(copied, rights)
+
+    def has(self, path: str, names: int) -> bool:
+        """True for such a file at a path; `names` is how many it has, which tells nothing of a file in a stage."""
+        return (names > 1 or self.root.copy_of is not None) and path in self.paths
 
 
 def _copy(root: Root, path: str, to: Path, hidden: _Hidden) -> None:
@@ -204,7 +213,7 @@ def _copy(root: Root, path: str, to: Path, hidden: _Hidden) -> None:
             return
         raise
     try:
-        if opened.path != path or (os.fstat(opened.descriptor).st_nlink > 1 and path in hidden.paths):
+        if opened.path != path or hidden.has(path, os.fstat(opened.descriptor).st_nlink):
             return
         to.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.dup(opened.descriptor), "rb") as source, to.open("xb") as target:
