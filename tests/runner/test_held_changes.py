@@ -100,6 +100,32 @@ def theatre(tmp_path: Path, emptied_database_url: str) -> Iterator[Theatre]:
         yield theatre
 
 
+@pytest.mark.parametrize("stage", [False, True])
+def test_a_new_file_that_can_be_executed_says_so(theatre: Theatre, stage: bool) -> None:
+    theatre.play("echo x > plain; cp plain run; cp plain open; chmod 4755 run; chmod 666 open", stage=stage)
+    held = theatre.engine.jobs(kinds=["merge" if stage else "apply"])[-1]
+    look = theatre.engine.look(held.id)
+    assert look.diff is not None
+    said = {line.split()[2].rstrip(":"): line for line in look.diff.lines if line.startswith("# ")}
+    found = {path: line.partition("its mode is ")[2][:4] for path, line in said.items()}
+    assert found == {"plain": "", "run": "0755", "open": "0666"}
+    theatre.engine.approve(held.id, by="ada")
+    theatre.work()
+    assert (theatre.root / "run").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_merge_is_approved_with_the_modes_that_were_shown(theatre: Theatre) -> None:
+    theatre.play("echo x > run", stage=True)
+    merge = theatre.engine.jobs(kinds=["merge"])[-1]
+    theatre.engine.look(merge.id)
+    stages = theatre.engine.instance.stages
+    assert stages is not None
+    (staged,) = stages.rglob("run")
+    staged.chmod(0o755)
+    with pytest.raises(LcpError, match="is not what was shown"):
+        theatre.engine.approve(merge.id, by="ada")
+
+
 def test_what_a_command_changed_waits_as_one_job_that_its_result_names(theatre: Theatre) -> None:
     mission = theatre.play(SCRIPT)
     held = theatre.held()

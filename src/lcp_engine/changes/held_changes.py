@@ -20,6 +20,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from lcp_engine.changes.apply import Apply, Changed, finish
 from lcp_engine.changes.change_set import Carried, Reasons, counted, has_drifted, in_words
 from lcp_engine.changes.merge_view import MergeView, difference
+from lcp_engine.changes.staged_files import new_mode_in_words
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.policy import Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
@@ -255,10 +256,12 @@ def _diff(one: _File, held: _Held, access: FileAccess, instance: Instance) -> Di
             after = access.read_unlocked(held.source, changed.path, cap)
     diff = Diff(changed.path, note=_NOTHING) if one.is_done else difference(changed.path, one.now, after)[0]
     modes = changed.mode_before, changed.mode_after
+    is_directory = changed.path.endswith("/")
     is_kept = one.now is None or one.now.size <= instance.caps.preimage_bytes
     notes = (
         diff.note,
         f"mode {modes[0]:04o} becomes {modes[1]:04o}" if None not in modes and modes[0] != modes[1] else None,
+        new_mode_in_words(changed.mode_after) if changed.before is None and not is_directory else None,
         "CONFLICT: changed since the command began" if one.is_conflict else None,
         None if is_kept else "it is too large to be kept, so that this cannot be undone",
     )

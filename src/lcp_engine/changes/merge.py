@@ -140,7 +140,7 @@ class _Merge:
                 judged(one, _hash(held, root, one.path), state_of_file(access, stage, one.path), judge)
                 for one, held in zip(files, locked, strict=True)
             ]
-            compared = with_names_and_modes(alone, root, access)
+            compared = with_names_and_modes(alone, root, stage, access)
             found = dict(zip((one.path for one in files), locked, strict=True))
             if all(one.is_done for one in compared):
                 return self._succeeded([], [])

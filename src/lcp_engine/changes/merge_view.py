@@ -12,6 +12,7 @@ from lcp_engine.changes.staged_files import (
     compare,
     digest_of_all,
     judge_of,
+    new_mode_in_words,
     opened,
     staged_files_of,
     with_names_and_modes,
@@ -78,7 +79,7 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
         with threads.access(root, stage) as access:
             judge = judge_of(instance, mission_id, root)
             compared = with_names_and_modes(
-                [compare(one, root, stage, access, judge) for one in files], root, access
+                [compare(one, root, stage, access, judge) for one in files], root, stage, access
             )
             found = _Found(root, stage, access, instance.caps.write_bytes, instance.caps.preimage_bytes)
             said_of = database.read(lambda tx: purposes(tx, mission_id))
@@ -156,6 +157,7 @@ def _shown(
         None if one.fault is None else f"CONFLICT: {one.fault}",
         one.twin_in_words,
         one.mode_in_words,
+        new_mode_in_words(one.made),
         f"for {shortened(said, _MOST_WORDS)}" if said else None,
     )
     return replace(diff, note="; ".join(filter(None, notes)) or None), refused

@@ -52,7 +52,8 @@ class Compared:
     """A staged file, and what it is in the root: its hash, None if there is no file, or the code of an error.
 
     `fault` is why it cannot be merged, in words. `twin` is what the root has, and will have beside it, under a name
-    that differs only in its Unicode form. `mode` are its bits in the root, if the stage changes them.
+    that differs only in its Unicode form. `mode` are its bits in the root, if the stage changes them; `made` are those
+    of a file that the root does not have.
     """
 
     file: StagedFile
@@ -60,6 +61,7 @@ class Compared:
     fault: str | None = None
     twin: str | None = None
     mode: int | None = None
+    made: int | None = None
 
     @property
     def twin_in_words(self) -> str | None:
@@ -82,12 +84,17 @@ class Compared:
         return self.now == self.file.staged and self.fault is None and self.mode_in_words is None
 
 
+def new_mode_in_words(mode: int | None) -> str | None:
+    """The mode bits of a new file, if it can be executed, or be written by any user."""
+    return f"its mode is {mode:04o}" if mode is not None and mode & 0o113 else None
+
+
 def digest_of_all(compared: Sequence[Compared]) -> str:
     """The hash of what there is to merge and of what it meets, whatever part of it a person takes."""
     facts = [
         [
             *(one.file.path, one.file.base, one.file.staged, one.now, one.fault),
-            *filter(None, (one.twin, one.mode_in_words)),
+            *filter(None, (one.twin, one.mode_in_words, new_mode_in_words(one.made))),
         ]
         for one in compared
     ]
@@ -125,8 +132,10 @@ def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge:
     return judged(one, state_of_file(access, root, one.path), state_of_file(access, stage, one.path), judge)
 
 
-def with_names_and_modes(compared: Sequence[Compared], root: Root, access: FileAccess) -> list[Compared]:
-    """Those files with the twins that a merge of them all would leave in the root, and with modes that it changes."""
+def with_names_and_modes(
+    compared: Sequence[Compared], root: Root, stage: Root, access: FileAccess
+) -> list[Compared]:
+    """Those files with the twins that a merge of them all would leave in the root, and with modes that it gives."""
     removed = {one.file.path for one in compared if one.file.staged is None}
 
     def twin(one: Compared) -> str | None:
@@ -135,13 +144,21 @@ def with_names_and_modes(compared: Sequence[Compared], root: Root, access: FileA
             return None if found in removed else found
         return None
 
-    def mode(one: Compared) -> int | None:
+    def mode(where: Root, path: str) -> int | None:
         with suppress(LcpError):
-            found = None if one.file.mode is None else access.read_unlocked(root, one.file.path, 0)
+            found = access.read_unlocked(where, path, 0)
             return None if found is None else found.mode
         return None
 
-    return [replace(one, twin=twin(one), mode=mode(one)) for one in compared]
+    return [
+        replace(
+            one,
+            twin=twin(one),
+            mode=None if one.file.mode is None else mode(root, one.file.path),
+            made=mode(stage, one.file.path) if one.now is None and not one.file.path.endswith("/") else None,
+        )
+        for one in compared
+    ]
 
 
 def state_of_file(access: FileAccess, root: Root, path: str) -> str | None:
