@@ -97,6 +97,23 @@ def test_what_is_denied_is_in_packages_under_no_other_name(root: Path, walls: Se
     assert shell(root, script, ("keys/",), walls[0]) == "cfg\nok\n"
 
 
+@EACH_WALL
+def test_a_command_reads_no_secret_that_lies_beside_its_program(
+    root: Path, walls: Sequence[Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = root.parent / "home" / "src" / "tools"
+    (tools / "bin").mkdir(parents=True)
+    (tools / ".git").mkdir()
+    for name in (".env", ".git/config", "it.txt"):
+        (tools / name).write_text(f"{name}\n")
+    (tools / "bin" / "tool").write_text('#!/bin/sh\nexec sh "$@"\n')
+    (tools / "bin" / "tool").chmod(0o755)
+    monkeypatch.setenv("HOME", str(root.parent / "home"))
+    monkeypatch.setenv("PATH", f"{tools}/bin:{os.environ['PATH']}")
+    script = f"cd {tools}; cat .env .git/config it.txt"
+    assert run(root, "tool", "-c", script, wall=walls[0]).stdout == "it.txt\n"
+
+
 LISTED: Mapping[Step, Sequence[str]] = {
     Step.OVERLAY: ("ok\npk\n", "ok\ndeep\nindex.js\n", "deep\n"),
     Step.COPY: ("ok\npk\n", "ok\ndeep\nindex.js\n", ""),

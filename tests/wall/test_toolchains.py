@@ -71,6 +71,18 @@ def test_cargo_is_shown_what_it_reads_without_the_tokens_of_registries(tmp_path:
         (".gradle/gradle.properties", "mavenPassword=x\n", True),
         (".gradle/gradle.properties", "org.gradle.jvmargs=-Xmx1g\n", False),
         (".gradle/init.d/own.gradle", "credentials { password = 'x' }", True),
+        (".gradle/init.gradle", "credentials { username 'ada'\npassword 'x' }", True),
+        (".gradle/init.d/own.gradle.kts", 'credentials { password("x") }', True),
+        (".gradle/init.d/own.gradle", 'ext.nexusPwd = "x"', True),
+        (".gradle/init.d/own.gradle", "repositories { mavenCentral() } // no passwords here", False),
+        (".gradle/gradle.properties", "mavenPass=x\n", True),
+        (".gradle/gradle.properties", "org.gradle.bypass.passes=1\n", False),
+        (".cargo/config.toml", "[env]\nGH_PAT = 'x'\n", True),
+        (".cargo/config.toml", "[http]\nproxy = 'ada:x@proxy.example.org:8080'\n", True),
+        (".cargo/config.toml", "[registries.own]\nindex = 'ssh://git@example.org/index'\n", False),
+        (".m2/settings.xml", "<url>scm:git:git@example.org:a/b.git</url>", False),
+        (".m2/settings.xml.bak", "", True),
+        (".cargo/credentials.toml.old", "", True),
         (".cargo/config.toml", "[http]\nproxy = 'http://ada:x@proxy.example.org:8080'\n", True),
         (".cargo/config.toml", "[registries.own]\nindex = 'sparse+https://x@example.org/'\n", True),
         (".cargo/config.toml", "[registries.own]\nindex = 'ssh://git@example.org/x'\n", False),
@@ -135,6 +147,16 @@ def test_a_directory_that_a_variable_names_comes_first(tmp_path: Path) -> None:
     found = toolchain_of("/usr/bin/cargo", tmp_path, {"CARGO_HOME": f"{tmp_path}/own/cargo"})
     assert found.variables == {"CARGO_HOME": f"{tmp_path}/own/cargo"}
     assert shown(found, tmp_path) == ["own/cargo"]
+
+
+def test_a_program_shows_no_secret_that_lies_beside_it(tmp_path: Path) -> None:
+    tool = program(tmp_path / "src/tools/bin/tool")
+    for name in (".env", ".git/config", "deploy.key", "lib/it", "README.md"):
+        write(tmp_path / "src/tools" / name)
+    found = toolchain_of(tool, tmp_path, {})
+    assert masked(found, tmp_path) == ["src/tools/.env", "src/tools/.git", "src/tools/deploy.key"]
+    (place,) = (one for one in found.places if one.source.endswith("tools"))
+    assert sorted(place.parts) == [f"{place.source}/{name}" for name in ("README.md", "bin", "lib")]
 
 
 @table("place", ["", "/", "{home}", "{home}/..", "cargo", "{home}/missing"])

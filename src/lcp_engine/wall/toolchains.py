@@ -17,6 +17,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from lcp_engine.core.secret_files import is_secret
 from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.wall.installed_programs import Places, interpreters_of, is_in, places_of
 from lcp_engine.wall.view import Bind, Overlay
@@ -43,8 +44,9 @@ _ETC_OF_JAVA = ("/etc/ant", "/etc/gradle", "/etc/java", "/etc/java-*", "/etc/mav
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt")
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _CREDENTIAL = re.compile(
-    rb"(?i)(token|passw(or)?d|passphrase|secret|(private|api)_?key|_auth|authorization)[\w.-]*[\"']?\s*[=:>]"
-    rb"|https?://[^/\s@\"'<>]+@"
+    rb"(?i)((token|passw(or)?d|passphrase|pwd|secret|(private|api)_?key|_(auth|key|pat)|authorization)[\w.-]*|pass)"
+    rb"[\"']?\s*([=:>]|\(?\s*[\"'])"  # settings, XML, and the calls of Groovy and Kotlin
+    rb"|https?://[^/\s@\"'<>]+@|[\w.+-]{1,64}:(?!git@)[^/:\s@\"'<>]{1,200}@[\w-]"
 )
 _KEY = re.compile(rb"PRIVATE KEY-----")
 _MOST_READ = 1024 * 1024
@@ -170,6 +172,11 @@ _STORES = (
 )  # fmt: skip
 
 
+def installed_place(path: str) -> Place:
+    """A place in which something is installed, without its repository and the secrets that lie at its top."""
+    return Place(path, tuple(sorted(_secrets_in(Path(path)))))
+
+
 def toolchain_of(
     path: str,
     home: Path,
@@ -207,7 +214,7 @@ def toolchain_of(
         is_written = can_write and store.access is not _Access.READ and _is_of(user, place)
         is_of_use = is_written or (store.access is not _Access.WRITE and _is_of(user, place, or_read=True))
         if is_of_use and _may_be_shown(place, private):
-            masked = _credentials_in(place, store.secrets, store.doubtful)
+            masked = _credentials_in(place, store.secrets, store.doubtful, _secrets_in(Path(place)))
             places[place] = Place(place, masked, is_written)
             variables[store.variable] = store.setting.format(place)
         elif store.otherwise and own_home:
@@ -216,7 +223,7 @@ def toolchain_of(
     certificates = _certificates(environment, private, shown)
     for one in (*_installed(programs, foreign), *certificates.values()):
         if not is_in(shown, one):
-            places[one] = Place(one)
+            places[one] = installed_place(one)
             shown = Places((*shown, *Places.of([one])))
     return Toolchain(tuple(places.values()), {**variables, **certificates})
 
@@ -302,11 +309,21 @@ def _has_key(place: str) -> bool:
     return any(_finds(_KEY, Path(file)) for file in files if os.path.isfile(file))
 
 
-def _credentials_in(place: str, secrets: Sequence[str], doubtful: Sequence[str]) -> tuple[str, ...]:
+def _credentials_in(
+    place: str, secrets: Sequence[str], doubtful: Sequence[str], named: Iterable[str] = ()
+) -> tuple[str, ...]:
     directory = Path(place)
     certain = {str(file) for pattern in secrets for file in directory.glob(pattern)}
-    found = {str(file) for pattern in doubtful for file in directory.glob(pattern) if has_credential(file)}
-    return tuple(sorted(certain | found))
+    judged = {str(file) for pattern in doubtful for file in directory.glob(pattern)}
+    found = {file for file in judged if has_credential(Path(file))}
+    return tuple(sorted(certain | found | ({*named} - judged)))
+
+
+def _secrets_in(place: Path) -> Iterator[str]:
+    """Paths of a directory itself with names that secrets have, and its repository."""
+    for one in place.glob("*"):
+        if one.name == ".git" or is_secret(f"{place.name}/{one.name}".casefold()):
+            yield str(one)
 
 
 def has_credential(file: Path) -> bool:

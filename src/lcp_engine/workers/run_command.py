@@ -24,7 +24,7 @@ from lcp_engine.wall.installed_programs import environment_of, found_program, is
 from lcp_engine.wall.programs import Bounds, Ended, Program
 from lcp_engine.wall.proxy import Proxy, Route, route_through
 from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
-from lcp_engine.wall.toolchains import joined_variables, toolchain_of
+from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
 from lcp_engine.workers.external import Keep
 from lcp_engine.workers.params import ContentText, Params, Result
@@ -195,6 +195,7 @@ def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Pr
     )
     is_shown = is_in(foreign, path) or any(Path(path).is_relative_to(one) for one in installed)
     itself = () if is_shown else (path,)  # such as a link in a directory of links
+    installed_parts = (part for one in installed for part in installed_place(one).parts)
     toolchain_parts = (part for one in toolchain.places for part in one.parts if seen.view is None)
     hidden = (*own_places(), str(Path.home()), *around.root.places)
     temporary = seen.home_path if seen.view is None else "/tmp"  # noqa: S108 -- it has its own
@@ -210,7 +211,7 @@ def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Pr
             _files_with(around.texts, seen.home, Path(seen.home_path)),
         ),
         owned=seen.owned,
-        readable=(*itself, *installed, *toolchain_parts, *around.readable),
+        readable=(*itself, *installed_parts, *toolchain_parts, *around.readable),
         packages=seen.packages,
         listed=seen.listed,
         hidden=seen.hidden(hidden),

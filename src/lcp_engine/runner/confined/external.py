@@ -33,7 +33,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, is_in, places_of
 from lcp_engine.wall.programs import SYSTEM, Bounds, Ended, Program
 from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
-from lcp_engine.wall.toolchains import joined_variables, toolchain_of
+from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.wall.working_copy import scratch_directory
 from lcp_engine.workers.base import Context, Kept, Worker
 from lcp_engine.workers.external import Answered, ExternalProgram, Keep, Needs, with_left_out
@@ -661,11 +661,12 @@ def _program(
 ) -> Program:
     sees_root = seen.copy is not None or seen.place is not None
     installed = [
-        place
+        part
         for path in (program.path, *program.starts)
         for place in places_of(path, foreign=foreign, is_alone=path in program.files)
         # Of packages, a program that sees the root reads what a command does.
         if not sees_root or not is_in(foreign, place)
+        for part in installed_place(place).parts
     ]
     # Shells and make are given no more than others: who states a kind names what it needs.
     toolchains = [
