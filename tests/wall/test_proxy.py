@@ -269,10 +269,10 @@ from pathlib import Path
 from lcp_engine.core.network import AllowedHost
 from lcp_engine.wall.proxy import Proxy
 
-PUBLIC, NAME = "93.184.215.14", "registry.example"
+OWN, AWAY, NAME = "93.184.215.14", "198.41.0.4", "registry.example"
 with socket.socket() as any:
     fcntl.ioctl(any, 0x8914, struct.pack("16sH22x", b"lo", 0x49))
-    fcntl.ioctl(any, 0x8916, struct.pack("16sH2s4s16x", b"lo:1", socket.AF_INET, b"", socket.inet_aton(PUBLIC)))
+    fcntl.ioctl(any, 0x8916, struct.pack("16sH2s4s16x", b"lo:1", socket.AF_INET, b"", socket.inet_aton(OWN)))
 
 def serve(address):
     server = socket.create_server((address, 443))
@@ -285,15 +285,15 @@ def serve(address):
 asked = []
 def find(host, port):
     asked.append(host)
-    return [PUBLIC if len(asked) == 1 else "127.0.0.1"]
+    return [(AWAY, "127.0.0.1", OWN)[len(asked) - 1]]
 
-serve(PUBLIC)
+serve(OWN)
 serve("127.0.0.1")
 with Proxy([AllowedHost(name=NAME)], Path(sys.argv[1], "proxy"), find) as proxy:
     listener, door = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
     door.connect(str(proxy.place))
     socket.send_fds(door, [b"."], [listener.fileno()])
-    for _ in range(2):
+    for _ in range(3):
         client = socket.create_connection(listener.getsockname(), 20)
         client.sendall(f"CONNECT {NAME}:443 HTTP/1.1\\r\\n\\r\\n".encode())
         print(client.makefile("rb").read().split(b"\\r\\n\\r\\n"))
@@ -304,13 +304,34 @@ UNSHARE = ["unshare", "--user", "--map-root-user", "--net"]
 
 @pytest.mark.skipif(not works(UNSHARE), reason="no network of its own can be made here")
 def test_the_address_that_was_judged_is_connected_to_whatever_the_name_leads_to_next(tmp_path: Path) -> None:
-    """In a network whose loopback has a public address."""
+    """In a network that leads nowhere, whose loopback has a public address: a name that leads to that is refused."""
     command = [*UNSHARE, sys.executable, "-c", REBINDING, str(tmp_path)]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    first, second, last = ended.stdout.splitlines() or pytest.fail(ended.stderr)
-    assert first == "[b'HTTP/1.1 200 Connection established', b'93.184.215.14']"
+    first, second, third, last = ended.stdout.splitlines() or pytest.fail(ended.stderr)
+    assert "registry.example:443 cannot be reached: Network is unreachable" in first
     assert "leads to 127.0.0.1, which is not public" in second
-    assert last == f"{[NAME, NAME]} {('registry.example:443 (127.0.0.1)',)}"
+    assert "leads to 93.184.215.14, which is of this machine or a network around it" in third
+    refused = tuple(f"registry.example:443 ({address})" for address in ("127.0.0.1", "93.184.215.14"))
+    assert last == f"{[NAME] * 3} {refused}"
+
+
+IN_A_NETWORK = """
+import fcntl, socket, struct
+from lcp_engine.wall.proxy import is_near
+
+place = socket.inet_pton(socket.AF_INET6, "2a00:1450::5")
+with socket.socket() as any, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six:
+    fcntl.ioctl(any, 0x8914, struct.pack("16sH22x", b"lo", 0x49))
+    fcntl.ioctl(six, 0x8916, struct.pack("16sIi", place, 64, socket.if_nametoindex("lo")))
+print([is_near(one) for one in ("2a00:1450::5", "2a00:1450::6", "2a00:1450:0:1::5", "198.41.0.4")])
+"""
+
+
+@pytest.mark.skipif(not works(UNSHARE), reason="no network of its own can be made here")
+def test_addresses_of_the_network_that_this_machine_is_in_are_near() -> None:
+    command = [*UNSHARE, sys.executable, "-c", IN_A_NETWORK]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "[True, True, False, False]\n"
 
 
 def test_a_name_that_is_not_found_is_no_refusal(tmp_path: Path) -> None:

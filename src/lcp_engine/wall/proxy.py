@@ -13,10 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -43,6 +43,9 @@ _INSIDE = "/run/lcp-engine"
 _UNICAST = IPv6Network("2000::/3")
 _OF_IPV4 = IPv6Network("64:ff9b::/96")
 """Where networks that have IPv6 alone show the addresses of IPv4 (RFC 6052)."""
+
+_LOCAL_BITS = 8
+"""Bits of the mask of a local network: a shorter one is that of a tunnel to everywhere."""
 
 LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """From a name and a port to addresses; raises OSError."""
@@ -110,6 +113,30 @@ def is_public(text: str) -> bool:
             return address.scope_id is None and address in _UNICAST and address.is_global and is_direct
         address = IPv4Address(int(address) & 0xFFFF_FFFF)
     return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def is_near(text: str) -> bool:
+    """True for an address of this machine, or of a network that it reaches without a router, public or not."""
+    address = ip_address(text)
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.connect((text, PORT))  # sends nothing; what leads back here begins at the address itself
+        if ip_address(one.getsockname()[0]) == address:
+            return True
+    return any(address in network for network in _networks_around())
+
+
+def _networks_around() -> Iterator[IPv4Network | IPv6Network]:
+    with suppress(FileNotFoundError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            own, _, bits, *_ = line.split()
+            yield IPv6Network((int(own, 16), int(bits, 16)), strict=False)
+    with suppress(FileNotFoundError):
+        for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+            fields = line.split()
+            place, router, mask = (socket.ntohl(int(fields[at], 16)) for at in (1, 2, 7))
+            if not router and mask.bit_count() >= _LOCAL_BITS:
+                yield IPv4Network((place, mask.bit_count()), strict=False)
 
 
 def look_up(host: str, port: int) -> Sequence[str]:
@@ -259,8 +286,8 @@ class Proxy:
         except OSError as error:
             return BadRequest(502, f"{request.host} cannot be looked up: {error.strerror or error}")
         for address in addresses if host.address is None else ():
-            if not is_public(address):
-                why = f"{request.host} leads to {address}, which is not public"
+            if (fault := None if is_public(address) else "not public") or is_near(address):
+                why = f"{request.host} leads to {address}, which is {fault or 'of this machine or a network around it'}"
                 return BadRequest(403, f"{why}: commands_network has to state it", f"{target} ({address})")
         return _connected(addresses, request)
 
