@@ -168,6 +168,20 @@ print(slow.getpeername(), slow.getblocking())
     assert (ended.stdout, ended.stderr) == (b"full others go on s True\n", b"")
 
 
+def test_a_program_whose_name_is_no_text_ends_no_supervisor(tmp_path: Path) -> None:
+    script = """
+import ctypes, os, socket
+ctypes.CDLL(None).prctl(15, b"\\xff\\xfe", 0, 0, 0)
+server = socket.socket(socket.AF_UNIX); server.bind("s"); server.listen(1)
+socket.socket(socket.AF_UNIX).connect("s")
+child = os.fork() or os._exit(os.execvp("sleep", ["sleep", "5"]))
+os.setpriority(os.PRIO_PROCESS, child, 7)
+print(os.getpriority(os.PRIO_PROCESS, child))
+"""
+    ended = python(tmp_path, script)
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, b"7\n", b"")
+
+
 def test_a_program_that_calls_without_end_is_stopped_in_time(tmp_path: Path) -> None:
     script = """
 import os, threading

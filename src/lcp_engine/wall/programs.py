@@ -741,7 +741,10 @@ def _children(process: int) -> set[int]:
 
 def _is_dead(process: int) -> bool:
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in (
+            "Z",
+            "X",
+        )
     except (OSError, IndexError):
         return True
 
@@ -764,7 +767,7 @@ def _resident_bytes(process: int) -> int:
 def _cpu_seconds(process: int) -> float:
     """Time on processors of a process and of its children that it has waited for."""
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0

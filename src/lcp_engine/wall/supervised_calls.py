@@ -74,7 +74,7 @@ def _is_ours(process: int) -> bool:
 
 def _parent(process: int) -> int | None:
     try:
-        status = Path(f"/proc/{process}/status").read_text()
+        status = Path(f"/proc/{process}/status").read_text(errors="replace")
     except (OSError, ValueError):
         return None
     found = [line.partition(":")[2] for line in status.splitlines() if line.startswith("PPid:")]

@@ -109,7 +109,7 @@ def _socket_of(caller: Caller, thread: int, descriptor: int) -> socket.socket:
 
 def _process_of(thread: int) -> int:
     """The process of a thread."""
-    for line in Path(f"/proc/{thread}/status").read_text().splitlines():
+    for line in Path(f"/proc/{thread}/status").read_text(errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name == "Tgid":
             return int(value)
