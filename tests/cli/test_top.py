@@ -269,14 +269,16 @@ def test_a_job_that_takes_long_to_read_is_said_to_be_read(
     assert states(engine) == {"notes.md": "held"}
 
 
-@pytest.mark.alone
 def test_a_key_that_is_held_down_approves_one_job(engine: Engine, root: Path) -> None:
     hold(engine, root, WRITE, OTHER)
 
     async def script(person: Person) -> None:
         await person.opens_inbox("job 2: write_file notes.md")
-        await person.press("y", "y", "y")
-        await person.sees("job 3: write_file more.md")
+        await person.press("y")
+        await person.looks_at("job 3: write_file more.md")
+        for part in (0.0, 0.3, 0.6, 0.9):
+            await person.press_before("y", person.top.inbox._shown_at + part * SETTLING_SECONDS)
+            await person.sees("job 3 has only just appeared")
 
     drive(engine, script)
     assert states(engine) == {"notes.md": "queued", "more.md": "held"}
