@@ -739,12 +739,14 @@ def _children(process: int) -> set[int]:
     return found
 
 
+def _stat_of(process: int) -> list[str]:
+    """Fields of proc_pid_stat(5) behind the name, which it chooses itself. Raises OSError."""
+    return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
 def _is_dead(process: int) -> bool:
     try:
-        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in (
-            "Z",
-            "X",
-        )
+        return _stat_of(process)[0] in ("Z", "X")
     except (OSError, IndexError):
         return True
 
@@ -767,7 +769,6 @@ def _resident_bytes(process: int) -> int:
 def _cpu_seconds(process: int) -> float:
     """Time on processors of a process and of its children that it has waited for."""
     try:
-        fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        return sum(map(int, _stat_of(process)[11:15])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
