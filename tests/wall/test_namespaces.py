@@ -30,6 +30,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.masks import Rights
+from lcp_engine.wall.mounts import enter_namespace
 from lcp_engine.wall.programs import Bounds, CannotConfine
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -368,6 +369,23 @@ def test_settings_of_the_system_with_a_credential_are_not_shown() -> None:
 
         assert seen(None).decode().split() == sorted(files)
         assert seen(cover) == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as another user")
+def test_settings_that_only_root_may_read_stay_closed_to_the_owner_of_a_root() -> None:
+    with made("owner") as place:
+        secret = place.base / "secret"
+        secret.write_text("export SITE=closed\n")
+
+        def said(mode: int) -> bytes:
+            def cover() -> None:
+                enter_namespace()
+                secret.chmod(mode)
+                mount(str(secret), "/etc/profile", None, MS_BIND, None)
+
+            return ended(place.program("/bin/cat", "/etc/profile"), "owner", cover).stdout
+
+        assert (said(0o600), said(0o644)) == (b"", b"export SITE=closed\n")
 
 
 def test_what_takes_the_place_of_a_root_is_neither_shown_nor_read(place: Place) -> None:

@@ -246,7 +246,7 @@ def _lay_settings(layout: _Layout, mounts: Mounts, view: View) -> None:
         if os.path.islink(found) and os.path.realpath(found).startswith("/usr/"):
             os.symlink(os.readlink(found), place)
         elif is_file and os.stat(found).st_size <= _MOST_COPIED and os.access(found, os.R_OK):
-            shutil.copyfile(found, place)  # a mount costs more, at the start of each program
+            shutil.copy(found, place)  # with its mode; a mount costs more, at the start of each program
         elif os.path.exists(found):
             _make_point(place, found)
             mounts.bind_at(found, place)
