@@ -22,6 +22,8 @@ from lcp_engine.core.wall_words import named_as_walls, said_of_commands
         (1, "psycopg.OperationalError: connection refused", "connection refused"),
         (1, "chown: changing ownership of 'a': Operation not permitted", "Operation not permitted"),
         (1, "OSError: [Errno 18] Invalid cross-device link: 'a' -> 'b'", "Invalid cross-device link"),
+        (153, "File size limit exceeded", "File size limit exceeded"),
+        (1, "OSError: [Errno 27] File too large", "File too large"),
         (
             128,
             "fatal: Unable to create '/w/.git/index.lock': Read-only file system",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,6 +163,25 @@ def test_once_it_is_approved_all_of_it_is_in_the_root_and_is_taken_back_as_one(t
     assert theatre.files() == BEFORE
     assert (theatre.root / "b").stat().st_mode & 0o777 == 0o644
     assert not (theatre.root / "new").exists()
+
+
+@pytest.mark.parametrize("stage", [False, True], ids=["held", "stage"])
+def test_directories_get_the_modes_that_a_command_gives_them(theatre: Theatre, stage: bool) -> None:
+    """Nothing is closed to its owner, who could neither merge nor undo it then."""
+    gone = theatre.root / "gone"
+    gone.chmod(0o755)
+    new = "mkdir -m 700 own; echo x >own/f; mkdir -m 2770 alone; mkdir no; echo y >no/f; chmod 0 no/f no a"
+    mission = theatre.play(f"chmod 710 gone; {new}", stage=stage)
+    (held,) = theatre.engine.jobs(states=["held"])
+    theatre.engine.approve(held.id)
+    theatre.work()
+    assert theatre.again(held).state == "succeeded", theatre.again(held).reason
+    paths = ("gone", "own", "own/f", "alone", "no", "no/f", "a")
+    modes = [stat.S_IMODE((theatre.root / path).stat().st_mode) for path in paths]
+    assert modes == [0o710, 0o700, 0o644, 0o770, 0o700, 0o400, 0o400]
+    theatre.engine.undo(mission)
+    assert stat.S_IMODE(gone.stat().st_mode) == 0o755
+    assert theatre.files() == BEFORE
 
 
 def test_a_rejection_is_told_and_leaves_the_root_as_it_was(theatre: Theatre) -> None:

@@ -270,12 +270,11 @@ class _Wanted:
 
     @property
     def _mode(self) -> int | None:
-        """The mode bits of a file that is removed, or is new."""
+        """The mode bits of a file or directory that is removed, or is new."""
         if self.compared.file.staged is None:
             digest = self.held.digest() if isinstance(self.held, LockedFile) else None
             return None if digest is None else digest.mode
-        is_new = self.compared.now is None and not self.path.endswith("/")
-        return self.there.mode if is_new and self.there is not None else None
+        return self.there.mode if self.compared.now is None and self.there is not None else None
 
     def contents(self, access: FileAccess, stage: Root) -> Iterator[Content]:
         """Contents to keep: the one that is replaced, and a new one that the database keeps."""

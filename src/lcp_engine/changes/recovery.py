@@ -137,6 +137,9 @@ def carry_out(database: Database, change: ChangeRow, file: LockedFile) -> str:
     state, modes = _carry_out_content(database, change, file), modes_of(change)
     if state == APPLIED and modes is not None and not file.set_mode(*modes) and is_of_mode_only(change):
         return CONFLICT
+    mode = mode_of(change) if is_directory(change) and change.sha256_before is None else None
+    if state == APPLIED and mode is not None and (made := file.digest()) is not None:
+        file.set_mode(made.mode, mode)  # it may have been made for a file in it, which comes later
     return state
 
 

@@ -86,6 +86,7 @@ _OF_FILES = (
         re.compile("Operation not permitted|EPERM"),
         "ownership of others, devices, mounts, tracing and limits cannot be changed",
     ),
+    (re.compile("File size limit exceeded|File too large|EFBIG"), "a file has at most 256 MiB"),
 )
 _READ_ONLY = re.compile("Read-only file system|EROFS")
 _OF_GIT = re.compile(r"\.git\b")

@@ -147,6 +147,7 @@ class Commands:
     ) -> Kept:
         """Have a person decide on what a program changed, as far as that may be written and deleted."""
         chosen, left_out = self._chosen(job, mission, changes, _HELD)
+        place.open_to_owner(one.path for one in chosen if one.after is not None)
         request = hold_changes(self._instance, job, root, place.made.up, chosen) if chosen else None
         result = with_left_out(result, left_out)
         return KeptForPerson(result, is_whole=not changes.changes, request=request)
@@ -256,6 +257,7 @@ class Commands:
         result = with_left_out(result, left_out)
         if not chosen:
             return Kept(result, is_whole=not left_out)
+        place.open_to_owner(one.path for one in chosen if one.after is not None)
         kept_in = place.layer.place / "kept"  # not with the run: what is decided outlasts it
         make_private(kept_in)
         with Root(str(place.made.up)) as source:
@@ -338,14 +340,15 @@ def _as_changed(one: Change) -> Changed:
         before, after = (None if entry is None else entry.sha256 for entry in (one.before, one.after))
         path = one.path
     mode = None if one.before is None else one.before.mode
+    owners = 0o700 if path.endswith("/") else 0o400
     return Changed(
-        path, before, after, mode, None if one.after is None else _mode_after(mode, one.after.mode)
+        path, before, after, mode, None if one.after is None else _mode_after(mode, one.after.mode, owners)
     )
 
 
-def _mode_after(before: int | None, after: int) -> int:
-    """Mode that a change is kept with: nothing that a command made runs as its owner or group."""
-    return after if after == before else after & 0o777
+def _mode_after(before: int | None, after: int, owners: int) -> int:
+    """Mode that a change is kept with: nothing that a command made runs as its owner or group, or is closed to them."""
+    return after if after == before else after & 0o777 | owners
 
 
 def _kept(result: BaseModel, left_out: Sequence[str], carried: Carried) -> Kept:

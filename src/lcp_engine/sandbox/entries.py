@@ -29,7 +29,7 @@ from lcp_engine.sandbox.atomic_write import (
     sync_directory,
 )
 from lcp_engine.sandbox.directories import remove_free, status_of
-from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.sandbox.root import Root, refusal, step_into
 
 _NO_BYTES = hashlib.sha256(b"").hexdigest()
 
@@ -96,6 +96,23 @@ class LocalDirectory(Local):
         except OSError as error:
             raise refusal(error, self.path) from error
         self.replaced = True
+
+    @step
+    def set_mode(self, before: int, after: int) -> bool:
+        try:
+            here = step_into(self._directory, self._name)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        try:
+            if stat.S_IMODE(os.fstat(here).st_mode) not in (before, after):
+                return False
+            os.fchmod(here, after)
+            os.fsync(here)
+            return True
+        finally:
+            os.close(here)
 
     @step
     def sync(self) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,6 +93,12 @@ class Workspace:
             changes=tuple(one for one in found.changes if one.path not in self.own),
             moves=tuple(one for one in found.moves if one.path not in self.own),
         )
+
+    def open_to_owner(self, paths: Iterable[str]) -> None:
+        """Let this user read what it has left at `paths`, whatever modes that has. Raises OSError."""
+        for path in sorted(paths):
+            there = self.made.up / path
+            os.chmod(there, stat.S_IMODE(there.lstat().st_mode) | (0o700 if path.endswith("/") else 0o400))
 
     def keep_output(self, changes: Changes, *, is_whole: bool) -> None:
         """Have later commands find its ignored output, once its job has succeeded, unless that is too much.
