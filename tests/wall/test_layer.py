@@ -357,6 +357,17 @@ def test_two_programs_never_share_an_upper_directory() -> None:
         layer.drop(layer.begin("1"))
 
 
+def test_a_link_in_the_place_of_the_layer_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    layer = Layer(tmp_path / "mission")
+    layer.layer.rmdir()
+    layer.layer.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "root").mkdir()
+    with pytest.raises(LcpError, match="cannot be used: Not a directory") as refused:
+        layer.refresh(str(tmp_path / "root"))
+    assert refused.value.code is ErrorCode.FILE_SYSTEM
+
+
 def test_more_output_than_allowed_is_refused_before_anything_is_moved() -> None:
     with place() as where:
         mission = Mission(where, RULES)

@@ -74,6 +74,19 @@ def test_a_full_disk_is_no_reason_for_a_weaker_wall(tmp_path: Path, options: str
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@AS_ROOT
+def test_what_is_mounted_inside_the_root_later_is_found(tmp_path: Path) -> None:
+    inner = tmp_path / "root" / "inner"
+    inner.mkdir(parents=True)
+    assert step_here(tmp_path / "state", tmp_path / "root").step is Step.OVERLAY
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(inner)], check=True)
+    try:
+        assert step_here(tmp_path / "state", tmp_path / "root").step is Step.COPY
+    finally:
+        subprocess.run(["umount", str(inner)], check=True)
+    assert step_here(tmp_path / "state", tmp_path / "root").step is Step.OVERLAY
+
+
 INSTALL = "Install the system's package bubblewrap, or lcp-engine[wall]."
 REFUSALS = {
     "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user "

@@ -426,7 +426,8 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _opened(path: Path | str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """A directory; a link in the place of one of ours, a Path, is not followed."""
+    descriptor = os.open(path, DIRECTORY if isinstance(path, Path) else DIRECTORY & ~os.O_NOFOLLOW)
     try:
         yield descriptor
     finally:

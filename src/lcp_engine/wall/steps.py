@@ -61,7 +61,6 @@ class Refusal:
     advice: str = ""
 
 
-@cache
 def step_here(
     state: Path,
     root: Path | None = None,
@@ -71,9 +70,22 @@ def step_here(
 ) -> Found:
     """Try `walls` with directories in `state`, which is made if it is missing, and over `root`, if it is named.
 
-    The programs of the trial run as `user`, if this process is root. The result is kept for this process.
-    Raises `FILE_SYSTEM` if `state` has no room for a trial.
+    The programs of the trial run as `user`, if this process is root. The result is kept for this process;
+    mounts inside the root are looked for each time. Raises `FILE_SYSTEM` if `state` has no room for a trial.
     """
+    return _tried(state, root, user, places, walls, mounted=_mount_inside(root))
+
+
+@cache
+def _tried(
+    state: Path,
+    root: Path | None,
+    user: tuple[int, int] | None,
+    places: tuple[str, ...] | None,
+    walls: tuple[Step, ...],
+    *,
+    mounted: Refusal | None,
+) -> Found:
     refused: dict[Step, Refusal] = {}
     tool = find_bubblewrap(places)
 
@@ -88,7 +100,7 @@ def step_here(
         elif isinstance(tool, NoBubblewrap):
             refused[step] = Refusal(tool.reason, tool.advice)
         else:
-            refusal = _mount_inside(root) if step is Step.OVERLAY else None
+            refusal = mounted if step is Step.OVERLAY else None
             if refusal is None and (why := trial(step)) is not None:
                 refusal = by_apparmor(why, tool) or Refusal(why, _advice(step, trial))
             if refusal is None:
@@ -196,13 +208,13 @@ def _remove(place: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a trial in this process; it prints why a step is refused, and returns 1 then."""
-    why = _tried(json.loads(arguments[0]))
+    why = _asked(json.loads(arguments[0]))
     if why is not None:
         sys.stdout.write(" ".join(why.split()) + "\n")
     return 0 if why is None else 1
 
 
-def _tried(asked: Mapping[str, object]) -> str | None:
+def _asked(asked: Mapping[str, object]) -> str | None:
     match asked:
         case {
             "step": str(step),
