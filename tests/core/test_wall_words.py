@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.tables import table
 
 from lcp_engine.core.wall_words import named_as_walls, said_of_commands
+from lcp_engine.core.walls import Step
 
 
 @table(
@@ -20,6 +21,15 @@ from lcp_engine.core.wall_words import named_as_walls, said_of_commands
         ),
         (1, "dial tcp: lookup proxy.example: no such host", "no such host"),
         (1, "psycopg.OperationalError: connection refused", "connection refused"),
+        (1, "dial tcp 192.0.2.1:80: connect: network is unreachable", "network is unreachable"),
+        (1, "chown a: operation not permitted", "operation not permitted"),
+        (1, "rename a b: invalid cross-device link", "invalid cross-device link"),
+        (1, "mkdir /x: read-only file system", "mkdir /x: read-only file system"),
+        (
+            1,
+            'exec: "dot": executable file not found in $PATH',
+            'exec: "dot": executable file not found in $PATH',
+        ),
         (1, "chown: changing ownership of 'a': Operation not permitted", "Operation not permitted"),
         (1, "OSError: [Errno 18] Invalid cross-device link: 'a' -> 'b'", "Invalid cross-device link"),
         (153, "File size limit exceeded", "File size limit exceeded"),
@@ -47,6 +57,36 @@ def test_a_failure_for_reasons_of_the_wall_is_named(code: int, said: str, named:
         assert sentence.startswith(f"{named}: ")
         assert "the wall's" in sentence
         assert sentence.endswith("(docs/commands.md)")
+
+
+@table(
+    ("step", "said", "why"),
+    [
+        (Step.OVERLAY, "listen tcp: operation not permitted", "devices"),
+        (Step.LANDLOCK, "listen tcp: operation not permitted", "not even 127.0.0.1"),
+        (Step.COPY, "fatal: not a git repository", "without .git"),
+        (Step.LANDLOCK, "fatal: not a git repository", "without .git"),
+        (Step.LANDLOCK, "ModuleNotFoundError: No module named 'tally'", "editable installs"),
+        (Step.LANDLOCK, "Error: Cannot find module '@w/tally'", "links"),
+        (Step.LANDLOCK, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'tally'", "links"),
+    ],
+)
+def test_a_reason_is_that_of_the_wall_which_holds(step: Step, said: str, why: str) -> None:
+    [sentence] = named_as_walls("", said, 1, step=step)
+    assert "the wall's" in sentence
+    assert why in sentence
+
+
+@table(
+    ("step", "said"),
+    [
+        (Step.OVERLAY, "fatal: not a git repository"),
+        (Step.COPY, "ModuleNotFoundError: No module named 'tally'"),
+        (Step.COPY, "Invalid cross-device link"),
+    ],
+)
+def test_a_failure_that_a_wall_does_not_cause_is_not_named_as_its(step: Step, said: str) -> None:
+    assert named_as_walls("", said, 1, step=step) == ()
 
 
 @table(

@@ -139,6 +139,16 @@ def test_a_failure_for_reasons_of_the_wall_is_named(lab: Lab) -> None:
 
 
 @EACH_WALL
+def test_a_refused_socket_and_a_missing_repository_are_named_where_a_wall_causes_them(
+    lab: Lab, walls: Sequence[Step]
+) -> None:
+    script = "echo 'listen: operation not permitted; fatal: not a git repository' >&2; exit 1"
+    told = str(result_of(lab, script)["wall"])
+    assert ("not even 127.0.0.1" in told) == (walls[0] is Step.LANDLOCK)
+    assert ("without .git" in told) == (walls[0] is not Step.OVERLAY)
+
+
+@EACH_WALL
 def test_it_sees_what_was_written_before(lab: Lab) -> None:
     allowed: Object = {"allow": [["sh", "run.sh"]]}
     lab.run(write("run.sh", "echo one"), ask(["sh", "run.sh"]), DONE, commands=allowed, policy=AUTO)

@@ -105,6 +105,10 @@ _PYTEST_WORDS = re.compile(
 _PYTEST_SUMMARY = _lines(r"^=+ short test summary info =+$")
 _PYTEST_FAILED = _lines(r"^(?:FAILED|ERROR) (\S[^\n]*?)(?: - [^\n]*)?$")
 _PYTEST_REASON = _lines(r"^ERROR: (?!usage:)(\S[^\n]*)$|^[\w./-]*pytest[\w.]*: error: ([^\n]*)$")
+_PYTEST_STOPPED = _lines(
+    r"^ImportError while loading (conftest '[^'\n]+')[^\n]*\n(?:[^\n]*\n){0,200}?E +([^\n]+)$"
+    r"|^ERROR: (Error importing plugin \"[^\n]+)$|^[\w./-]*pytest[\w.]*: error: ([^\n]*)$"
+)
 _COVERAGE = _lines(r"^(?:FAIL|ERROR:?) ?(Required test coverage [^\n]*)$|^(Coverage failure: [^\n]*)$")
 
 
@@ -116,7 +120,7 @@ def _pytest(text: str) -> _Found | None:
     has_failed = bool(re.search("failed|error|no tests", said)) or not re.search(
         "passed|skipped|xfailed", said
     )
-    if said.startswith("no tests") and (reason := _PYTEST_REASON.search(text)):
+    if has_failed and first is None and (reason := _PYTEST_REASON.search(text)):
         return _Found(f"{said}; {reason[1] or reason[2]}", True)
     if missing := _COVERAGE.search(text):
         return _Found(f"{said}; {missing[1] or missing[2]}", True)
@@ -127,8 +131,8 @@ def _quiet_pytest(text: str) -> _Found | None:
     """`pytest -qq` says only which tests failed, and nothing is counted if its arguments are wrong."""
     start = _last(_PYTEST_SUMMARY, text)
     if start is None:
-        reason = _PYTEST_REASON.search(text)
-        return _Found(f"no tests ran; {reason[2]}", True) if reason and reason[2] else None
+        reason = _PYTEST_STOPPED.search(text)
+        return reason and _Found(f"no tests ran; {': '.join(filter(None, reason.groups()))}", True)
     part = text[start.end() :]
     failed, errors = (len(re.findall(rf"(?m)^{word} ", part)) for word in ("FAILED", "ERROR"))
     if not failed + errors:

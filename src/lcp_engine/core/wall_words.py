@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import Literal, TypeAlias
 
+from lcp_engine.core.walls import Step
+
 Changes: TypeAlias = Literal["drop", "hold", "stage"]
 """The end of files that a command changes: they are dropped, held for a person, or become part of the stage."""
 
@@ -32,12 +34,18 @@ def _of_network(network: Sequence[str] | Literal["host"]) -> str:
 
 
 def named_as_walls(
-    stdout: str, stderr: str, exit_code: int | None, *, masked: Sequence[str] = (), network: bool = False
+    stdout: str,
+    stderr: str,
+    exit_code: int | None,
+    *,
+    step: Step = Step.OVERLAY,
+    masked: Sequence[str] = (),
+    network: bool = False,
 ) -> tuple[str, ...]:
-    """Causes of a failure that are the wall's and not the program's, one sentence for each; empty if it succeeded.
+    """Causes of a failure behind a wall that are the wall's and not the program's, one sentence for each.
 
-    `masked` are paths of files that commands do not see; with `network` it has one, so that no failure of it is the
-    wall's.
+    Empty if it succeeded. `masked` are paths of files that commands do not see; with `network` it has one, so that no
+    failure of it is the wall's.
     """
     if exit_code == 0:
         return ()
@@ -45,11 +53,15 @@ def named_as_walls(
     text = "\n".join(lines)
     found = [
         _sentence(match[0], why)
-        for pattern, why in ((() if network else _OF_NETWORK) + _OF_FILES)
+        for pattern, why in _causes(step, network=network)
         if (match := pattern.search(text))
     ]
     if (missing := _interpreter(text, exit_code)) is not None:
-        found.append(missing)
+        found.append(_perhaps(missing, _ELSEWHERE))
+    if step is Step.LANDLOCK and (module := _NO_MODULE.search(text)):
+        found.append(
+            _perhaps(module[0], "editable installs and links lead to the root, and this is a copy elsewhere")
+        )
     return (*found, *_read_only(lines), *_masked_names(lines, masked))
 
 
@@ -61,14 +73,17 @@ def _sentence(words: str, why: str) -> str:
     return f"{' '.join(words.split())}: the wall's, not the program's: {why} (docs/commands.md)"
 
 
+def _perhaps(words: str, why: str) -> str:
+    return f"{' '.join(words.split())}: perhaps the wall's: {why} (docs/commands.md)"
+
+
 _NO_NETWORK = "commands have no network here"
 _OF_NETWORK = (
     (
         re.compile(
-            "Network is unreachable|ENETUNREACH|No route to host|EHOSTUNREACH|Temporary failure in name resolution"
+            "(?i:network is unreachable|no route to host)|ENETUNREACH|EHOSTUNREACH|Temporary failure in name resolution"
             "|Temporary failure resolving|EAI_AGAIN|Name or service not known|getaddrinfo ENOTFOUND"
-            "|[Cc]ould not resolve host|Could not resolve hostname|no such host|UnknownHostException"
-            "|dial (?:tcp|udp)[^\n]{0,80}: network is unreachable"
+            "|[Cc]ould not resolve host|no such host|UnknownHostException"
         ),
         _NO_NETWORK,
     ),
@@ -77,18 +92,32 @@ _OF_NETWORK = (
         "127.0.0.1 is the command's own, and a server that runs outside is not there",
     ),
 )
-_OF_FILES = (
-    (
-        re.compile("Invalid cross-device link|EXDEV"),
-        "directories of the root cannot be renamed by a command; mv and a job move_file move them",
-    ),
-    (
-        re.compile("Operation not permitted|EPERM"),
-        "ownership of others, devices, mounts, tracing and limits cannot be changed",
-    ),
-    (re.compile("File size limit exceeded|File too large|EFBIG"), "a file has at most 256 MiB"),
+_RENAMED = (
+    re.compile("(?i:invalid cross-device link)|EXDEV"),
+    "directories of the root cannot be renamed by a command; mv and a job move_file move them",
 )
-_READ_ONLY = re.compile("Read-only file system|EROFS")
+_EPERM = re.compile("(?i:operation not permitted)|EPERM")
+_TOO_LARGE = (re.compile("(?i:file size limit exceeded|file too large)|EFBIG"), "a file has at most 256 MiB")
+_OWNED = (_EPERM, "ownership of others, devices, mounts, tracing and limits cannot be changed")
+_NO_GIT = (re.compile("not a git repository"), "commands run on a copy of the root without .git")
+_NO_SOCKETS = (
+    _EPERM,
+    "there is no network, not even 127.0.0.1, and ownership, devices, mounts and limits stay as they are",
+)
+
+
+def _causes(step: Step, *, network: bool) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Words of a failure with the reason for it behind a wall."""
+    of_root = _RENAMED if step is Step.OVERLAY else _NO_GIT
+    if network:
+        return (of_root, _OWNED, _TOO_LARGE)
+    return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
+
+
+_NO_MODULE = re.compile(
+    "ModuleNotFoundError: [^\n]*|(?:Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND)[^\n]*"
+)
+_READ_ONLY = re.compile("(?i:read-only file system)|EROFS")
 _OF_GIT = re.compile(r"\.git\b")
 
 
@@ -106,7 +135,7 @@ def _read_only(lines: Sequence[str]) -> list[str]:
 
 _OF_INTERPRETERS = re.compile(
     r"bad interpreter[^\n]{0,120}|cannot execute: required file not found|env: [^\n]{1,80}: No such file or directory"
-    r"|(?:spawn|execve?)[^\n]{1,80}ENOENT"
+    r"|(?:spawn|execve?)[^\n]{1,80}ENOENT|exec: [^\n]{1,80}: executable file not found in \$PATH"
 )
 _NO_PROGRAM = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re.MULTILINE)
 _CANNOT_RUN = re.compile(r"^[^\n]*: Permission denied$", re.MULTILINE)
@@ -120,10 +149,8 @@ def _interpreter(text: str, exit_code: int | None) -> str | None:
         found = _NO_PROGRAM.search(text)
     if found is None and exit_code == 126:
         found = _CANNOT_RUN.search(text)
-    if found is None:
-        return None
     # The shell of an ordinary machine says the same of a program that is installed nowhere.
-    return f"{' '.join(found[0].removeprefix(': ').split())}: perhaps the wall's: {_ELSEWHERE} (docs/commands.md)"
+    return found and found[0].removeprefix(": ")
 
 
 _MOST_NAMED = 5

@@ -76,6 +76,13 @@ class SeenRoot:
         return [one for one in places if self.view is None or one != self.directory]
 
     @property
+    def step(self) -> Step:
+        """The wall that it is seen behind."""
+        if self.place is not None:
+            return Step.OVERLAY
+        return Step.LANDLOCK if self.view is None else Step.COPY
+
+    @property
     def masked(self) -> list[str]:
         """Paths of the root that are hidden from it, sorted, as far as they were counted."""
         return [] if self.place is None else sorted(self.place.masks.masked)

@@ -17,6 +17,7 @@ from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.verdicts import verdict_of
 from lcp_engine.core.wall_words import named_as_walls, said_of_commands
+from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root
@@ -130,7 +131,7 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
             assert seen.copy is not None
             told = seen.copy.told if seen.view is None else str
             changed, more = seen.copy.changed()
-            result = _result(command, ended, changed, refused, around, more=more, told=told)
+            result = _result(command, ended, changed, refused, around, step=seen.step, more=more, told=told)
             return Kept(result if keep is None else _dropped(result, ON_A_COPY))
         changes = seen.place.changes()
         changed = [one.path for one in changes.changes]
@@ -229,12 +230,15 @@ def _result(
     refused: Sequence[str],
     around: Surroundings,
     *,
+    step: Step = Step.OVERLAY,
     masked: Sequence[str] = (),
     more: int = 0,
     told: Callable[[str], str] = str,
 ) -> RunCommandResult:
     stdout, stderr = (told(_text(each)) for each in (ended.stdout, ended.stderr))
-    of_wall = named_as_walls(stdout, stderr, ended.exit_code, masked=masked, network=around.network.is_host)
+    of_wall = named_as_walls(
+        stdout, stderr, ended.exit_code, step=step, masked=masked, network=around.network.is_host
+    )
     return RunCommandResult(
         exit_code=ended.exit_code,
         ended=_why(ended),
