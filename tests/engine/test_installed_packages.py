@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.ordinary_user import NOBODY
 from tests.walls import EACH_WALL, NEEDS_LANDLOCK, ground_behind
 
 from lcp_engine.core.mission.spec import Commands
@@ -112,6 +113,14 @@ def test_a_command_reads_no_secret_that_lies_beside_its_program(
     monkeypatch.setenv("PATH", f"{tools}/bin:{os.environ['PATH']}")
     script = f"cd {tools}; cat .env .git/config it.txt"
     assert run(root, "tool", "-c", script, wall=walls[0]).stdout == "it.txt\n"
+
+
+@EACH_WALL
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs a command as another user")
+def test_single_packages_of_another_owner_are_seen(root: Path, walls: Sequence[Step]) -> None:
+    for one in (root, *root.rglob("*")):
+        os.chown(one, NOBODY, NOBODY)
+    assert shell(root, "cat node_modules/ok/index.js", wall=walls[0]) == "ok\n"
 
 
 LISTED: Mapping[Step, Sequence[str]] = {

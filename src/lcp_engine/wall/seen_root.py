@@ -138,6 +138,8 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found, owner: tuple[int, int]
         if (link := copy.files / name).is_symlink():
             link.unlink()
             link.mkdir()
+            if owner is not None:
+                os.chown(link, *owner)  # places of single packages are made in it
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
     view = View(binds=binds, user=owner)
     return SeenRoot(path, copy.home, HOME, copy, view=view, tool=found.tool, packages=copy.shared)
