@@ -82,6 +82,7 @@ def test_a_reason_is_that_of_the_wall_which_holds(step: Step, said: str, why: st
     [
         (Step.OVERLAY, "fatal: not a git repository"),
         (Step.COPY, "ModuleNotFoundError: No module named 'tally'"),
+        (Step.LANDLOCK, "Error: Cannot find module './dist/main'"),
         (Step.COPY, "Invalid cross-device link"),
     ],
 )
@@ -110,6 +111,13 @@ def test_a_masked_file_that_a_line_misses_is_named() -> None:
     said = "cat: config/.env: No such file or directory\nopen my.env: ENOENT\nread key.pem\n"
     [sentence] = named_as_walls(said, "", 1, masked=["config/.env", "certs/key.pem", "other/.env.local"])
     assert sentence.startswith("config/.env: the wall's, not the program's")
+
+
+def test_a_masked_directory_is_named_where_a_line_has_its_name_alone() -> None:
+    masked = [".git/", "keys/.ssh/"]
+    assert named_as_walls(".F.. not found", "", 1, masked=masked) == ()
+    [sentence] = named_as_walls("cat: .git/HEAD: No such file or directory", "", 1, masked=masked)
+    assert sentence.startswith(".git/: ")
 
 
 def test_many_masked_files_are_named_five_at_most() -> None:

@@ -69,6 +69,7 @@ def test_the_command_of_each_project_is_recognised(tmp_path: Path) -> None:
 CTEST = "ctest --build-and-test . build"
 FILES = {
     "Makefile": "CC := cc\n\ntest-all:\n\ncheck: all\n",
+    "makefile": ".PHONY: check\nlinux macos: all\nall help test clean:\n\tcd src\n",
     "CMakeLists.txt": "project(x)\nEnable_Testing()\n",
     "package.json": '{"scripts": {"test": "jest"}}',
     "empty.json": "",
@@ -81,6 +82,7 @@ FILES = {
     ("names", "command"),
     [
         (["Makefile"], "make check"),
+        (["makefile"], "make test"),
         (["Makefile", "package.json"], "npm test"),
         (["package.json", "pnpm-lock.yaml"], "pnpm test"),
         (["package.json", "yarn.lock"], "yarn test"),

@@ -123,9 +123,12 @@ def _jvm(names: set[str], _: Read) -> _Found:
     return None
 
 
+_TARGETS = re.compile(r"^(?:[^\s:=#][^:=\n]*[ \t])?(test|check)(?:[ \t][^:=\n]*)?:(?!=)", re.MULTILINE)
+
+
 def _make(names: set[str], read: Read) -> _Found:
     file = next((name for name in ("GNUmakefile", "makefile", "Makefile") if name in names), None)
-    targets = set(re.findall(r"^(test|check)\s*:(?!=)", read(file), re.MULTILINE)) if file else set[str]()
+    targets = set(_TARGETS.findall(read(file))) if file else set[str]()
     return next((Suite(f"make {name}") for name in ("test", "check") if name in targets), None)
 
 

@@ -114,9 +114,7 @@ def _causes(step: Step, *, network: bool) -> tuple[tuple[re.Pattern[str], str], 
     return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
 
 
-_NO_MODULE = re.compile(
-    "ModuleNotFoundError: [^\n]*|(?:Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND)[^\n]*"
-)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: [^\n]*|Cannot find (?:module|package) '(?!\.)[^\n]*")
 _READ_ONLY = re.compile("(?i:read-only file system)|EROFS")
 _OF_GIT = re.compile(r"\.git\b")
 
@@ -162,7 +160,7 @@ _ABSENT = re.compile(
 
 def _masked_names(lines: Sequence[str], masked: Sequence[str]) -> list[str]:
     """A sentence for each masked file that a line says is not there."""
-    names = {basename(path): path for path in masked}
+    names = {basename(path.rstrip("/")): path for path in masked}
     found: dict[str, None] = {}
     absent = [line for line in lines if _ABSENT.search(line)] if names else []
     for line in absent[:_MOST_LINES]:
