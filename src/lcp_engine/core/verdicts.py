@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import basename
 
@@ -104,6 +104,7 @@ _PYTEST_WORDS = re.compile(
 )
 _PYTEST_SUMMARY = _lines(r"^=+ short test summary info =+$")
 _PYTEST_FAILED = _lines(r"^(?:FAILED|ERROR) (\S[^\n]*?)(?: - [^\n]*)?$")
+_PYTEST_TITLE = _lines(r"^_{3,} (\S[^\n]*?) _{3,}$")
 _PYTEST_REASON = _lines(r"^ERROR: (?!usage:)(\S[^\n]*)$|^[\w./-]*pytest[\w.]*: error: ([^\n]*)$")
 _PYTEST_STOPPED = _lines(
     r"^ImportError while loading (conftest '[^'\n]+')[^\n]*\n(?:[^\n]*\n){0,200}?E +([^\n]+)$"
@@ -116,7 +117,7 @@ def _pytest(text: str) -> _Found | None:
     summary = _last(_PYTEST, text)
     if summary is None or not _PYTEST_WORDS.match(summary[1]):
         return _quiet_pytest(text)
-    said, first = summary[1], _PYTEST_FAILED.search(text)
+    said, first = summary[1], _PYTEST_FAILED.search(text) or _PYTEST_TITLE.search(text)
     has_failed = bool(re.search("failed|error|no tests", said)) or not re.search(
         "passed|skipped|xfailed", said
     )
@@ -258,20 +259,68 @@ def _mocha(text: str) -> _Found | None:
     return _Found(f"{said}; first: {' '.join(name[1].split())}" if name else said, failing > 0)
 
 
-_NODE = _lines(r"^(?:#|\u2139) (tests|pass|fail|cancelled|skipped|todo) (\d+)$")
-_NODE_FAILED = _lines(r"^(?:not ok \d+ - |✖ )([^\n]+?)(?: \([\d.]+ms\))?$")
+def _tally(
+    pattern: re.Pattern[str], words: Mapping[str, str], needed: str, failed: re.Pattern[str]
+) -> _Reader:
+    """A reader of counts, each on a line with one of these words, of which one is always there."""
+
+    def read(text: str) -> _Found | None:
+        counts = dict.fromkeys(words.values(), 0)
+        found = [*pattern.finditer(text)]
+        if not any(each[1] == needed for each in found):
+            return None
+        for each in found:  # each workspace or directory says its own
+            counts[words[each[1]]] += int(each[2])
+        bad = counts["failed"] + counts.get("cancelled", 0)
+        said = _counts((count, word) for word, count in counts.items()) or "no tests ran"
+        return _Found(_with_first(said, failed.search(text) if bad else None), bad > 0)
+
+    return read
 
 
-def _node(text: str) -> _Found | None:
-    counts: dict[str, int] = {}
-    for each in _NODE.finditer(text):  # each workspace says its own
-        counts[each[1]] = counts.get(each[1], 0) + int(each[2])
-    if "tests" not in counts or "pass" not in counts:
+_node = _tally(
+    _lines(r"^(?:#|\u2139) (pass|fail|cancelled|skipped) +(\d+)$"),  # of tape, too
+    {"fail": "failed", "cancelled": "cancelled", "pass": "passed", "skipped": "skipped"},
+    "pass",
+    _lines(r"^(?:not ok \d+ (?:- )?|✖ )([^\n]+?)(?: \([\d.]+ms\))?$"),
+)
+_automake = _tally(
+    _lines(r"^# (FAIL|ERROR|XPASS|PASS|XFAIL|SKIP): +(\d+)$"),
+    {
+        "FAIL": "failed", "ERROR": "failed", "XPASS": "failed", "PASS": "passed", "XFAIL": "xfailed", "SKIP": "skipped",
+    },
+    "PASS",
+    _lines(r"^(?:FAIL|ERROR|XPASS): ([^\n]+)$"),
+)  # fmt: skip
+_meson = _tally(
+    _lines(r"^(Fail|Unexpected Pass|Timeout|Ok|Expected Fail|Skipped): +(\d+) *$"),
+    {
+        "Fail": "failed", "Unexpected Pass": "failed", "Timeout": "failed", "Ok": "passed", "Expected Fail": "xfailed",
+        "Skipped": "skipped",
+    },
+    "Ok",
+    _lines(r"^ *\d+/\d+ ([^\n]*?) +(?:FAIL|TIMEOUT|ERROR|UNEXPECTEDPASS)\b"),
+)  # fmt: skip
+_googletest = _tally(
+    _lines(r"^\[  (FAILED|PASSED)  \] (\d+) tests?[.,]"),
+    {"FAILED": "failed", "PASSED": "passed"},
+    "PASSED",
+    _lines(r"^\[  FAILED  \] (\D\S*)"),
+)
+
+_TAP_PLAN = _lines(r"^1\.\.\d+$")
+_TAP_TEST = _lines(r"^(not ok|ok) \d+(?: -)?(?: ([^\n]*?))??(?: # *(?i:(skip|todo))\b[^\n]*)?$")
+
+
+def _tap(text: str) -> _Found | None:
+    tests = [*_TAP_TEST.finditer(text)]
+    if not tests or _TAP_PLAN.search(text) is None or _PROVE.search(text) or _node(text):
         return None
-    failed = counts.get("fail", 0) + counts.get("cancelled", 0)
-    words = (("fail", "failed"), ("cancelled", "cancelled"), ("pass", "passed"), ("skipped", "skipped"))
-    said = _counts((counts.get(key, 0), word) for key, word in words) or "no tests ran"
-    return _Found(_with_first(said, _NODE_FAILED.search(text) if failed else None), failed > 0)
+    bad = [each for each in tests if each[1] == "not ok" and not each[3]]
+    skipped = sum(bool(each[3]) for each in tests)
+    passed = len(tests) - len(bad) - skipped
+    found = _total(((len(bad), "failed"), (passed, "passed"), (skipped, "skipped or todo")), bool(bad))
+    return _Found(f"{found.said}; first: {bad[0][2]}", True) if bad and bad[0][2] else found
 
 
 _CTEST = _lines(r"^(\d+)% tests passed, (\d+) tests? failed out of (\d+)")
@@ -306,13 +355,16 @@ def _prove(text: str) -> _Found | None:
 _SUREFIRE = _lines(
     r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+)(?:, Skipped: (\d+))?(?! *, Time)\.?$"
 )
-_SUREFIRE_FAILED = _lines(r"^\[ERROR\] {2,}(\w[\w.$]*[.:][^\n]*?)(?: »[^\n]*)?$")
+_SUREFIRE_FAILED = _lines(
+    r"^(?:\[ERROR\] {2,}(?=\w[\w.$]*[.:])| *\[junit\] Test (?=\S+ FAILED))([^\n]*?)(?: »[^\n]*| FAILED)?$"
+)
+_ANT = _lines(r"^ *\[junit\] Tests run: (\d+), Failures: (\d+), Errors: (\d+)(?:, Skipped: (\d+))?, Time")
 _GRADLE = _lines(r"^(\d+) tests? completed, (\d+) failed(?:, (\d+) skipped)?$")
 _GRADLE_FAILED = _lines(r"^(\S[^\n]*) FAILED$")
 
 
 def _java(text: str) -> _Found | None:
-    if modules := [*_SUREFIRE.finditer(text)]:
+    if modules := [*_SUREFIRE.finditer(text)] or [*_ANT.finditer(text)]:
         run, failures, errors, skipped = (
             sum(int(each[column] or 0) for each in modules) for column in (1, 2, 3, 4)
         )
@@ -334,8 +386,8 @@ def _java(text: str) -> _Found | None:
     return None
 
 
-_RSPEC = _lines(r"^(\d+) examples?, (\d+) failures?(?:, \d+ [^\n]+)?$")
-_RSPEC_FAILED = _lines(r"^rspec (\S+)")
+_RSPEC = _lines(r"^(\d+) (?:examples?|tests?), (\d+) failures?(?:, \d+ [^\n]+)?$")  # bats and ExUnit, too
+_RSPEC_FAILED = _lines(r"^(?:rspec (?=\S+ *(?:#|$))| ✗ |  1\) (?=test ))(\S[^\n]*?)(?: +#[^\n]*)?$")
 _MINITEST = _lines(r"^\d+ (?:runs|tests), \d+ assertions, (\d+) failures, (\d+) errors(?:, \d+ \w+)*$")
 
 
@@ -375,7 +427,8 @@ def _dotnet(text: str) -> _Found | None:
 
 
 _OF_TESTS: Sequence[_Reader] = (
-    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _ctest, _prove, _java, _ruby, _phpunit, _dotnet,
+    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _automake, _meson, _googletest,
+    _tap, _ctest, _prove, _java, _ruby, _phpunit, _dotnet,
 )  # fmt: skip
 
 
