@@ -149,6 +149,15 @@ def test_a_refused_socket_and_a_missing_repository_are_named_where_a_wall_causes
 
 
 @EACH_WALL
+def test_a_hidden_file_that_a_command_misses_is_named(lab: Lab) -> None:
+    (lab.root / "tests").mkdir()
+    (lab.root / "tests" / "server.key").write_text("SECRET")
+    (lab.root / "tests" / "other.key").write_text("SECRET")
+    why = "the wall's, not the program's: commands do not see this file, which is secret or denied"
+    assert result_of(lab, "cat tests/server.key")["wall"] == [f"tests/server.key: {why} (docs/commands.md)"]
+
+
+@EACH_WALL
 def test_it_sees_what_was_written_before(lab: Lab) -> None:
     allowed: Object = {"allow": [["sh", "run.sh"]]}
     lab.run(write("run.sh", "echo one"), ask(["sh", "run.sh"]), DONE, commands=allowed, policy=AUTO)

@@ -85,7 +85,9 @@ class SeenRoot:
     @property
     def masked(self) -> list[str]:
         """Paths of the root that are hidden from it, sorted, as far as they were counted."""
-        return [] if self.place is None else sorted(self.place.masks.masked)
+        if self.place is not None:
+            return sorted(self.place.masks.masked)
+        return [] if self.copy is None else sorted(self.copy.masked)
 
 
 @contextmanager

@@ -45,6 +45,8 @@ class WorkingCopy:
     """What may be read and executed outside: the packages that the copy leads to."""
     listed: tuple[str, ...]
     """Directories around parts of them, which may only be listed."""
+    masked: tuple[str, ...]
+    """Files of the root that are left out since they may not be read."""
     _stamps: dict[str, _Stamp]
 
     def changed(self) -> tuple[list[str], int]:
@@ -147,9 +149,15 @@ def _made(
     files, home = place / "root", place / "home"
     for directory in (files, home):
         directory.mkdir(mode=0o700)
-    filters = Filters(
-        is_closed=lambda path: path.rstrip("/") in SHARED, is_hidden=lambda path: not may_read(path)
-    )
+    masked = list[str]()
+
+    def is_hidden(path: str) -> bool:
+        if may_read(path):
+            return False
+        masked.append(path)
+        return True
+
+    filters = Filters(is_closed=lambda path: path.rstrip("/") in SHARED, is_hidden=is_hidden)
     listing = list_files(root, "", _EVERYTHING, limit=MOST_FILES, sizes=True, filters=filters)
     _check_size(listing.total, sum(listing.sizes or ()))
     hidden = _Hidden(root, may_read)
@@ -165,7 +173,7 @@ def _made(
             os.chown(made, *owner, follow_symlinks=False)
     shared = tuple(place for one in packages for place in one.readable)
     listed = tuple(place for one in packages for place in one.listed)
-    return WorkingCopy(files, home, shared, listed, dict(_stamps_beneath(files)))
+    return WorkingCopy(files, home, shared, listed, tuple(masked), dict(_stamps_beneath(files)))
 
 
 def _check_size(files: int, size: int) -> None:

@@ -131,7 +131,9 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
             assert seen.copy is not None
             told = seen.copy.told if seen.view is None else str
             changed, more = seen.copy.changed()
-            result = _result(command, ended, changed, refused, around, step=seen.step, more=more, told=told)
+            result = _result(
+                command, ended, changed, refused, around, step=seen.step, masked=masked, more=more, told=told
+            )
             return Kept(result if keep is None else _dropped(result, ON_A_COPY))
         changes = seen.place.changes()
         changed = [one.path for one in changes.changes]
