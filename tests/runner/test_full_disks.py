@@ -90,7 +90,6 @@ def test_a_copy_that_the_disk_has_no_room_for_is_refused_and_removed(
 @pytest.mark.parametrize(
     "script",
     [
-        "mkdir out; head -c 9000000 /dev/zero >out/big; true",
         "(for i in $(seq 400); do : >$i; done) 2>&1; true",
         "head -c 2500000 /dev/zero >big; head -c 9000000 /dev/zero >~/big; true",
     ],
@@ -116,3 +115,21 @@ def test_a_command_that_fills_the_disk_is_refused_and_the_next_one_runs(
     assert later.result["stdout"] == "aa.txt\n"
     assert sorted(path.name for path in root.iterdir()) == [".gitignore", "a.txt"]
     assert [*disk.glob("**/runs/*"), *disk.glob("**/held/*")] == []
+
+
+@NEEDS_OVERLAY
+def test_a_command_whose_output_has_no_room_in_the_layer_succeeds_and_says_so(
+    tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(disk))
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".gitignore").write_text("out/\n")
+    full, later = run(tmp_path, Step.OVERLAY, "mkdir out; head -c 9000000 /dev/zero >out/big; true", "ls")
+    assert full.result is not None
+    assert later.result is not None
+    left_out = str(full.result["left_out"])
+    assert "ignored output: the directory of a mission's commands, " in left_out
+    assert "cannot be used: No space left on device" in left_out
+    assert len(full.attempts) == 1
+    assert later.result["stdout"] == ""

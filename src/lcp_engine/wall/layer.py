@@ -341,6 +341,11 @@ class Layer:
                     place.unlink()
 
 
+def is_for_room(error: LcpError) -> bool:
+    """True if a layer refused something since it, or its disk, has no room for that."""
+    return error.code is ErrorCode.TOO_LARGE or error.failed.details.get("errno") in _FULL
+
+
 def usage_at(place: Path) -> Usage:
     """Room that the layer at a place takes, as far as it was counted; nothing is made there. Raises OSError."""
     return _State.read(place).usage

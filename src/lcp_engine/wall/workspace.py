@@ -19,7 +19,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.git_view import tracked, view_of_git
 from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
 from lcp_engine.wall.installed_packages import SHARED
-from lcp_engine.wall.layer import Layer, Run
+from lcp_engine.wall.layer import Layer, Run, is_for_room
 from lcp_engine.wall.masks import Masks, Rights, make_masks
 from lcp_engine.wall.mounts import identity_of
 from lcp_engine.wall.steps import Found
@@ -100,18 +100,19 @@ class Workspace:
             there = self.made.up / path
             os.chmod(there, stat.S_IMODE(there.lstat().st_mode) | (0o700 if path.endswith("/") else 0o400))
 
-    def keep_output(self, changes: Changes, *, is_whole: bool) -> None:
-        """Have later commands find its ignored output, once its job has succeeded, unless that is too much.
+    def keep_output(self, changes: Changes, *, is_whole: bool) -> str:
+        """Have later commands find its ignored output, once its job has succeeded; if there is no room, says that.
 
         Only if all else that it changed is there for them (`is_whole`): else builds would lie. Raises `FILE_SYSTEM`.
         """
-        if not (changes.moves and is_whole):
-            return
-        try:
-            self.layer.prepare(self.made.run, changes.moves, self.lower[0], self.start)
-        except LcpError as error:
-            if error.code is not ErrorCode.TOO_LARGE:
-                raise
+        if changes.moves and is_whole:
+            try:
+                self.layer.prepare(self.made.run, changes.moves, self.lower[0], self.start)
+            except LcpError as error:
+                if not is_for_room(error):
+                    raise
+                return f"ignored output: {error}"
+        return ""
 
 
 @contextmanager

@@ -127,6 +127,12 @@ def with_left_out(result: BaseModel, left_out: Sequence[str]) -> BaseModel:
     return result
 
 
+def with_output(kept: Kept, place: Workspace, changes: Changes) -> Kept:
+    """End of a program's changes, once its ignored output is kept, or named as left out for want of room."""
+    why = place.keep_output(changes, is_whole=kept.is_whole)
+    return replace(kept, result=with_left_out(kept.result, [why])) if why else kept
+
+
 @dataclass(frozen=True)
 class Answered:
     """What a program answered to a job, and the end of what it wrote to stderr meanwhile."""

@@ -27,7 +27,7 @@ from lcp_engine.wall.proxy import Proxy, Route, route_through
 from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
-from lcp_engine.workers.external import Keep
+from lcp_engine.workers.external import Keep, with_output
 from lcp_engine.workers.params import ContentText, Params, Result
 
 MOST_SECONDS = 3600.0
@@ -144,8 +144,7 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
             return Kept(result if keep is None else _dropped(result, _STOPPED), is_whole=False)
         dropped = Kept(result, is_whole=not changes.changes)
         kept = dropped if keep is None else keep(seen.place, changes, result)
-        seen.place.keep_output(changes, is_whole=kept.is_whole)
-        return kept
+        return with_output(kept, seen.place, changes)
 
 
 def _dropped(result: RunCommandResult, why: str) -> RunCommandResult:

@@ -36,7 +36,7 @@ from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.wall.working_copy import scratch_directory
 from lcp_engine.workers.base import Context, Kept, Worker
-from lcp_engine.workers.external import Answered, ExternalProgram, Keep, Needs, with_left_out
+from lcp_engine.workers.external import Answered, ExternalProgram, Keep, Needs, with_left_out, with_output
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
@@ -401,8 +401,7 @@ def _settled(
     else:
         lost = [one.path for one in changes.changes]
         kept = Kept(_without_lost(job, needs, lost, result, _DROPPED), is_whole=not lost)
-    seen.place.keep_output(changes, is_whole=kept.is_whole)
-    return kept
+    return with_output(kept, seen.place, changes)
 
 
 def _without_lost(job: _Job, needs: Needs, lost: Sequence[str], result: BaseModel, why: str) -> BaseModel:
