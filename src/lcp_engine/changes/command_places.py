@@ -11,7 +11,6 @@ from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.store.changes import left_open
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.stages import is_over, status_of
-from lcp_engine.wall.layer import Usage, usage_at
 from lcp_engine.wall.steps import is_trial
 from lcp_engine.wall.workspace import is_held, remove_abandoned_runs, remove_unheld
 
@@ -42,15 +41,6 @@ def left_over_walls(database: Database, directory: Path) -> Iterator[tuple[int, 
         why = _why_left(database, int(place.name))
         if why is not None and not is_held(place):
             yield int(place.name), place, why
-
-
-def kept_output(directory: Path, mission_id: int) -> Usage | None:
-    """Room that the ignored output of a mission's commands takes on this machine; None if it has none."""
-    try:
-        usage = usage_at(directory / str(mission_id))
-    except OSError:
-        return None
-    return usage if usage.files else None
 
 
 def _places(directory: Path) -> list[Path]:

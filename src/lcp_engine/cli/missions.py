@@ -105,13 +105,13 @@ def missions_command(
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
-    from lcp_engine.changes.command_places import kept_output
     from lcp_engine.engine.reports.markdown import disk_note, error_lines
     from lcp_engine.store.host.liveness import wall_directory
+    from lcp_engine.wall.layer import kept_output
 
     with invocation.history() as history:
         found = history.mission(mission)
-        output = kept_output(wall_directory(invocation.database_url), mission)
+        output = kept_output(wall_directory(invocation.database_url) / str(mission))
         warnings = history.warnings(mission)
         settings, stage = history.kind_settings(mission), history.stage(mission)
         if invocation.json:

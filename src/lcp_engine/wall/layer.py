@@ -346,9 +346,13 @@ def is_for_room(error: LcpError) -> bool:
     return error.code is ErrorCode.TOO_LARGE or error.failed.details.get("errno") in _FULL
 
 
-def usage_at(place: Path) -> Usage:
-    """Room that the layer at a place takes, as far as it was counted; nothing is made there. Raises OSError."""
-    return _State.read(place).usage
+def kept_output(place: Path) -> Usage | None:
+    """Room that the layer at a place takes, as far as it was counted; None if there is nothing, or no layer."""
+    try:
+        usage = _State.read(place).usage
+    except OSError:
+        return None
+    return usage if usage.files else None
 
 
 class _StoredUsage(TypedDict):
