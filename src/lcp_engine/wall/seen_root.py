@@ -83,6 +83,15 @@ class SeenRoot:
         return Step.LANDLOCK if self.view is None else Step.COPY
 
     @property
+    def without_git(self) -> str:
+        """Reason why the repository of the root is not seen; empty if it is, there is none, or this is a copy."""
+        return "" if self.place is None else self.place.without_git
+
+    def told(self, text: str) -> str:
+        """Output of a program with paths of a copy that lies elsewhere as they are called in the root."""
+        return text if self.copy is None or self.view is not None else self.copy.told(text)
+
+    @property
     def masked(self) -> list[str]:
         """Paths of the root that are hidden from it, sorted, as far as they were counted."""
         if self.place is not None:

@@ -17,7 +17,6 @@ from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.verdicts import verdict_of
 from lcp_engine.core.wall_words import named_as_walls, said_of_commands
-from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root
@@ -124,27 +123,26 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
     Raises what `keep` raises, too.
     """
     with seen_root(around.access, command[0]) as seen:
-        masked = seen.masked
-        around.begins(None if seen.place is None else len(masked))
+        around.begins(None if seen.place is None else len(seen.masked))
         ended, refused = _run(command, seen, around)
+        result = _result(command, ended, refused, seen, around)
         if seen.place is None:
             assert seen.copy is not None
-            told = seen.copy.told if seen.view is None else str
-            changed, more = seen.copy.changed()
-            result = _result(
-                command, ended, changed, refused, around, step=seen.step, masked=masked, more=more, told=told
-            )
+            result = _naming(result, *seen.copy.changed())
             return Kept(result if keep is None else _dropped(result, ON_A_COPY))
         changes = seen.place.changes()
-        changed = [one.path for one in changes.changes]
-        result = _result(command, ended, changed, refused, around, masked=masked, more=changes.more)
-        if seen.place.without_git and "git" in result.stderr:
-            result = result.model_copy(update={"wall": [*result.wall, seen.place.without_git]})
+        result = _naming(result, [one.path for one in changes.changes], changes.more)
         if ended.stopped is not None:
             return Kept(result if keep is None else _dropped(result, _STOPPED), is_whole=False)
         dropped = Kept(result, is_whole=not changes.changes)
         kept = dropped if keep is None else keep(seen.place, changes, result)
         return with_output(kept, seen.place, changes)
+
+
+def _naming(result: RunCommandResult, changed: Sequence[str], more: int) -> RunCommandResult:
+    """The result with what the command changed; there are more changes than these."""
+    total = len(changed) + more if len(changed) > _MOST_CHANGED else None
+    return result.model_copy(update={"changed": [*changed[:_MOST_CHANGED]], "total_changed": total})
 
 
 def _dropped(result: RunCommandResult, why: str) -> RunCommandResult:
@@ -225,31 +223,22 @@ def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Pr
 
 
 def _result(
-    command: Sequence[str],
-    ended: Ended,
-    changed: Sequence[str],
-    refused: Sequence[str],
-    around: Surroundings,
-    *,
-    step: Step = Step.OVERLAY,
-    masked: Sequence[str] = (),
-    more: int = 0,
-    told: Callable[[str], str] = str,
+    command: Sequence[str], ended: Ended, refused: Sequence[str], seen: SeenRoot, around: Surroundings
 ) -> RunCommandResult:
-    stdout, stderr = (told(_text(each)) for each in (ended.stdout, ended.stderr))
+    """The result of a command, which does not name yet what it changed."""
+    stdout, stderr = (seen.told(_text(each)) for each in (ended.stdout, ended.stderr))
     of_wall = named_as_walls(
-        stdout, stderr, ended.exit_code, step=step, masked=masked, network=around.network.is_host
+        stdout, stderr, ended.exit_code, step=seen.step, masked=seen.masked, network=around.network.is_host
     )
+    of_git = [seen.without_git] if seen.without_git and "git" in stderr else []
     return RunCommandResult(
         exit_code=ended.exit_code,
         ended=_why(ended),
         verdict=verdict_of(command, ended.exit_code, stdout, stderr),
-        wall=[*of_wall, *(f"{one}: refused; the mission may not reach it" for one in refused)],
+        wall=[*of_wall, *(f"{one}: refused; the mission may not reach it" for one in refused), *of_git],
         stdout=stdout,
         stderr=stderr,
         cpu_seconds=ended.cpu_seconds,
-        changed=[*changed[:_MOST_CHANGED]],
-        total_changed=len(changed) + more if len(changed) > _MOST_CHANGED else None,
     )
 
 
