@@ -123,6 +123,11 @@ def test_single_packages_of_another_owner_are_seen(root: Path, walls: Sequence[S
     assert shell(root, "cat node_modules/ok/index.js", wall=walls[0]) == "ok\n"
 
 
+@EACH_WALL
+def test_a_command_that_uses_packages_has_changed_none(root: Path, walls: Sequence[Step]) -> None:
+    assert run(root, "cat", "node_modules/ok/index.js", wall=walls[0]).changed == []
+
+
 LISTED: Mapping[Step, Sequence[str]] = {
     Step.OVERLAY: ("ok\npk\n", "ok\ndeep\nindex.js\n", "deep\n"),
     Step.COPY: ("ok\npk\n", "ok\ndeep\nindex.js\n", ""),

@@ -146,11 +146,10 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found, owner: tuple[int, int]
         return _elsewhere(copy)
     path = root.copy_of or root.path
     for name in SHARED:
-        if (link := copy.files / name).is_symlink():
-            link.unlink()
-            link.mkdir()
+        if (copy.files / name).is_symlink():
+            made = copy.make_room_for(name, path)
             if owner is not None:
-                os.chown(link, *owner)  # places of single packages are made in it
+                os.chown(made, *owner)  # places of single packages are made in it
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
     view = View(binds=binds, user=owner)
     return SeenRoot(path, copy.home, HOME, copy, view=view, tool=found.tool, packages=copy.shared)

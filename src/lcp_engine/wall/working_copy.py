@@ -9,7 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -48,6 +48,17 @@ class WorkingCopy:
     masked: tuple[str, ...]
     """Files of the root that are left out since they may not be read."""
     _stamps: dict[str, _Stamp]
+    _seen: set[str] = field(default_factory=set)
+    """Paths at which parts of packages are seen."""
+
+    def make_room_for(self, name: str, root: str) -> Path:
+        """Put an empty directory in the place of the link to packages, in which those of `root` are seen: no change."""
+        link = self.files / name
+        link.unlink()
+        link.mkdir()
+        del self._stamps[name]
+        self._seen.update(one.removeprefix(f"{root}/") for one in self.shared)
+        return link
 
     def changed(self) -> tuple[list[str], int]:
         """The files that were created, changed or deleted in the copy since it was made, sorted, and how many more."""
@@ -78,7 +89,7 @@ class WorkingCopy:
         found: dict[str, _Stamp | None] = {}
         left, more = dict(self._stamps), 0
         for path, stamp in _stamps_beneath(self.files):
-            if left.pop(path, None) == stamp:
+            if left.pop(path, None) == stamp or path in self._seen:
                 continue
             if len(found) < MOST_CHANGES:
                 found[path] = stamp
