@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
-from tests.walls import NEEDS_LANDLOCK
+from tests.walls import NEEDS_LANDLOCK, NEEDS_OVERLAY
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
@@ -69,6 +69,19 @@ def test_a_program_that_cannot_read_what_it_needs_is_mended_by_the_line_that_is_
     config.write_text(f"{line}\n")
     done = tried(lcp, "greet", path=str(place), HOME=str(home))
     assert (done.code, of(done, "greet")) == (0, ("ok", "hello", None)), done.out
+
+
+@NEEDS_OVERLAY
+@pytest.mark.parametrize("wall", ["overlay", "landlock"])
+def test_programs_are_tried_behind_the_wall_that_commands_have(lcp: Lcp, wall: str) -> None:
+    place = program(lcp.home / "tools/where", "cat /etc/hostname || echo nowhere").parent
+    config = Path(lcp.environment["XDG_CONFIG_HOME"], "lcp-engine", "config.yaml")
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f"commands_wall: [{wall}]\n")
+    done = tried(lcp, "where", path=str(place))
+    in_namespaces = wall == "overlay"
+    assert ("namespaces" in str(of(done, "wall")[1])) is in_namespaces
+    assert (of(done, "where")[1] == "lcp") is in_namespaces
 
 
 def test_what_does_not_start_is_named(lcp: Lcp) -> None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.mission.spec import Commands, MissionSpec
 from lcp_engine.core.network import NetworkGrant, granted
+from lcp_engine.core.walls import Step
 from lcp_engine.errors import LcpError, NotFound
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import found_program, interpreters_of, is_in, readable_place
 from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.seen_root import RootAccess
+from lcp_engine.wall.steps import step_here, trial_place
+from lcp_engine.wall.workspace import Ground, owner_of
 from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
 SECONDS = 20.0
@@ -45,12 +48,24 @@ _MOST_SHOWN = 54
 """Characters beside the name, on a line of 80."""
 
 
-def try_commands(
-    spec: MissionSpec, root: Path, readable: Sequence[Path], grant: NetworkGrant
-) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Here:
+    """The root of a mission on this machine, where its commands have their places, and the walls that are allowed.
+
+    `readable` is what the configuration opens for commands (`commands_read`).
+    """
+
+    root: Path
+    places: Path
+    walls: tuple[Step, ...]
+    readable: Sequence[Path] = ()
+
+
+def try_commands(spec: MissionSpec, here: Here, grant: NetworkGrant) -> Iterator[Finding]:
     """Try each program that a mission allows or that its checks name, and the network that it asks for.
 
-    `readable` is what the configuration opens for commands (`commands_read`), `grant` what it allows of the network.
+    They run behind the wall that commands of the mission would have. `grant` is what the configuration allows of the
+    network.
     """
     try:
         network = granted(spec.commands.network, grant)
@@ -60,11 +75,11 @@ def try_commands(
         if network.is_host or network.hosts:
             hosts = ", ".join(host.name for host in network.hosts)
             yield well("network", hosts or "the network of this machine")
-    opened = [readable_place(place, "commands_read") for place in readable]
+    opened = [readable_place(place, "commands_read") for place in here.readable]
     checks = [check.command for check in spec.accept if check.command is not None]
     for name in dict.fromkeys(command[0] for command in (*spec.commands.allow, *checks)):
         try:
-            yield _Trial(name, root, spec.commands, opened).finding()
+            yield _Trial(name, here, spec.commands, opened).finding()
         except NotFound:
             yield Finding(
                 name,
@@ -79,10 +94,10 @@ def try_commands(
 class _Trial:
     """A program, and places that are opened for it."""
 
-    def __init__(self, name: str, root: Path, commands: Commands, opened: Sequence[str]) -> None:
+    def __init__(self, name: str, here: Here, commands: Commands, opened: Sequence[str]) -> None:
         self._name = name
-        self._path = found_program(name, root)
-        self._root = root
+        self._path = found_program(name, here.root)
+        self._here = here
         self._commands = Commands(environment=commands.environment, seconds=SECONDS)
         self._opened = opened
         version = _VERSION.get(Path(self._path).name, ("--version",))
@@ -90,7 +105,7 @@ class _Trial:
 
     def finding(self) -> Finding:
         """Finding of its run, with what mends it. Raises like `run_behind_wall`."""
-        if "/" in self._name and is_in([str(self._root)], self._path):
+        if "/" in self._name and is_in([str(self._here.root)], self._path):
             return self._in_root()
         result = self._run(())
         if result.exit_code == 0:
@@ -149,10 +164,19 @@ class _Trial:
         def run(root: Root, program: Program) -> Ended:
             return run_program(root, program, (0, 1), ProgramsUnderWay())
 
-        with TemporaryDirectory(prefix="lcp-doctor-") as empty, Root(empty) as root:
-            access = RootAccess(root, lambda path: True)
-            around = Surroundings(access, self._commands, (*self._opened, *more), run)
-            return run_behind_wall(self._command, around)
+        with Root(self._here.root) as root:
+            owner = owner_of(root)
+        found = step_here(self._here.places, user=owner, walls=self._here.walls)
+        with trial_place(self._here.places) as place:
+            empty = place / "root"
+            empty.mkdir()
+            os.chown(empty, *(owner or (-1, -1)))
+            with Root(empty) as root:
+                access = RootAccess(
+                    root, lambda path: True, ground=Ground(place / "run", "trial", "0-1", found)
+                )
+                around = Surroundings(access, self._commands, (*self._opened, *more), run)
+                return run_behind_wall(self._command, around)
 
 
 def _with_tilde(place: str) -> str:

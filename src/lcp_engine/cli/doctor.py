@@ -21,6 +21,7 @@ from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import sentence
+from lcp_engine.core.walls import Step, walls_for
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError, refused_by_system
 from lcp_engine.settings import resolve_root
 
@@ -153,9 +154,9 @@ def _examine(
     yield from _secrets(settings)
     yield from _guarded("webhook", lambda: _notices(url, settings))
     yield examine_isolation(settings.isolation)
-    yield from _guarded("wall", lambda: _walls(url))
+    yield from _guarded("wall", lambda: _walls(url, settings))
     if tried is not None:
-        yield from _guarded("commands", lambda: _commands(tried, settings))
+        yield from _guarded("commands", lambda: _commands(tried, url, settings))
     spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
         try:
@@ -274,13 +275,18 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
         yield doubtful("durability", weakness.fact, weakness.advice)
 
 
-def _walls(url: str) -> Iterator[Finding]:
+def _walls_of(settings: Settings) -> tuple[Step, ...]:
+    from lcp_engine.sandbox.landlock import Isolation
+
+    return walls_for(settings.commands_wall, is_required=settings.isolation is Isolation.REQUIRE)
+
+
+def _walls(url: str, settings: Settings) -> Iterator[Finding]:
     """Report the wall that commands have here, and why it is not a stronger one."""
-    from lcp_engine.core.walls import Step
     from lcp_engine.store.host.liveness import wall_directory
     from lcp_engine.wall.steps import step_here
 
-    found = step_here(wall_directory(url))
+    found = step_here(wall_directory(url), walls=_walls_of(settings))
     why = "; ".join(found.reasons)
     match found.step:
         case Step.OVERLAY:
@@ -351,10 +357,11 @@ def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
             yield doubtful(one.duty, one.text, "Correct what it names; runners try again by themselves.")
 
 
-def _commands(options: MissionOptions, settings: Settings) -> Iterator[Finding]:
+def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator[Finding]:
     """Programs that a mission may run."""
-    from lcp_engine.api.command_trials import try_commands
+    from lcp_engine.api.command_trials import Here, try_commands
     from lcp_engine.core.network import NO_NETWORK_GRANTED
+    from lcp_engine.store.host.liveness import wall_directory
 
     spec = load_spec(options)
     if not spec.commands.allow:
@@ -362,9 +369,8 @@ def _commands(options: MissionOptions, settings: Settings) -> Iterator[Finding]:
             "commands", f"{options.mission} allows none", "docs/commands.md shows how to allow some."
         )
     root = resolve_root(spec.root, Path(options.mission).parent, options.root)
-    yield from try_commands(
-        spec, root, settings.commands_read, settings.commands_network or NO_NETWORK_GRANTED
-    )
+    here = Here(root, wall_directory(url), _walls_of(settings), settings.commands_read)
+    yield from try_commands(spec, here, settings.commands_network or NO_NETWORK_GRANTED)
 
 
 def _secrets(settings: Settings) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -22,3 +23,10 @@ class Step(StrEnum):
 
 
 WALLS = (Step.OVERLAY, Step.COPY, Step.LANDLOCK)
+
+
+def walls_for(named: Sequence[str] | None, *, is_required: bool) -> tuple[Step, ...]:
+    """Walls that commands may run behind: those that are named; where isolation `is_required`, else the strongest."""
+    if named is not None:
+        return tuple(map(Step, named))
+    return (Step.OVERLAY,) if is_required else WALLS

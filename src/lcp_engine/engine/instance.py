@@ -14,7 +14,7 @@ from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
-from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
@@ -163,7 +163,7 @@ def open_instance(url: str, options: Options) -> Instance:
         options.approvers,
         commands_read,
         options.commands_network,
-        _walls_of(options),
+        walls_for(options.commands_wall, is_required=options.isolation is Isolation.REQUIRE),
         options.isolation,
         options.clock or system_clock,
         url,
@@ -171,13 +171,6 @@ def open_instance(url: str, options: Options) -> Instance:
         stages_directory(url),
         wall_directory(url),
     )
-
-
-def _walls_of(options: Options) -> tuple[Step, ...]:
-    """Walls that commands may run behind; where isolation is required, weaker ones have to be named."""
-    if options.commands_wall is not None:
-        return tuple(map(Step, options.commands_wall))
-    return (Step.OVERLAY,) if options.isolation is Isolation.REQUIRE else WALLS
 
 
 def _note_waits(tx: Tx) -> None:

@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -161,12 +162,7 @@ def _try(
 
     Raises `FILE_SYSTEM` where the disk has no room for it: that says nothing of the step.
     """
-    try:
-        make_private(state)
-        place = Path(tempfile.mkdtemp(prefix=_TRIAL, dir=state))
-    except OSError as error:
-        raise refusal(error, str(state)) from error
-    try:
+    with trial_place(state) as place:
         asked = {
             "step": step,
             "place": str(place),
@@ -174,22 +170,20 @@ def _try(
             "user": user if os.geteuid() == 0 else None,
             "tool": [tool.path, list(tool.version)],
         }
-        command = [sys.executable, "-P", "-m", __name__, json.dumps(asked)]
-        done = subprocess.run(  # noqa: S603 -- this module
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except OSError as error:
-        return f"{sys.executable} cannot be started for a trial: {error.strerror}"
-    except subprocess.TimeoutExpired:
-        return f"the trial has not ended within {_SECONDS:g} s"
-    finally:
-        _remove(place)
+        try:
+            done = subprocess.run(  # noqa: S603 -- this module
+                [sys.executable, "-P", "-m", __name__, json.dumps(asked)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            return f"{sys.executable} cannot be started for a trial: {error.strerror}"
+        except subprocess.TimeoutExpired:
+            return f"the trial has not ended within {_SECONDS:g} s"
     if done.returncode == 0:
         return None
     disk = os.statvfs(state)
@@ -199,11 +193,21 @@ def _try(
     return said[-1] if said else f"the trial ended with {done.returncode}"
 
 
-def _remove(place: Path) -> None:
-    with_kernels = place / "work" / "work"  # the kernel gives it mode 000
-    if with_kernels.exists():
-        with_kernels.chmod(0o700)
-    shutil.rmtree(place, ignore_errors=True)
+@contextmanager
+def trial_place(state: Path) -> Iterator[Path]:
+    """A directory in `state` for a trial, removed at the end; both are made. Raises `FILE_SYSTEM`."""
+    try:
+        make_private(state)
+        place = Path(tempfile.mkdtemp(prefix=_TRIAL, dir=state))
+    except OSError as error:
+        raise refusal(error, str(state)) from error
+    try:
+        yield place
+    finally:
+        with_kernels = place / "work" / "work"  # the kernel gives it mode 000
+        if with_kernels.exists():
+            with_kernels.chmod(0o700)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def main(arguments: list[str]) -> int:
