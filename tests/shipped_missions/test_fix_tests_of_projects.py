@@ -52,7 +52,7 @@ def test_a_red_project_becomes_green(project: Project, tmp_path: Path) -> None:
     assert second is not None
     assert first["exit_code"] != 0
     assert "failed" in str(first["verdict"]) or "Error" in str(first["verdict"])
-    assert second["exit_code"] == 0
+    assert second["exit_code"] == 0, second["stdout"]
     assert mission.deliverables == [path]
 
 
