@@ -44,7 +44,8 @@ def test_a_red_project_becomes_green(project: Project, tmp_path: Path) -> None:
     with Engine(f"sqlite:///{tmp_path / 'lcp.db'}") as engine:
         stage = Stage(engine, root)
         mission = stage.run("fix-tests", Twin(variables, [run, DONE, edit, run, DONE]))
-        assert (mission.outcome, mission.turns) == ("mission_complete", 5)
+        results = [job.result for job in engine.jobs(mission_id=mission.id)]
+        assert (mission.outcome, mission.turns) == ("mission_complete", 5), results
         first, _, second = [
             job.result for job in engine.jobs(mission_id=mission.id) if job.kind != "agent_plan"
         ]
