@@ -11,6 +11,7 @@ import pytest
 import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
 from tests.patience import PATIENCE_SECONDS
+from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine
 from lcp_engine.core.evaluation.suite import parse_suite
@@ -244,7 +245,7 @@ def check_program(lcp: Lcp, text: str) -> None:
         ("#!/bin/sh\necho 'no heading' >&2; exit 1\n", "exit code 1: no heading"),
         ("#!/bin/sh\nkill -9 $$\n", "signal 9"),
         ("#!/bin/sh\nhead -c 10000000 /dev/zero | tr '\\0' x; exit 1\n", "exit code 1: " + "x" * 100),
-        ("#!/bin/sh\necho x > ../outside\n", "exit code 2: "),
+        ("#!/bin/sh\necho x > ../outside; echo x > main.py; exit 3\n", "exit code 3"),
     ],
 )
 def test_a_check_program_judges_what_came_of_a_mission(lcp: Lcp, text: str, said: str | None) -> None:
@@ -257,11 +258,27 @@ def test_a_check_program_judges_what_came_of_a_mission(lcp: Lcp, text: str, said
     assert check["said"].startswith(said or "")
     assert len(check["said"]) < 2000
     assert lcp("eval", "show", "it").out.splitlines()[1].split()[-1] == ("1/1" if said is None else "0/1")
-    assert list((lcp.home / "it" / "roots" / "1" / "root").iterdir()) != []
+    roots = lcp.home / "it" / "roots" / "1"
+    assert [path.name for path in roots.iterdir()] == ["root"]
+    assert (roots / "root" / "main.py").read_text() == (lcp.home / "root" / "main.py").read_text()
+
+
+@NEEDS_OVERLAY
+def test_a_check_program_sees_what_a_command_of_the_mission_sees(lcp: Lcp) -> None:
+    (lcp.home / "root" / "link.py").symlink_to("main.py")
+    (lcp.home / "root" / ".env").write_text("")
+    check_program(
+        lcp,
+        "#!/bin/sh\ntest -L link.py && test -e .env && test $WORD = hello && pwd > pwd && grep /it/roots/1/root$ pwd\n",
+    )
+    checked: Object = {**CHECKED, "commands": {"allow": ["make"], "environment": {"WORD": "hello"}}}
+    file = suite_file(lcp, planners={"finds": script(FOUND)}, missions=[checked])
+    done = lcp("eval", "run", file, "--to", "it", "--json")
+    assert json.loads(done.out)["check"] == {"passes": True, "said": ""}
 
 
 def test_a_check_that_could_not_be_run_is_run_by_the_next_call(lcp: Lcp) -> None:
-    check_program(lcp, "no program\n")
+    check_program(lcp, "#!/no/interpreter\n")
     file = suite_file(lcp, planners={"finds": script(FOUND)}, missions=[CHECKED])
     done = lcp("eval", "run", file, "--to", "it")
     assert done.code == 0

@@ -25,6 +25,7 @@ from lcp_engine.api.arguments import checked_spec
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.processor_time import ProcessorTime
 from lcp_engine.api.trial_checks import TrialChecks, found_check
+from lcp_engine.changes.command_places import remove_walls
 from lcp_engine.core.decide import Outcome
 from lcp_engine.core.echo import Told, is_echo
 from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
@@ -38,6 +39,7 @@ from lcp_engine.core.evaluation.suite import (
 from lcp_engine.core.evaluation.summary import summarize_scores
 from lcp_engine.core.json_values import JsonObject, list_in, object_in
 from lcp_engine.core.kinds import KindRole, kind_named
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.subjects import Subjects
@@ -187,7 +189,7 @@ class Evaluation:
                 trouble = spent.work([*arguments, "--mission", str(mission.id)], trial.key, stopping)
                 mission = engine.mission(mission.id)
             if not stopping.is_set():
-                trouble = self._check(trial, mission, checks) or trouble
+                trouble = self._check(engine, trial, mission, checks) or trouble
                 score = self._score(engine, spent.seconds(), checks.results(), trial, mission)
                 with telling:
                     tell(FinishedTrial(trial, score, trouble))
@@ -201,6 +203,7 @@ class Evaluation:
                 stopping.set()
                 raise
             finally:
+                remove_walls(engine.instance.database, engine.instance.walls)  # where checks ran
                 self._store_summary(engine)
 
     def scores(self, engine: Engine) -> list[Score]:
@@ -240,9 +243,13 @@ class Evaluation:
         unfinished.replace(self.place / name)
 
     def _launch(self, engine: Engine, trial: Trial) -> Mission:
-        spec = trial.mission.with_planner(self.suite.planners[trial.planner])
         root = self._copy_of(trial)
-        return engine.launch(spec.model_copy(update={"name": trial.key}), root=root, key=trial.key)
+        return engine.launch(
+            self._spec(trial).model_copy(update={"name": trial.key}), root=root, key=trial.key
+        )
+
+    def _spec(self, trial: Trial) -> MissionSpec:
+        return trial.mission.with_planner(self.suite.planners[trial.planner])
 
     def _copy_of(self, trial: Trial) -> Path:
         """The root of a trial, under the name that it has: a model sees it."""
@@ -260,14 +267,14 @@ class Evaluation:
                 raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from refused
         return copy
 
-    def _check(self, trial: Trial, mission: Mission, checks: TrialChecks) -> str | None:
+    def _check(self, engine: Engine, trial: Trial, mission: Mission, checks: TrialChecks) -> str | None:
         """Have the check program judge a mission that completed, once; why it could not be run."""
         command = trial.mission.expect.check
         if command is None or mission.status is not MissionStatus.COMPLETED or trial.key in checks.results():
             return None
         try:
             found = found_check(command, trial.mission.place, self._beside)
-            checks.run(found, mission, trial.key)
+            checks.run(engine.instance, self._spec(trial), found, mission, trial.key)
         except LcpError as refused:
             return str(refused)
         return None

@@ -1,18 +1,21 @@
-"""Run the check programs of a suite, confined, on copies of what trials left, and keep what they said."""
+"""Run the check programs of a suite over what trials left, behind the wall of commands, and keep what they said."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from lcp_engine.api.json_lines import JsonLines
 from lcp_engine.core.evaluation.scores import CheckResult
-from lcp_engine.core.mission.spec import Commands
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
+from lcp_engine.engine.instance import Instance
+from lcp_engine.runner.commands import ground_of
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
-from lcp_engine.wall.programs import Ended, Program
 from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers.external import FoundCommand, found_command
 from lcp_engine.workers.run_command import Surroundings, run_behind_wall
@@ -28,26 +31,26 @@ class TrialChecks:
 
     def __init__(self, file: Path) -> None:
         self._lines = JsonLines(file)
-        self._under_way = ProgramsUnderWay()
 
-    def run(self, command: FoundCommand, mission: Mission, trial: str) -> None:
-        """Let a program judge what a mission has done, in a copy of its root, and keep its verdict.
+    def run(
+        self, instance: Instance, spec: MissionSpec, command: FoundCommand, mission: Mission, trial: str
+    ) -> None:
+        """Let a program judge what a mission has done, as one of its commands sees it, and keep its verdict.
 
-        Raises `NOT_ISOLATED`, `FILE_SYSTEM` if it cannot be started, `PATH_NOT_FOUND`, `TOO_LARGE`, `WORKER_DIED`.
+        Nothing of the root is hidden from it, and what it changes is dropped. Raises `NOT_ISOLATED`, `FILE_SYSTEM`
+        if it cannot be started, `PATH_NOT_FOUND`, `TOO_LARGE`, `WORKER_DIED`.
         """
-
-        def run(root: Root, program: Program) -> Ended:
-            return run_program(root, program, (mission.id, 1), self._under_way)
-
+        attempt = (0, os.getpid())
         with Root(str(mission.root)) as root:
-            # The root is a copy that the user had made, and the program has no network.
-            access = RootAccess(root, lambda path: True)
+            ground = ground_of(instance, root, mission.id, attempt)
             around = Surroundings(
-                access,
-                commands=Commands(seconds=CHECK_SECONDS),
-                readable=command.files,
-                run=run,
-                texts={MISSION_VARIABLE: json_line(mission.json)},
+                RootAccess(
+                    root, lambda path: True, ground=ground
+                ),  # the root is a copy that the user had made
+                spec.commands.model_copy(update={"seconds": CHECK_SECONDS}),
+                (*command.files, *instance.commands_read),
+                partial(run_program, attempt=attempt, under_way=ProgramsUnderWay()),
+                {MISSION_VARIABLE: json_line(mission.json)},
             )
             result = run_behind_wall([command.path, *command.arguments], around)
         passes = result.exit_code == 0

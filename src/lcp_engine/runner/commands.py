@@ -32,6 +32,7 @@ from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changed_paths
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.store.stages import uid_of
@@ -201,7 +202,7 @@ class Commands:
             context.root,
             self._missions.readable(mission, context),
             self._rights(mission, context),
-            self._ground(context.root, mission_id, (context.job_id or 0, context.attempt)),
+            ground_of(self._instance, context.root, mission_id, (context.job_id or 0, context.attempt)),
         )
 
     def _rights(self, mission: OpenMission, context: Context) -> Rights:
@@ -218,27 +219,6 @@ class Commands:
             repr((mission.spec.policy, self._instance.admission.user_rules, sorted(policy.origins.items()))),
             opened(shown, files, may_show),
         )
-
-    def _ground(self, root: Root, mission_id: int, attempt: Attempt) -> Ground | None:
-        """Where the wall keeps what a command needs, and how strong it is here; None if nothing is kept here."""
-        walls = self._instance.walls
-        if walls is None:
-            return None
-        found = step_here(
-            walls, Path(root.copy_of or root.path), owner_of(root), walls=self._instance.commands_wall
-        )
-        uid = self._instance.database.read(lambda tx: uid_of(tx, mission_id)) or ""
-        run = "-".join(map(str, attempt))
-        written = partial(self._instance.database.read, partial(changed_paths, mission_id=mission_id))
-        return Ground(walls / str(mission_id), uid, run, found, self._is_settled, written)
-
-    def _is_settled(self, run: str) -> bool | None:
-        """True of a run whose job has succeeded with it; None while the job is leased to it."""
-        job_id, attempt = map(int, run.split("-"))
-        found = self._instance.database.read(lambda tx: find_jobs(tx, [job_id]))
-        if not found or found[0].attempt != attempt:
-            return False
-        return None if found[0].state is State.RUNNING else found[0].state is State.SUCCEEDED
 
     def _keep_in_stage(  # noqa: PLR0917 -- the first ones are bound
         self,
@@ -299,6 +279,29 @@ class Commands:
             for worker in (WRITE_FILE.for_any_params(), DELETE_FILE.for_any_params())
         )
         return lambda path, is_deleted: (deletes if is_deleted else writes)(path)
+
+
+def ground_of(instance: Instance, root: Root, mission_id: int, attempt: Attempt) -> Ground | None:
+    """Where the wall keeps what a command of a mission needs, and how strong it is here; None if nothing is kept here.
+
+    Raises `FILE_SYSTEM` if there is no room for it.
+    """
+    walls, database = instance.walls, instance.database
+    if walls is None:
+        return None
+    found = step_here(walls, Path(root.copy_of or root.path), owner_of(root), walls=instance.commands_wall)
+    run, uid = "-".join(map(str, attempt)), database.read(lambda tx: uid_of(tx, mission_id)) or ""
+    written = partial(database.read, partial(changed_paths, mission_id=mission_id))
+    return Ground(walls / str(mission_id), uid, run, found, partial(_is_settled, database), written)
+
+
+def _is_settled(database: Database, run: str) -> bool | None:
+    """True of a run whose job has succeeded with it; None while the job is leased to it."""
+    job_id, attempt = map(int, run.split("-"))
+    found = database.read(lambda tx: find_jobs(tx, [job_id]))
+    if not found or found[0].attempt != attempt:
+        return False
+    return None if found[0].state is State.RUNNING else found[0].state is State.SUCCEEDED
 
 
 def _judged(
