@@ -15,7 +15,7 @@ from tests.conftest import SQLITE
 from tests.loaded_python import Python
 from tests.runner.conftest import Ground
 from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, delete, edit, open_theatre, write
-from tests.walls import EACH_WALL, at_its_path
+from tests.walls import EACH_WALL, NEEDS_OVERLAY, at_its_path
 
 from lcp_engine import Engine, ErrorCode, LcpError, Rule
 from lcp_engine.changes.stages import leftovers, remove_stages
@@ -284,6 +284,21 @@ def test_a_command_sees_the_stage_only_and_is_not_held(theatre: Theatre, walls: 
     (job,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
     assert job.result is not None, job.error
     assert job.result["stdout"] == "ONE\n" + at_its_path(walls, "ONE\n")
+
+
+@NEEDS_OVERLAY
+def test_files_of_a_stage_are_as_old_as_those_of_the_root_and_as_a_command_wrote_them(
+    theatre: Theatre,
+) -> None:
+    def command(script: str) -> JsonValue:
+        return ask({"kind": "run_command", "params": {"command": ["sh", "-c", script]}})
+
+    os.utime(theatre.root / "a.txt", (5, 1e9))
+    writes = "stat -c %Y a.txt; echo > z; for i in $(seq 150); do echo $i > m$i; done; echo > c"
+    allowed: JsonValue = {"allow": [["sh", "-c", "*"]]}
+    theatre.play(command(writes), command("! test c -ot z; echo $?"), DONE, commands=allowed)
+    jobs = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
+    assert [(job.result or {}).get("stdout") for job in jobs] == ["1000000000\n", "0\n"]
 
 
 @EACH_WALL

@@ -28,6 +28,7 @@ from lcp_engine.changes.stages import sync_stage
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import Digest, LockedFile, Snapshot
+from lcp_engine.sandbox.directories import status_of
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
@@ -97,7 +98,7 @@ class Apply:
             return earlier
         if self.in_stage:
             sync_stage(self.root)
-        ordered = sorted((one for one in changed if one.after is not None), key=lambda one: one.path)
+        ordered = sorted((one for one in changed if one.after is not None), key=self._when)
         # Removals come last, what is in a directory before the directory.
         ordered += sorted(
             (one for one in changed if one.after is None), key=lambda one: one.path, reverse=True
@@ -111,6 +112,11 @@ class Apply:
                 raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
             self._decide(ordered, locked, access)
         return finish(self.database, self.job, self.threads) or Carried((), {})
+
+    def _when(self, one: Changed) -> tuple[int, str]:
+        """Place in the order: directories first, then files as the command wrote them, since `make` compares times."""
+        found = None if one.path.endswith("/") else status_of(self.source.descriptor, one.path)
+        return 0 if found is None else found.st_mtime_ns, one.path
 
     def _decide(self, changed: Sequence[Changed], locked: Sequence[Held], access: FileAccess) -> None:
         """Compare all files, keep what is replaced and written, and record the intents: the commit decides."""

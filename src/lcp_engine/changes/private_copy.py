@@ -131,6 +131,8 @@ class _Copy:
             new = os.open(name, _NEW, mode, dir_fd=target)
             try:
                 self._fill(opened.descriptor, new, status)
+                # They tell `make` what is out of date.
+                os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
                 if mode & self._umask:
                     os.fchmod(new, mode)
             finally:
