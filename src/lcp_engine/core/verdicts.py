@@ -387,8 +387,13 @@ def _java(text: str) -> _Found | None:
 
 
 _RSPEC = _lines(r"^(\d+) (?:examples?|tests?), (\d+) failures?(?:, \d+ [^\n]+)?$")  # bats and ExUnit, too
-_RSPEC_FAILED = _lines(r"^(?:rspec (?=\S+ *(?:#|$))| ✗ |  1\) (?=test ))(\S[^\n]*?)(?: +#[^\n]*)?$")
+_RSPEC_FAILED = _lines(
+    r"^(?:rspec (?=\S+ *(?:#|$))| ✗ |  1\) (?=test )|An error occurred while loading )(\S[^\n]*?)(?: +#[^\n]*|\.)?$"
+)
 _MINITEST = _lines(r"^\d+ (?:runs|tests), \d+ assertions, (\d+) failures, (\d+) errors(?:, \d+ \w+)*$")
+_MINITEST_FAILED = _lines(
+    r"^(?: *\d+\) )?(?:Failure|Error):\s(\w[\w:]*#[^\n]+?|\w+\([\w:]+\))(?: \[[^\n]*|:[^\n]*)?$"
+)
 
 
 def _ruby(text: str) -> _Found | None:
@@ -396,7 +401,10 @@ def _ruby(text: str) -> _Found | None:
         has_failed = found[2] != "0" or "error" in found[0]
         return _Found(_with_first(found[0], _RSPEC_FAILED.search(text) if has_failed else None), has_failed)
     if found := _last(_MINITEST, text):
-        return _Found(found[0], (found[1], found[2]) != ("0", "0"))
+        has_failed = (found[1], found[2]) != ("0", "0")
+        return _Found(
+            _with_first(found[0], _MINITEST_FAILED.search(text) if has_failed else None), has_failed
+        )
     return None
 
 
@@ -453,6 +461,11 @@ _LINKER = _lines(
 )
 
 
+_PRETTIER = _lines(
+    r"^\[warn\] (Code style issues [^\n]*?)\. Run Prettier [^\n]*$|^(All matched files use Prettier [^\n]*)$"
+)
+
+
 def _mypy(text: str) -> _Found | None:
     found = _last(_MYPY, text)
     if found is None or found[2]:
@@ -477,7 +490,12 @@ def _eslint(text: str) -> _Found | None:
     return found and _Found(found[1], found[2] != "0")
 
 
-_OF_CHECKS: Sequence[_Reader] = (_mypy, _ruff, _eslint)
+def _prettier(text: str) -> _Found | None:
+    found = _last(_PRETTIER, text)
+    return found and _Found(found[1] or found[2], found[1] is not None)
+
+
+_OF_CHECKS: Sequence[_Reader] = (_mypy, _ruff, _eslint, _prettier)
 
 
 def _tsc(text: str) -> _Found | None:
@@ -521,7 +539,9 @@ _NPM_CODE = _lines(r"^npm (?:ERR!|error) code (\S+)$")
 _NO_SCRIPT = _lines(r"^\S*python[\w.]*: (can't open file [^\n]+|No module named [^\n]+)$")
 _EXCEPTION = _lines(r"^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(\w[^\n]*)$")
 _UNCAUGHT = _lines(
-    r'^((?:Uncaught )?\w*Error(?: \[\w+\])?: [^\n]+|Exception in thread "[^"\n]*" [^\n]+|panic: [^\n]+)$'
+    r'^((?:Uncaught )?\w*Error(?: \[\w+\])?: [^\n]+|Exception in thread "[^"\n]*" [^\n]+|panic: [^\n]+'
+    r"| ?Exception during run: [^\n]+|(?:PHP )?(?:Fatal|Parse) error: [^\n]+"
+    r"|[^\s:]+:\d+:in [`'][^\n]*: [^\n]+ \([A-Z][\w:]*\))$"  # of mocha, PHP and Ruby
 )
 _PANIC = _lines(r"^(thread '[^'\n]*' (?:\(\d+\) )?panicked at [^\n]+?):?\n([^\n]+)$")
 _SHELL = _lines(
