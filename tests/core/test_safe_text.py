@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.core.safe_text import block, exact, hides_nothing, json_block, json_line, one_line, shortened
+from lcp_engine.core.safe_text import (
+    block,
+    exact,
+    hides_nothing,
+    json_block,
+    json_line,
+    one_line,
+    shortened,
+    without_escapes,
+)  # fmt: skip
 
 IGNORABLE = [
     *[0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)],
@@ -148,3 +157,13 @@ def test_a_text_that_is_cut_says_how_much_is_missing() -> None:
     assert shortened(named, 10) == "ab<U+200B><2 more>"
     again = shortened(block("x" * 2000), 100)
     assert [shortened(again, most)[99:] for most in (101, 105, 109)] == ["x<12 more>"] * 3
+
+
+def test_sequences_for_terminals_are_taken_out_whole() -> None:
+    link = "\x1b]8;;http://localhost\x1b\\here\x1b]8;;\x07"
+    for written, left in (
+        (link, "here"),
+        ("\x1b(Ba\x1b=b\x1b[?25h", "ab"),
+        ("\x1b]0;title\x07a\r\nb", "a\nb"),
+    ):
+        assert without_escapes(written) == left

@@ -73,6 +73,15 @@ def test_a_job_is_about_what_its_params_say(params: JsonValue, said: str) -> Non
             },
             "signal 9",
         ),
+        (
+            {
+                "action": "run_command_result",
+                "exit_code": 0,
+                "stdout": "\x1b[1mMaven 3\x1b[m\n 10 %\r 100 %\r\n",
+                "stderr": "\x1b[0m\x1b[?25h\n",
+            },
+            "exit code 0: 100 %",
+        ),
         ({"action": "recall_result", "number": 2, "kind": "do", "content": "a"}, "number 2 (do), 1 line"),
         (
             {"action": "recall_result", "number": 2, "kind": "do", "content": "a\nb\n", "total": 2000},

@@ -7,7 +7,6 @@ the line of configuration that mends it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.mission.spec import Commands, MissionSpec
 from lcp_engine.core.network import NetworkGrant, granted
+from lcp_engine.core.safe_text import without_escapes
 from lcp_engine.core.walls import Step
 from lcp_engine.errors import LcpError, NotFound
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
@@ -43,7 +43,6 @@ _VERSION = {
 """Arguments with which a program says its version; `--version` for all others."""
 _OF_PROGRAM = (".{}", ".{}rc", ".config/{}", ".local/share/{}", ".cache/{}")
 """Places in the home directory that belong to a program, by its name."""
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MOST_SHOWN = 54
 """Characters beside the name, on a line of 80."""
 
@@ -109,7 +108,7 @@ class _Trial:
             return self._in_root()
         result = self._run(())
         if result.exit_code == 0:
-            said = _COLOUR.sub("", result.stdout + result.stderr).strip().partition("\n")[0]
+            said = without_escapes(result.stdout + result.stderr).strip().partition("\n")[0]
             return well(self._name, _shortened(said) or "starts")
         missing = self._missing()
         if missing:
@@ -185,5 +184,5 @@ def _with_tilde(place: str) -> str:
 
 
 def _shortened(text: str, most: int = _MOST_SHOWN) -> str:
-    line = " ".join(_COLOUR.sub("", text).split())
+    line = " ".join(without_escapes(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -21,11 +21,18 @@ class Shown(str):
     __slots__ = ()
 
 
+def without_escapes(text: str) -> str:
+    """`text` without the sequences that terminals take for colours, titles and links, and with Unix line ends."""
+    return _ESCAPES.sub("", text)
+
+
 # What Python calls printable and is not: the Default_Ignorable_Code_Point of Unicode, and letters whose glyph is blank.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U00013441\U00013442\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])|\r(?=\n)")
+"""Sequences for terminals (colours, titles, links, character sets), and the first half of a line end of Windows."""
 _SIGN = r"<(?=U\+|[0-9][0-9,]* more)"
 _WIDE = "[^\x00-\x7f]+"
 _IN_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f]|{_SIGN}|{_WIDE}")

@@ -11,7 +11,7 @@ from posixpath import normpath
 from typing import TypeAlias
 
 from lcp_engine.core.json_values import JsonValue, int_in, list_in, object_in
-from lcp_engine.core.safe_text import Shown, one_line, shortened
+from lcp_engine.core.safe_text import Shown, one_line, shortened, without_escapes
 
 Object: TypeAlias = Mapping[str, JsonValue]
 _WIDTH = 100
@@ -175,6 +175,8 @@ def unfulfilled_note(ids: Sequence[int], held: Sequence[int], mission: int) -> s
 
 
 _MOST_NAMED = 8
+_MOST_SEARCHED = 64 * 1024
+"""Characters of output in which its last line is looked for."""
 
 
 def _jobs(ids: Sequence[int]) -> str:
@@ -268,11 +270,17 @@ def _answered(result: Object) -> str:
 
 def _ran(result: Object) -> str:
     """The end of a command, with the verdict of what it ran, else with the last line that it wrote."""
-    said = f"{result.get('stdout') or ''}\n{result.get('stderr') or ''}".split("\n")
-    last = result.get("verdict") or next((line for line in reversed(said) if line.strip()), "")
+    last = result.get("verdict") or _last_line(f"{result.get('stdout') or ''}\n{result.get('stderr') or ''}")
     how, used = result.get("ended") or f"exit code {result.get('exit_code')}", result.get("cpu_seconds")
     cpu = f", {duration(used)} CPU" if isinstance(used, int | float) and used >= 1 else ""
     return f"{how}{cpu}: {last}" if last else f"{how}{cpu}"
+
+
+def _last_line(output: str) -> str:
+    """The last line with something in it, as a terminal would leave it: a progress bar writes over its own."""
+    lines = without_escapes(output[-_MOST_SEARCHED:]).split("\n")
+    texts = (line.rstrip("\r").rpartition("\r")[2] for line in reversed(lines))
+    return next((text for text in texts if text.strip()), "")
 
 
 def _recalled(result: Object) -> str:

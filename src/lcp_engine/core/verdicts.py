@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import basename
 
+from lcp_engine.core.safe_text import without_escapes
+
 _MOST = 300
 """Characters of a verdict."""
 _LONGEST = 2000
@@ -56,12 +58,9 @@ def _first(text: str, readers: Iterable[_Reader]) -> _Found | None:
     return next((each for each in found if each is not None and each.has_failed), None)
 
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b\(B|\r(?=\n)")
-
-
 def _plain(text: str) -> str:
     """`text` without colours, with the states of a progress bar as lines; of long lines the beginning."""
-    lines = _ESCAPES.sub("", text).replace("\r", "\n").split("\n")
+    lines = without_escapes(text).replace("\r", "\n").split("\n")
     return "\n".join(line if len(line) <= _LONGEST else line[:_LONGEST] for line in lines)
 
 
