@@ -370,3 +370,11 @@ def test_cargo_tests_a_crate_offline_with_what_was_fetched(
 def test_a_shim_of_pyenv_finds_its_python(tmp_path: Path) -> None:
     found = run(tmp_path, "python3", "-c", "print(6 * 7)")
     assert (found.exit_code, found.stdout) == (0, "42\n"), found
+
+
+def test_pre_commit_is_shown_the_hooks_that_it_has_installed(tmp_path: Path) -> None:
+    hooks = tmp_path / ".cache" / "pre-commit"
+    write(hooks / "db.db")
+    found = toolchain_of(program(tmp_path / "bin" / "pre-commit"), tmp_path, {})
+    assert found.variables["PRE_COMMIT_HOME"] == str(hooks)
+    assert [place.is_written for place in found.places if place.source == str(hooks)] == [True]

@@ -158,6 +158,7 @@ _STORES = (
     _Store("UV_CACHE_DIR", ".cache/uv", ("uv", "uvx"), access=_Access.WRITE),
     _Store("POETRY_VIRTUALENVS_PATH", ".cache/pypoetry/virtualenvs", ("poetry",)),
     _Store("WORKON_HOME", ".local/share/virtualenvs", ("pipenv",)),
+    _Store("PRE_COMMIT_HOME", ".cache/pre-commit", ("pre-commit",), access=_Access.WRITE),
     _Store("HATCH_DATA_DIR", ".local/share/hatch", ("hatch",)),
     _Store("NUGET_PACKAGES", ".nuget/packages", ("dotnet",), access=_Access.WRITE),
     _Store("DENO_DIR", ".cache/deno", ("deno",), access=_Access.WRITE),
