@@ -15,12 +15,11 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.money import amount_text, told_amount
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.changes import written_paths
+from lcp_engine.store.changes import staged_paths, written_paths
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import event_data, has_event_of
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stages import staged_paths
 
 ASKED_FOR_MORE = "asked_for_more"
 """The event of the question; its data is the limit, and what was used of it."""
@@ -147,9 +146,8 @@ def _most(spec: MissionSpec, limit: str) -> str:
 
 def _question(ledger: Ledger, mission: MissionRow, limit: str, used: str, unit: str) -> str:
     """Text of the question: what was reached, what was done so far, and what is asked."""
-    in_stage = spec_of(mission.spec).stage
-    paths = staged_paths(ledger.tx, mission.id) if in_stage else written_paths(ledger.tx, mission.id)
-    where = " in its stage" if in_stage else ""
+    staged = staged_paths(ledger.tx, mission.id)
+    paths, where = (staged, " in its stage") if staged else (written_paths(ledger.tx, mission.id), "")
     named = ", ".join(map(str, paths[:_NAMED])) + (
         f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     )
@@ -157,7 +155,7 @@ def _question(ledger: Ledger, mission: MissionRow, limit: str, used: str, unit: 
         f"{mission.turns} turn{'s' * (mission.turns != 1)}",
         f"{mission.requested} job{'s' * (mission.requested != 1)} asked for",
         f"{mission.failed} failed",
-        f"files written{where}: {named}" if paths else f"no file written{where}",
+        f"files written{where}: {named}" if paths else "no file written",
     ]
     if mission.cost is not None and mission.currency is not None:
         parts.append(f"cost {told_amount(mission.cost, mission.currency)}")

@@ -125,6 +125,12 @@ MOST_WHOLE = 16 * 1024
 """Bytes; a smaller content is always stored whole."""
 MOST_ASKED = 10_000
 """Hashes that one statement asks for: databases limit the params."""
+_STAGED = Statement(
+    text(
+        "SELECT path, sha256_after FROM changes WHERE mission_id = :mission AND staged IS NOT NULL "
+        "AND state = 'applied' ORDER BY id"
+    )
+)
 _APPLIED = Statement(
     select(changes.c.id, changes.c.path, changes.c.sha256_after)
     .where(
@@ -328,6 +334,12 @@ def written_paths(tx: Tx, mission_id: int) -> list[str]:
     """The paths of `changed_paths` where the mission left a file; a directory is none."""
     left = (path for path, sha in _last_hashes(tx, mission_id).items() if sha is not None)
     return sorted(path for path in left if not path.endswith("/"))
+
+
+def staged_paths(tx: Tx, mission_id: int) -> list[str]:
+    """The paths of the files that a mission left in its stage, sorted."""
+    left = {str(path): sha for path, sha in tx.rows(_STAGED, mission=mission_id)}
+    return sorted(path for path, sha in left.items() if sha is not None and not path.endswith("/"))
 
 
 def _last_hashes(tx: Tx, mission_id: int) -> dict[str, str | None]:

@@ -48,12 +48,6 @@ _KINDS = Statement(
         "(SELECT job_id FROM changes WHERE mission_id = :mission AND staged IS NOT NULL) ORDER BY id"
     )
 )
-_STAGED = Statement(
-    text(
-        "SELECT path, sha256_after FROM changes WHERE mission_id = :mission AND staged IS NOT NULL "
-        "AND state = 'applied' ORDER BY id"
-    )
-)
 _ENDED = Statement(text("SELECT status FROM missions WHERE id = :mission AND ended_at IS NOT NULL"))
 _STATUS = Statement(text("SELECT status FROM missions WHERE id = :mission"))
 _MERGING = Statement(
@@ -99,12 +93,6 @@ def purposes(tx: Tx, mission_id: int) -> dict[int, str]:
 def kinds_in_stage(tx: Tx, mission_id: int) -> dict[int, str]:
     """The kind of each job that changed the stage of a mission."""
     return {int(job_id): str(kind) for job_id, kind in tx.rows(_KINDS, mission=mission_id)}
-
-
-def staged_paths(tx: Tx, mission_id: int) -> list[str]:
-    """The paths of the files that a mission left in its stage, sorted."""
-    left = {str(path): sha for path, sha in tx.rows(_STAGED, mission=mission_id)}
-    return sorted(path for path, sha in left.items() if sha is not None and not path.endswith("/"))
 
 
 def is_merging(tx: Tx, job_id: int) -> bool:
