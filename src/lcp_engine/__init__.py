@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff, Hunk
     from lcp_engine.clock import Clock
+    from lcp_engine.core.change_history import DiskState
     from lcp_engine.core.decision_link import SignedLinks
     from lcp_engine.core.evaluation.comparison import FigureDifference, compare_scores
     from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord
@@ -129,7 +130,6 @@ if TYPE_CHECKING:
     from lcp_engine.store.people import Sight, Unseen
     from lcp_engine.store.queries.mission_facts import (
         Course,
-        DiskState,
         Excerpt,
         Facts,
         FileFact,
@@ -337,6 +337,7 @@ _MODULES = {
     "changes.show": ("FileNow", "Forecast", "Look"),
     "changes.unified_diff": ("Diff", "Hunk"),
     "clock": ("Clock",),
+    "core.change_history": ("DiskState",),
     "core.decision_link": ("SignedLinks",),
     "core.evaluation.comparison": ("FigureDifference", "compare_scores"),
     "core.evaluation.scores": ("CheckResult", "Score", "TrialRecord"),
@@ -449,7 +450,6 @@ _MODULES = {
     "store.people": ("Sight", "Unseen"),
     "store.queries.mission_facts": (
         "Course",
-        "DiskState",
         "Excerpt",
         "Facts",
         "FileFact",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from lcp_engine.engine.reports.files_on_disk import compared
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root_identity import KnownRoot
+from lcp_engine.sandbox.written_files import ReadBeneath, Written, on_disk
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.mission_facts import Course, Facts
@@ -26,7 +27,7 @@ def read_facts(
             changed_root(tx, mission_id),
         )
     )
-    return compared(facts, known, confined_threads(isolation).read)
+    return _compared(facts, known, confined_threads(isolation).read)
 
 
 def read_standing(
@@ -45,4 +46,15 @@ def read_standing(
         return facts, find_course(tx, mission_id, since), changed_root(tx, mission_id)
 
     facts, course, known = database.read(find)
-    return compared(facts, known, confined_threads(isolation).read), course
+    return _compared(facts, known, confined_threads(isolation).read), course
+
+
+def _compared(facts: Facts, known: KnownRoot | None, read_beneath: ReadBeneath) -> Facts:
+    """The facts, with the `disk` state of each of `files` beneath the mission's root."""
+    files = facts.files.rows
+    if known is None or not files:
+        return facts
+    written = [Written(file.path, file.size_bytes, file.sha256) for file in files]
+    states = on_disk(written, known, read_beneath)
+    rows = [replace(file, disk=states.get(file.path)) for file in files]
+    return replace(facts, files=replace(facts.files, rows=rows))

@@ -12,13 +12,14 @@ from lcp_engine.changes import merge_view
 from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.recovery import MOVE, is_directory
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.reports.files_on_disk import Written, on_disk
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.new_content import compose
 from lcp_engine.sandbox.root_identity import KnownRoot, number_places, open_known
+from lcp_engine.sandbox.written_files import Written, on_disk
 from lcp_engine.store import changes
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
@@ -27,7 +28,6 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import met
-from lcp_engine.store.queries.mission_facts import DiskState
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.workers.merge import MERGE, MergeParams

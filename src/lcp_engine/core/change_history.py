@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+
+class DiskState(StrEnum):
+    """State of a file that a mission wrote."""
+
+    AS_WRITTEN = "as_written"
+    CHANGED = "changed_since"
+    GONE = "gone"
 
 
 class Effect(NamedTuple):

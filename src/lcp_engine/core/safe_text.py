@@ -33,6 +33,8 @@ _BLANK = re.compile(
 )
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])|\r(?=\n)")
 """Sequences for terminals (colours, titles, links, character sets), and the first half of a line end of Windows."""
+MOST_OF_NAME = 300
+_BACKTICKS = re.compile("`+")
 _SIGN = r"<(?=U\+|[0-9][0-9,]* more)"
 _WIDE = "[^\x00-\x7f]+"
 _IN_BLOCK = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f]|{_SIGN}|{_WIDE}")
@@ -108,6 +110,18 @@ def json_block(value: Printable) -> Shown:
 def json_line(value: Printable) -> Shown:
     """Like `json_block`, on one line and as short as possible."""
     return _as_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=list))
+
+
+def fenced(text: str) -> str:
+    """`text` between fences of Markdown that nothing in it can close."""
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{fence}"
+
+
+def quoted(name: str, most: int = MOST_OF_NAME) -> str:
+    """A file's name as a JSON string, so that no name reads as a sentence of a prompt; a longer one is shortened."""
+    return json_line(name if len(name) <= most else f"{name[: most - 1]}…")
 
 
 def shortened(text: str, most: int) -> Shown:

@@ -46,6 +46,7 @@ from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.safe_text import fenced, quoted
 from lcp_engine.engine.admission import (
     Admission,
     Requested,
@@ -363,8 +364,6 @@ class _DecidedTurn:
 
     def _shown_claim(self) -> str:
         """The claim, and what was written, for who verifies it: neither is among the results of jobs."""
-        from lcp_engine.planners.llm.job_text import fenced, quoted  # only verification needs it
-
         assert not isinstance(self.reply, Malformed)
         claim = to_json(_summarized(self.reply))
         parts = [f"You claim this:\n{fenced(_beginning(claim, _MOST_CLAIM))}"]

@@ -34,7 +34,7 @@ _BROKEN = "Correct the plug-in or install it again."
 
 BUILT_IN: Mapping[str, str] = {
     "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
-    "human": "lcp_engine.planners.simple:HumanPlanner",
+    "human": "lcp_engine.planners.llm.human:HumanPlanner",
     "local": "lcp_engine.planners.llm.local:LocalPlanner",
     "none": "lcp_engine.planners.simple:NoPlanner",
     "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",

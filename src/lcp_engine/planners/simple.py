@@ -1,4 +1,4 @@
-"""Planners that need no model: a script of replies, the stored turns of a mission, a person."""
+"""Planners that need no model: a script of replies, the stored turns of a mission."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import Planner, Question, Relayed, Reply
-
-CONTEXT_TOKENS = 32_000
+from lcp_engine.planners.base import Planner, Question, Reply
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -163,17 +161,3 @@ class NoPlanner:
         message = f"mission {question.mission_id} has no planner to ask"
         advice = "Name one in the mission file (`planner:`), or with --planner NAME."
         raise LcpError(ErrorCode.PLANNER_FAILED, message, advice=advice)
-
-
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
-class HumanPlanner:
-    """Writes the prompt that a model would get, for a person who answers it or pastes it into a chat window."""
-
-    context_tokens: int = Field(default=CONTEXT_TOKENS, ge=1000)
-    """About how many tokens the chat window takes."""
-
-    def answer(self, question: Question, /) -> Relayed:
-        from lcp_engine.planners.llm.prompt import write_prompt  # only this planner needs it
-
-        prompt = write_prompt(question, budget_tokens=self.context_tokens, dialect=question.dialect)
-        return Relayed(prompt=prompt.text, record=prompt.record)

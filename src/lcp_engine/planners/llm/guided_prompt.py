@@ -16,6 +16,7 @@ from lcp_engine.core.echo import words_of
 from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.protocol.json_schema import properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.safe_text import fenced
 from lcp_engine.planners.base import Kind, PromptRecord, Question
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.evidence import is_english, telling_lines
@@ -30,7 +31,7 @@ from lcp_engine.planners.llm.guidance import (
     Uses,
     Writes,
 )
-from lcp_engine.planners.llm.job_text import Count, fenced
+from lcp_engine.planners.llm.job_text import Count
 from lcp_engine.planners.llm.known_files import known_of
 from lcp_engine.planners.llm.prompt import FRAME, GOES_ON, Prompt, Turn, kind_lines
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole, shown_text
-from lcp_engine.core.safe_text import json_line, one_line
+from lcp_engine.core.safe_text import fenced, json_line, one_line, quoted
 from lcp_engine.planners.base import LeftOut, SeenJob
 from lcp_engine.planners.llm.known_files import View, is_binary, line_count
 
@@ -227,13 +227,6 @@ def byte_count(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def fenced(text: str) -> str:
-    """`text` between fences that nothing in it can close."""
-    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{fence}"
-
-
 def plain(text: str, most: int = MOST_WORDS) -> str:
     """`text` on one line, shortened and escaped: a file's name may contain a line end and further words."""
     line = " ".join(text.split()) if not text.isprintable() else text
@@ -241,17 +234,11 @@ def plain(text: str, most: int = MOST_WORDS) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def quoted(name: str, most: int = MOST_WORDS) -> str:
-    """A file's name as a JSON string, so that no name reads as a sentence of the prompt; a longer one is shortened."""
-    return json_line(name if len(name) <= most else f"{name[: most - 1]}…")
-
-
 def listed_name(name: str) -> str:
     """A file's name on a line of its own inside a fence: as it is, or as a JSON string if it has odd characters."""
     return name if _USUAL.fullmatch(name) and one_line(name) == name else json_line(name)
 
 
-_BACKTICKS = re.compile("`+")
 _USUAL = re.compile(r"[^`\"<>\\\s][^`\"<>\\]*")
 _MARKER = 40
 _MOST_PATTERNS = 10

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
+from lcp_engine.core.safe_text import fenced, quoted
 from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
 from lcp_engine.planners.llm.chat import Message, about_tokens
 from lcp_engine.planners.llm.job_text import (
@@ -28,14 +29,12 @@ from lcp_engine.planners.llm.job_text import (
     counted,
     cut,
     directory_lines,
-    fenced,
     fold,
     headline,
     left_out,
     listed_name,
     listed_paths,
     plain,
-    quoted,
     recall,
     recalled_number,
     show,

@@ -7,23 +7,20 @@ from collections.abc import Sequence
 
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
-from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
-from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.mission_facts import JobFact
+from lcp_engine.store.queries.pages import read_about
 from lcp_engine.store.queries.selection import Columns, Condition
 
 LARGEST = 16 * 1024
 """Params with more characters are read one job at a time, and only what they are about is kept."""
-ABOUT = ("root", "rel_path", "path", "mode", "patterns", "question", "options", "user_prompt")
 
 JOB = Columns(
     "jobs", ("id", "kind", "name", "state", "reason", "error", "ended_at"), large={"params": LARGEST}
 )
 """What `read_jobs` reads."""
 IS_NO_TURN = Condition(f"kind <> '{TURN}'")
-_PARAMS = Sql("SELECT params FROM jobs WHERE id = :job", job=int)
 
 
 def excerpt(
@@ -37,7 +34,7 @@ def excerpt(
 
 
 def read_jobs(tx: Tx, rows: Sequence[Row]) -> list[JobFact]:
-    """Rows of `JOB`. Of large params only those in `ABOUT` are read."""
+    """Rows of `JOB`. Of large params only those that say what the job is about are read."""
     return [_job(tx, row) for row in rows]
 
 
@@ -54,10 +51,3 @@ def _job(tx: Tx, row: Row) -> JobFact:
         is_cut=params is None,
         ended_at=None if ended_at is None else iso(ended_at),
     )
-
-
-def read_about(tx: Tx, job_id: int) -> dict[str, JsonValue]:
-    """Read of a job's params those in `ABOUT`."""
-    text = tx.rows(_PARAMS, job=job_id)[0][0]
-    params: JsonObject = json.loads(text)
-    return {name: params[name] for name in ABOUT if name in params}

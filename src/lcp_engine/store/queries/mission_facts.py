@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Generic, TypeVar
 
+from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.store.queries.records import Mission
 
 RowT_co = TypeVar("RowT_co", covariant=True)
-
-
-class DiskState(StrEnum):
-    """State of a file that a mission wrote."""
-
-    AS_WRITTEN = "as_written"
-    CHANGED = "changed_since"
-    GONE = "gone"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.excerpt import read_about
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
 from lcp_engine.store.queries.history import find_where, in_column, with_records
 from lcp_engine.store.queries.selection import Columns, Condition, equal, find
@@ -60,6 +59,9 @@ _ROOTS = Sql(
     first=int,
     most=int,
 )
+ABOUT = ("root", "rel_path", "path", "mode", "patterns", "question", "options", "user_prompt")
+"""Params that say what a job is about."""
+_PARAMS = Sql("SELECT params FROM jobs WHERE id = :job", job=int)
 _MARK = "SELECT count(*), coalesce(max(id), 0), coalesce(sum(events), 0) FROM missions"
 _COUNT_HELD = "SELECT coalesce(sum(held), 0) FROM missions"
 _ANY_CHANGE = Sql(
@@ -206,6 +208,13 @@ def page_jobs(
         if row["params"] is None:
             row["about"] = read_about(tx, int(str(row["id"])))
     return page
+
+
+def read_about(tx: Tx, job_id: int) -> dict[str, JsonValue]:
+    """Read of a job's params those in `ABOUT`."""
+    text = tx.rows(_PARAMS, job=job_id)[0][0]
+    params: JsonObject = json.loads(text)
+    return {name: params[name] for name in ABOUT if name in params}
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,17 @@
-"""Compare files that a mission has written with what is on the disk now (R9)."""
+"""Compare files as they were left with what is on the disk now (R9)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+from lcp_engine.core.change_history import DiskState
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, open_known
-from lcp_engine.store.queries.mission_facts import DiskState, Facts
 
 _CHUNK = 1 << 20
 _STATES = {ErrorCode.PATH_NOT_FOUND: DiskState.GONE, ErrorCode.NOT_A_FILE: DiskState.CHANGED}
@@ -33,23 +32,8 @@ class ReadBeneath(Protocol):
     def __call__(self, root: Root, work: Callable[[], T], /) -> T: ...
 
 
-def _call(root: Root, work: Callable[[], T], /) -> T:
-    return work()
-
-
-def compared(facts: Facts, known: KnownRoot | None, read_beneath: ReadBeneath = _call) -> Facts:
-    """The facts, with the `disk` state of each of `files` beneath the mission's root."""
-    files = facts.files.rows
-    if known is None or not files:
-        return facts
-    written = [Written(file.path, file.size_bytes, file.sha256) for file in files]
-    states = on_disk(written, known, read_beneath)
-    rows = [replace(file, disk=states.get(file.path)) for file in files]
-    return replace(facts, files=replace(facts.files, rows=rows))
-
-
 def on_disk(
-    files: Sequence[Written], known: KnownRoot, read_beneath: ReadBeneath = _call
+    files: Sequence[Written], known: KnownRoot, read_beneath: ReadBeneath
 ) -> dict[str, DiskState | None]:
     """The state of files beneath a root, by their paths; empty if the root is not here, or is another now."""
     try:
