@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST = 3000
-"""Processes and threads in a limit: more than the kernel lets one command have, which its supervisor may find late."""
+"""Processes and threads in a limit: more than the kernel lets one command have; its supervisor may find that late."""
 _PLACES = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
 
 

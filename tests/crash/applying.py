@@ -93,6 +93,7 @@ class Theatre:
         for path, data in NEW.items():
             (self.source / path).parent.mkdir(parents=True, exist_ok=True)
             (self.source / path).write_bytes(data)
+            os.utime(self.source / path, (1, 1))  # files are applied in the order of their times
 
     def worker(self, engines: list[Engine]) -> Worker[BaseModel]:
         """The kind that applies it, as a runner would for a command."""
@@ -228,7 +229,7 @@ def _tell(place: Path, url: str, at: int) -> tuple[int, str]:
     if ended != wanted:
         return len(names), f"{at}, {names[-1]}: the processes ended with {ended}"
     found = ask(look, place / "answer.json")
-    paths = ("a", "b", "new/deep/tool", "new/empty/", "new/large", "gone/c", "gone/")
+    paths = ("new/empty/", "a", "b", "new/deep/tool", "new/large", "gone/c", "gone/")
     right = {
         "status": "completed",
         "jobs": ["agent_plan succeeded", "undo succeeded"],
