@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -32,13 +33,14 @@ from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.mounts import enter_namespace
 from lcp_engine.wall.namespaced import can_limit_numbers
-from lcp_engine.wall.programs import Bounds, CannotConfine
+from lcp_engine.wall.programs import Bounds, CannotConfine, supervise
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
 from lcp_engine.wall.workspace import Ground, workspace
 
 pytestmark = NEEDS_OVERLAY
 DISKS = ("/var/tmp", "/dev/shm")
+_OVERLAY_TYPE = 0x794C7630  # OVERLAYFS_SUPER_MAGIC (linux/magic.h)
 MS_BIND = 4096
 
 
@@ -606,6 +608,26 @@ def test_an_overlay_that_is_refused_is_named(place: Place) -> None:
     place.give()
     with pytest.raises(CannotConfine, match=r"an overlay at .* cannot be mounted: "):
         place.shell("true", view=View((overlay,), user=place.overlay().user))
+
+
+def test_the_answer_does_not_wait_for_the_teardown_of_an_overlay(place: Place) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ended_well = supervise(place.program("/bin/true"), theirs.fileno()).exit_code == 0
+                code = 0 if ended_well and any(map(_is_of_overlay, Path("/proc/self/fd").iterdir())) else 1
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _is_of_overlay(descriptor: Path) -> bool:
+    status = (ctypes.c_long * 32)()  # statfs(2): the first field is the type
+    found: int = ctypes.CDLL(None).fstatfs(int(descriptor.name), status)
+    return found == 0 and status[0] == _OVERLAY_TYPE
 
 
 def _lives(process: int) -> bool:

@@ -118,8 +118,10 @@ def _examined(path: str) -> Bubblewrap | NoBubblewrap:
     return Bubblewrap(path, version)
 
 
-def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[str]:
-    """Give this process the mounts of a view of a program, become its user, and return the command to execute.
+def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> tuple[list[str], list[int]]:
+    """Give this process the mounts of a view of a program, and become its user.
+
+    Returns the command to execute, and descriptors of the overlays that were mounted.
 
     bwrap writes to the descriptor `status` (JSON), and lets the program start when `gate` has a byte. Raises
     `CannotMount`, and OSError if something cannot be opened.
@@ -150,7 +152,7 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> list[
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     known, command = _named(program, tool)
     content = b"".join(os.fsencode(one) + b"\0" for one in (*options, *known))
-    return [own, "--args", str(_in_memory("options", content)), "--", *command]
+    return [own, "--args", str(_in_memory("options", content)), "--", *command], mounts.overlays
 
 
 def _reachable(tool: Bubblewrap, mounts: Mounts) -> str:

@@ -61,6 +61,8 @@ class Mounts:
     """Mount points on a small file system of its own, which hides a directory that no `source` is in."""
 
     place: str
+    overlays: list[int] = field(default_factory=list, init=False)
+    """Descriptors of the overlays that were mounted: what has them open keeps the kernel from tearing these down."""
     _count: int = field(default=0, init=False)
 
     @classmethod
@@ -93,6 +95,7 @@ class Mounts:
             flags = _NO_SUID | _NO_DEVICES | (0 if writable else _READ_ONLY)
             about = f"an overlay at {overlay.path}, with its changes in {overlay.upper or 'nothing'}"
             _attempt(about, "overlay", "overlay", where, options, flags=flags)
+            self.overlays.append(_opened(where))
             return where
         finally:
             for one in (*opened, *writable):

@@ -73,6 +73,8 @@ _FIRST = -20
 """The priority of a supervisor, if it may have one: root's processes are in no number limited by the kernel."""
 _SOME_MORE = 8
 """Processes that are bubblewrap's, and one too many."""
+_BIRTHS, _OVERLAY = b"births", b"overlay"
+"""Messages with a descriptor from the process that becomes bubblewrap."""
 _MOST_KILLED = 1000
 """Processes that are looked for before those that were found are killed."""
 _MOST_BURIED = 1024
@@ -246,10 +248,12 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
     run.inside = inside
     try:
         with trouble:
-            refused, births, _, _ = socket.recv_fds(trouble, 4096, 1)
-            if births:
-                run.births = Notices(births[0], program.bounds.processes)
-                refused = trouble.recv(4096)  # nothing once bwrap is executed
+            # Nothing once bwrap is executed. This process has the overlays open until its end: the kernel takes long
+            # for their teardown, and the answer need not wait for that.
+            while given := (received := socket.recv_fds(trouble, 4096, 1))[1]:
+                if received[0] == _BIRTHS:
+                    run.births = Notices(given[0], program.bounds.processes)
+            refused = received[0]
         if refused:
             kind, number, reason = refused.decode(errors="replace").split(" ", 2)
             if kind == "confine":
@@ -289,7 +293,9 @@ def _become_namespaced(
         os.chdir("/")
         if program.view is not None and program.view.host_network:
             forbid_abstract_sockets()
-        command = prepare(program, tool, inside.status, inside.gate)
+        command, overlays = prepare(program, tool, inside.status, inside.gate)
+        for one in overlays:
+            socket.send_fds(tell, [_OVERLAY], [one])
         _limit(program.bounds)  # its own, not that of what prepares it
         die_with_parent(parent)  # a change of the user has ended that
         for one in (inside.status, inside.gate):
@@ -297,7 +303,7 @@ def _become_namespaced(
         forbid_new_privileges()
         if os.getuid() == 0 and not numbered:
             try:
-                socket.send_fds(tell, [b"."], [hold_births()])
+                socket.send_fds(tell, [_BIRTHS], [hold_births()])
             except OSError as error:
                 if error.errno != errno.EBUSY:  # something around this holds them already
                     raise

@@ -70,6 +70,7 @@ def run_program(root: Root, program: Program, attempt: Attempt, under_way: Progr
     Raises `NOT_ISOLATED` if the kernel cannot confine it, `WORKER_DIED` if the process that runs it died, and
     `FILE_SYSTEM` if the program cannot be started.
     """
+    has_ended = False  # once the answer is here, all that the program started has ended
     process = spawner().spawn(root, Duty.RUN, program.bounds.memory, confined=False)
     try:
         request = {"do": Request.RUN, "program": PROGRAMS.dump_python(program, mode="json")}
@@ -77,12 +78,14 @@ def run_program(root: Root, program: Program, attempt: Attempt, under_way: Progr
         most = 0.0 if seconds is None else seconds + _MORE_SECONDS
         with under_way.at(attempt, process.channel()):
             head, body = process.exchange(request, b"", most)
+        has_ended = True
     except (Disconnected, TimedOut) as error:
         message = f"the process that runs {program.arguments[0]} died: {error}"
         raise LcpError(ErrorCode.WORKER_DIED, message) from error
     finally:
         process.drop_channel()
-        process.wait_for_end(_MORE_SECONDS)  # it ends what the program has started first
+        if not has_ended:
+            process.wait_for_end(_MORE_SECONDS)  # it ends what the program has started first
         process.kill()
     return ended_of(head, body, program)
 
