@@ -44,9 +44,8 @@ class TrialChecks:
         with Root(str(mission.root)) as root:
             ground = ground_of(instance, root, mission.id, attempt)
             around = Surroundings(
-                RootAccess(
-                    root, lambda path: True, ground=ground
-                ),  # the root is a copy that the user had made
+                # The root is a copy that the user had made.
+                RootAccess(root, lambda path: True, ground=ground),
                 spec.commands.model_copy(update={"seconds": CHECK_SECONDS}),
                 (*command.files, *instance.commands_read),
                 partial(run_program, attempt=attempt, under_way=ProgramsUnderWay()),

@@ -202,7 +202,7 @@ def _limit_numbers(first: int, most: int) -> None:
         finally:
             os._exit(reason & 0xFF)
     reason = os.waitstatus_to_exitcode(os.waitpid(outer, 0)[1])
-    if reason != 0:
+    if reason not in (0, errno.ESRCH):  # where the process is gone, its own end says why
         raise NotStarted(None, f"the number of processes cannot be limited: {os.strerror(abs(reason))}")
 
 
