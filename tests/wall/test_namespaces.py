@@ -32,7 +32,6 @@ from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.masks import Rights
 from lcp_engine.wall.mounts import enter_namespace
-from lcp_engine.wall.namespaced import can_limit_numbers
 from lcp_engine.wall.programs import Bounds, CannotConfine, supervise
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -501,39 +500,6 @@ def test_a_program_that_forks_without_end_is_ended(place: Place) -> None:
             stopped = {"it had more than 20 processes", "it ran for more than 20 s"}
             assert found.stopped in stopped or is_refused, found
             assert limit.left() == 0
-
-
-@pytest.mark.skipif(
-    os.geteuid() == 0 and not can_limit_numbers(), reason="a supervisor permits root's processes"
-)
-def test_a_process_starts_although_the_supervisor_is_slow(place: Place) -> None:
-    """A fork that waits could be ended by a signal."""
-    log = place.up / "log"
-    running = supervised(
-        place.program("/bin/sh", "-c", "while :; do /bin/true; echo >> log; done"), place.user
-    )
-    wait_until(log.exists, "it has not started")
-    os.kill(running.pid, signal.SIGSTOP)
-    try:
-        before = log.stat().st_size
-        wait_until(lambda: log.stat().st_size > before + 300, "its processes wait")
-    finally:
-        os.kill(running.pid, signal.SIGCONT)
-        running.other_side.close()
-    running.wait()
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or not can_limit_numbers(), reason="for root, since Linux 6.14")
-def test_the_numbers_of_processes_of_root_have_an_end() -> None:
-    with made("root") as place:
-        bounds = Bounds(seconds=SECONDS, processes=100)
-        script = "cat /proc/sys/kernel/pid_max; ! echo 9999 2>/dev/null > /proc/sys/kernel/pid_max"
-        found = place.shell(script, bounds=bounds)
-        assert (found.stdout, found.exit_code) == (b"800\n", 0)
-        # The kernel takes no fewer than 300, or 8 for each processor.
-        assert int(place.shell(script, bounds=replace(bounds, processes=1)).stdout) in {
-            8 * 2**n for n in range(20)
-        }
 
 
 def test_files_and_rooms_in_memory_have_a_size(place: Place) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
-import platform
 import re
 import resource
 import select
@@ -15,23 +13,13 @@ import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-
-from lcp_engine.sandbox.syscalls import system_call
 
 _START_SECONDS = 60.0
 _SPIN_SECONDS = 5.0
 _SPIN = 0.0001
 _THREADS = 8
 """Threads that each process may have on average: RLIMIT_NPROC counts those."""
-_NUMBERS = "/proc/sys/kernel/pid_max"
-_SETNS = {"x86_64": 308, "aarch64": 268}
-_NEW_PID = 0x20000000  # CLONE_NEWPID
-_OWN_NUMBERS = (6, 14)
-"""The version of Linux since which each namespace of processes has a largest number of its own."""
-_MOST_NUMBERS = 2**22
-_CAP_SYS_ADMIN = 21
 _GET_INFO, _EXIT = 0xC040FF0B, 1 << 3  # PIDFD_GET_INFO, PIDFD_INFO_EXIT (linux/pidfd.h, Linux 6.15)
 _DEADLY = frozenset(
     {
@@ -85,16 +73,11 @@ class Namespaced:
             if one is not None:
                 os.close(one)
 
-    def let_start(self, processes: int, *, numbered: bool) -> None:
-        """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so.
-
-        `numbered` limits its processes by their numbers, too (`can_limit_numbers`). Raises `NotStarted`.
-        """
+    def let_start(self, processes: int) -> None:
+        """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so."""
         if not self._hear_first():
             return
         most = processes * _THREADS
-        if numbered and self._first_fd is not None:
-            _limit_numbers(self._first_fd, most)
         with suppress(ProcessLookupError, PermissionError):
             resource.prlimit(self._first, resource.RLIMIT_NPROC, (most, most))
         with suppress(BrokenPipeError):
@@ -169,55 +152,6 @@ class Namespaced:
             time.sleep(_SPIN)
             if not self._hear() or b"exit-code" in self._said:
                 return
-
-
-@cache
-def can_limit_numbers() -> bool:
-    """True if this process may limit the numbers of processes in namespaces: the one limit that holds for root."""
-    version = tuple(int(one) for one in re.findall(r"\d+", platform.release())[:2])
-    found = re.search(r"^CapEff:\s*(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    may = found is not None and int(found[1], 16) >> _CAP_SYS_ADMIN & 1 == 1
-    return may and version >= _OWN_NUMBERS and platform.machine() in _SETNS
-
-
-def _limit_numbers(first: int, most: int) -> None:
-    """Let no more than about `most` processes and threads be in the namespace of a process. Raises `NotStarted`.
-
-    The kernel takes the number from one that is in there: a child of this process, that enters for it.
-    """
-    outer = os.fork()
-    if outer == 0:
-        reason = errno.EIO
-        try:
-            call = system_call()
-            if call(*map(ctypes.c_long, (_SETNS[platform.machine()], first, _NEW_PID))) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-            inner = os.fork()  # only what is forked from now on is in there
-            if inner == 0:
-                _write_numbers(most)
-                os._exit(0)
-            reason = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
-        except OSError as error:
-            reason = error.errno or reason
-        finally:
-            os._exit(reason & 0xFF)
-    reason = os.waitstatus_to_exitcode(os.waitpid(outer, 0)[1])
-    if reason not in (0, errno.ESRCH):  # where the process is gone, its own end says why
-        raise NotStarted(None, f"the number of processes cannot be limited: {os.strerror(abs(reason))}")
-
-
-def _write_numbers(most: int) -> None:
-    """End this process with the errno if it fails. The kernel wants room for some processes on each processor."""
-    while most <= _MOST_NUMBERS:
-        try:
-            Path(_NUMBERS).write_text(str(most))
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                os._exit((error.errno or errno.EIO) & 0xFF)
-            most *= 2
-        else:
-            return
-    os._exit(errno.EINVAL)
 
 
 def _exit_status(program: int) -> int | None:

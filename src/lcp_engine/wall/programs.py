@@ -42,7 +42,7 @@ from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap, prepare
 from lcp_engine.wall.footprint import Footprint
 from lcp_engine.wall.mounts import CannotMount
-from lcp_engine.wall.namespaced import Namespaced, NotStarted, can_limit_numbers
+from lcp_engine.wall.namespaced import Namespaced, NotStarted
 from lcp_engine.wall.supervised_calls import SupervisedCalls
 from lcp_engine.wall.view import View
 
@@ -233,12 +233,10 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
     inside = Namespaced()
     trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     began, here = time.monotonic(), os.getpid()
-    # No other limit of the kernel holds for root.
-    numbered = (view.user or (os.getuid(),))[0] == 0 and can_limit_numbers()
     child = os.fork()
     if child == 0:
         die_with_parent(here)
-        _become_namespaced(program, tool, inside, streams, tell, numbered=numbered)
+        _become_namespaced(program, tool, inside, streams, tell)
     with suppress(PermissionError):  # else those of a program that forks without end would come first
         os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
     tell.close()
@@ -259,7 +257,7 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
             if kind == "confine":
                 raise CannotConfine(reason)
             raise OSError(int(number), reason, program.path)
-        inside.let_start(program.bounds.processes, numbered=numbered)
+        inside.let_start(program.bounds.processes)
         return run.follow()
     except NotStarted as error:
         raise (
@@ -271,18 +269,9 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
 
 
 def _become_namespaced(
-    program: Program,
-    tool: Bubblewrap,
-    inside: Namespaced,
-    streams: _Streams,
-    tell: socket.socket,
-    *,
-    numbered: bool,
+    program: Program, tool: Bubblewrap, inside: Namespaced, streams: _Streams, tell: socket.socket
 ) -> NoReturn:
-    """Become bubblewrap, which starts the program. `tell` is sent why not.
-
-    Root's processes wait for a permit each, unless they are `numbered`.
-    """
+    """Become bubblewrap, which starts the program. `tell` is sent why not."""
     parent = os.getppid()
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -301,7 +290,7 @@ def _become_namespaced(
         for one in (inside.status, inside.gate):
             os.set_inheritable(one, True)
         forbid_new_privileges()
-        if os.getuid() == 0 and not numbered:
+        if os.getuid() == 0:  # no other limit holds for root, and its supervisor answers at once
             try:
                 socket.send_fds(tell, [_BIRTHS], [hold_births()])
             except OSError as error:
