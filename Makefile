@@ -105,13 +105,6 @@ $(MODELS): $(READY) requirements/models.txt
 
 # The tests start hundreds of processes, each of which would compile every module it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Compiled by one process, in 13 seconds: where nothing is compiled yet, each test process would compile everything for itself.
-# What cannot be collected is named when the tests run.
-COMPILED := $(VENV)/compiled
-$(COMPILED): $(READY)
-	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
-	@touch $@
-
 PYTEST := $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal
 REPORTS := .reports
 # Chooses what of the heavy proofs has its turn.
@@ -125,7 +118,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 check tests; outcome=$$?; \
 	$(MAKE) --no-print-directory alone && exit $$outcome
 
-tests: $(COMPILED)
+tests: $(READY)
 	@$(PYTEST) -m "not proof and not alone" --junitxml $(REPORTS)/test.xml
 
 # What measures time, with nothing beside it.
