@@ -21,7 +21,7 @@ from lcp_engine.core.safe_text import (
     one_line,
     shortened,
     without_escapes,
-)  # fmt: skip
+)
 
 IGNORABLE = [
     *[0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)],

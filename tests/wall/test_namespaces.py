@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
@@ -27,6 +26,7 @@ from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
 from lcp_engine.sandbox.directories import remove_tree
+from lcp_engine.sandbox.file_systems import file_system_type
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
@@ -591,9 +591,7 @@ def test_the_answer_does_not_wait_for_the_teardown_of_an_overlay(place: Place) -
 
 
 def _is_of_overlay(descriptor: Path) -> bool:
-    status = (ctypes.c_long * 32)()  # statfs(2): the first field is the type
-    found: int = ctypes.CDLL(None).fstatfs(int(descriptor.name), status)
-    return found == 0 and status[0] == _OVERLAY_TYPE
+    return file_system_type(descriptor) == _OVERLAY_TYPE
 
 
 def _lives(process: int) -> bool:
