@@ -23,6 +23,7 @@ from tests.patience import wait_until
 from tests.store.test_lost_commits import Wire, wire
 
 from lcp_engine import Engine
+from lcp_engine.cli.signals import Interrupts, work
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.store.db.open import open_database
@@ -80,6 +81,30 @@ def test_lcp_work_waits_for_a_disk_that_is_full_and_goes_on(tmp_path: Path) -> N
     assert runner.returncode == 0, rest
     assert BACK in rest
     _check_each_once(url, mission)
+
+
+def test_after_a_signal_nothing_waits_for_a_server_although_the_runner_has_ended(wire: Wire) -> None:
+    interrupts = Interrupts()
+    with Engine(wire.url, away_seconds=math.inf) as engine:
+
+        def poll() -> bool:
+            wire.is_down = True
+            wire.drop_all()
+            interrupts.receive(signal.SIGTERM, None)
+            wait_until(
+                lambda: "lcp-runner" not in [thread.name for thread in threading.enumerate()],
+                "the runner goes on",
+            )
+            return bool(engine.event_counts())
+
+        with ThreadPoolExecutor(1) as threads:
+            working = threads.submit(work, engine.runner(), interrupts, poll, lambda line: None)
+            try:
+                error = working.exception(60)
+            finally:
+                wire.is_down = False
+    assert isinstance(error, LcpError)
+    assert error.code is ErrorCode.DATABASE_FAILED
 
 
 def test_callers_give_up_when_they_have_waited_as_long_as_they_chose(wire: Wire) -> None:

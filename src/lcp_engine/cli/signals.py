@@ -71,9 +71,10 @@ def work(
     """Run `runner` in a thread until it ends, and call `poll` meanwhile. Raises what ended the runner.
 
     `poll` returns whether anything happened. A signal to stop is acknowledged with `note`, and so is a thread that the
-    system does not start yet.
+    system does not start yet. After a signal, `poll` does not wait for a database that is away either, whether the
+    runner has ended before or not.
     """
-    with interrupts.draining(runner.stop):
+    with interrupts.draining(runner.stop), runner.outage.unless(lambda: bool(interrupts)):
         done = _begun(runner.run, interrupts, note)
         try:
             _poll_until(done, interrupts, poll, note)
@@ -81,7 +82,7 @@ def work(
             runner.stop()
             wait((done,))
             raise
-    poll()
+        poll()
     done.result()
 
 

@@ -38,6 +38,7 @@ from lcp_engine.sandbox.file_access import Shortage, confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import refuse_newer
+from lcp_engine.store.db.outage import Outage
 from lcp_engine.store.host.liveness import LivenessFile, this_host, watch_for_deaths
 from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.host.wakeup import IdleThreads
@@ -254,6 +255,11 @@ class Runner:
     def silent_roots(self) -> frozenset[str]:
         """The directories of roots whose file systems do not answer this runner."""
         return self._served.silent_roots | self._maintenance.silent_roots
+
+    @property
+    def outage(self) -> Outage:
+        """The time in which its database is away."""
+        return self._database.outage
 
     def stop(self) -> None:
         """Finish the jobs under way, give back the others, and end. May be called from a signal handler or a thread.
