@@ -325,7 +325,113 @@ def test_a_command_in_a_stage_reads_packages_of_the_root_through_no_other_link(
     assert job.result["stdout"] == "node_modules/ok/index.js\n"
 
 
-def test_a_stage_has_no_link_that_leaves_the_root_and_no_ignored_directory(theatre: Theatre) -> None:
+SHELL: JsonValue = {"allow": [["sh", "-c", "*"]]}
+
+
+def shell(script: str) -> JsonValue:
+    return ask({"kind": "run_command", "params": {"command": ["sh", "-c", script]}})
+
+
+def said(theatre: Theatre) -> list[JsonValue]:
+    """What the commands of the mission printed."""
+    jobs = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
+    return [(job.result or {"stdout": job.error}).get("stdout") for job in jobs]
+
+
+@NEEDS_OVERLAY
+def test_ignored_directories_of_the_root_are_seen_in_a_stage_and_changes_of_them_last_for_its_mission(
+    theatre: Theatre,
+) -> None:
+    theatre.write(".gitignore", "node_modules/\n.venv/\ntarget/\n")
+    theatre.write("target/debug/warm.o", "warm\n")
+    theatre.write("node_modules/left/index.js", "left\n")
+    theatre.write("packages/a/index.js", "a\n")
+    theatre.write("packages/a/node_modules/pad/index.js", "pad\n")
+    theatre.write("packages/a/node_modules/.env", "SECRET\n")
+    theatre.write("packages/gone/node_modules/x.js", "gone\n")
+    theatre.write(".venv/lib/site.py", "site\n")
+    theatre.write("unknown.txt", "of the root\n")
+    before = theatre.files()
+    theatre.play(
+        shell(
+            "cat target/debug/warm.o */left/index.js packages/a/node_modules/pad/index.js .venv/lib/site.py;"
+            " ls -A packages/a/node_modules packages/gone/node_modules"
+        ),
+        shell(
+            "rm -rf .venv packages/a/node_modules/pad packages/gone; mkdir .venv; echo new > .venv/new; rm unknown.txt;"
+            " echo 2 > node_modules/left/index.js; echo b > packages/a/index.js;"
+            " echo more > packages/a/node_modules/more.js"
+        ),
+        shell("find .venv node_modules packages target -type f | sort | xargs grep .; ls unknown.txt"),
+        DONE,
+        commands=SHELL,
+    )
+    first, _, last = said(theatre)
+    assert (
+        first == "warm\nleft\npad\nsite\npackages/a/node_modules:\npad\n\npackages/gone/node_modules:\nx.js\n"
+    )
+    assert last == (
+        ".venv/new:new\nnode_modules/left/index.js:2\npackages/a/index.js:b\n"
+        "packages/a/node_modules/more.js:more\ntarget/debug/warm.o:warm\n"
+    )
+    assert theatre.files() == before
+    theatre.approve(theatre.merge())
+    before["packages/a/index.js"] = "b\n"
+    del before["unknown.txt"]
+    assert theatre.files() == before
+
+
+MAIL = ask({"kind": "mail", "params": {}})
+"""In between commands, something that waits for a person."""
+HELD: JsonValue = [{"kinds": ["mail"], "do": "hold"}]
+
+
+def held(theatre: Theatre) -> int:
+    (job,) = theatre.engine.jobs(mission_id=theatre.mission, states=[State.HELD])
+    assert job.kind == "mail"
+    return job.id
+
+
+@NEEDS_OVERLAY
+def test_output_over_a_directory_that_a_stage_shows_gives_way_to_what_the_root_has_since(
+    theatre: Theatre,
+) -> None:
+    theatre.write(".gitignore", "out/\n")
+    theatre.write("out/a", "1\n")
+    theatre.write("out/b", "1\n")
+    writes, looks = "echo mine > out/a; rm out/b; echo mine > out/c", "cat out/*; ls"
+    theatre.play(shell(writes), shell(looks), MAIL, shell(looks), DONE, commands=SHELL, policy=HELD)
+    theatre.write("out/a", "of the root, later\n")
+    theatre.write("new.txt", "made after the stage\n")
+    theatre.approve(held(theatre))
+    beside = "a.txt\nb.txt\ndeep\nout\n"
+    assert said(theatre) == ["", f"mine\nmine\n{beside}", f"of the root, later\nmine\n{beside}"]
+
+
+@NEEDS_OVERLAY
+def test_links_are_in_a_stage_as_they_are_in_the_root(theatre: Theatre, tmp_path: Path) -> None:
+    (tmp_path / "beside").write_text("SECRET\n")
+    for name, place in (
+        ("in", "deep/c.txt"),
+        ("at", theatre.root / "a.txt"),
+        ("out", "../beside"),
+        ("none", "/n"),
+    ):
+        (theatre.root / name).symlink_to(place)
+    reads: list[JsonValue] = [{"kind": "read_file", "params": {"rel_path": path}} for path in ("in", "out")]
+    theatre.play(
+        ask(edit("a.txt", "one", "ONE"), *reads), shell("cat in at out; readlink none; rm none; ln -s b.txt at2"), DONE,
+        commands=SHELL,
+    )  # fmt: skip
+    assert said(theatre) == ["three\nONE\n/n\n"]
+    inside, outside = theatre.engine.jobs(mission_id=theatre.mission, kinds=["read_file"])
+    assert inside.result is not None
+    assert inside.result["content"] == "three\n"
+    assert outside.error is not None
+    assert "SECRET" not in str(outside)
+
+
+def test_a_stage_has_every_link_and_no_ignored_directory(theatre: Theatre) -> None:
     theatre.write(".git/config", "[core]\n")
     theatre.write(".gitignore", "build/\nnode_modules/\n")
     theatre.write("build/out.o", "o\n")
@@ -343,14 +449,33 @@ def test_a_stage_has_no_link_that_leaves_the_root_and_no_ignored_directory(theat
     (stage,) = theatre.staged()
     names = {entry.name for entry in stage.iterdir()}
     assert names == {
-        ".gitignore", "a.txt", "b.txt", "deep", "hard.txt", "inner", "n.txt", "node_modules", "run.sh",
+        ".gitignore", "a.txt", "absolute", "b.txt", "deep", "hard.txt", "inner", "n.txt", "out", "run.sh",
     }  # fmt: skip
     assert (stage / "deep/build/kept.txt").read_text() == "kept\n"
     assert (stage / "run.sh").stat().st_mode & 0o777 == 0o750
     assert (stage / "a.txt").stat().st_nlink == 1
-    assert (stage / "node_modules").readlink() == theatre.root / "node_modules"
+    assert [str((stage / name).readlink()) for name in ("out", "absolute", "inner")] == [
+        "..",
+        f"{theatre.root}/a.txt",
+        "deep/c.txt",
+    ]
     (event,) = [one for one in theatre.engine.events(theatre.mission) if one["event"] == "staged"]
-    assert event["data"] == {"files": 8, "left_out": ["absolute", "out"], "more": 0}
+    assert event["data"] == {"files": 8, "left_out": [], "more": 0}
+
+
+@NEEDS_OVERLAY
+def test_a_stage_that_leads_to_packages_by_links_shows_them_without(theatre: Theatre) -> None:
+    """So did version 0.2, whose missions go on."""
+    theatre.write(".gitignore", "node_modules/\n")
+    theatre.write("node_modules/p.js", "js\n")
+    looks = "cat node_modules/p.js; test -h node_modules || echo no link"
+    theatre.play(ask(write("n.txt", "n\n")), MAIL, shell(looks), DONE, commands=SHELL, policy=HELD)
+    (stage,) = theatre.staged()
+    (listed,) = stage.parent.parent.glob(".ignored-*")
+    listed.unlink()
+    (stage / "node_modules").symlink_to(theatre.root / "node_modules")
+    theatre.approve(held(theatre))
+    assert said(theatre) == ["js\nno link\n"]
 
 
 def test_a_stage_is_made_anew_after_its_process_died_and_left_one(theatre: Theatre) -> None:

@@ -33,6 +33,7 @@ from tests.wall.overlays import (
 )
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.wall.covers import Base
 from lcp_engine.wall.ignored import IgnoredFiles
 from lcp_engine.wall.layer import Layer, Run
 from lcp_engine.wall.upper import Changes, Entry, Kind, Type, read_stamp, read_upper
@@ -65,9 +66,9 @@ class Mission:
 
         after = self.where.run(seen_at_its_end, lower=self.lower(), up=run.up, work=run.work)
         changes = read_upper(
-            str(run.up), self.lower(), start=start, ignored=self.ignored, mask=str(self.layer.mask)
+            str(run.up), self.lower(), start=start, ignored=self.ignored, masks=[str(self.layer.mask)]
         )
-        self.layer.prepare(run, changes.moves, str(self.root), start)
+        self.layer.prepare(run, changes.moves, Base(str(self.root)), start)
         return run, changes, after
 
     def settle(self, program: Callable[[Path], object]) -> dict[str, Seen]:
@@ -139,7 +140,7 @@ def test_source_in_the_root_and_output_in_the_layer_are_seen_as_the_last_program
                 run, changes, after = mission.run(stepping(steps))
                 in_child(partial(apply, changes, run.up, where.root))
                 mission.layer.settle(run)
-                mission.layer.refresh(str(where.root))
+                mission.layer.refresh(Base(str(where.root)))
                 assert without_directories(mission.seen()) == without_directories(after)
 
     as_user(user, part)
@@ -314,7 +315,7 @@ def test_a_full_disk_at_each_point_leaves_all_of_it_or_nothing(user: str) -> Non
                 fillers = fill(where.path, free)
                 is_settled = False
                 try:
-                    mission.layer.prepare(run, changes.moves, str(where.root), start)
+                    mission.layer.prepare(run, changes.moves, Base(str(where.root)), start)
                     is_settled = True
                     mission.layer.settle(run)
                 except LcpError as error:
@@ -364,7 +365,7 @@ def test_a_link_in_the_place_of_the_layer_is_not_followed(tmp_path: Path) -> Non
     layer.layer.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "root").mkdir()
     with pytest.raises(LcpError, match="cannot be used: Not a directory") as refused:
-        layer.refresh(str(tmp_path / "root"))
+        layer.refresh(Base(str(tmp_path / "root")))
     assert refused.value.code is ErrorCode.FILE_SYSTEM
 
 
@@ -395,13 +396,13 @@ def test_output_of_a_root_that_has_changed_gives_way_to_it() -> None:
             (seen / "out/a").rmdir()
 
         mission.settle(program)
-        assert mission.layer.refresh(str(where.root)) == []
+        assert mission.layer.refresh(Base(str(where.root))) == []
         write(where.root / "changed.o", "later")
         write(where.root / "hidden.o", "later")
         write(where.root / "newly.o", "later")
         write(where.root / "out/a/c", "later")
         (where.root / "deleted.o").unlink()
-        gone = mission.layer.refresh(str(where.root))
+        gone = mission.layer.refresh(Base(str(where.root)))
         assert sorted(gone) == ["changed.o", "deleted.o", "hidden.o", "newly.o", "out/a"]
         seen = {path: one[2].decode() for path, one in mission.seen().items() if one[0] == "file"}
         assert seen == {
@@ -413,7 +414,7 @@ def test_output_of_a_root_that_has_changed_gives_way_to_it() -> None:
             "out/a/c": "later",
             "same.o": "layer",
         }
-        assert mission.layer.refresh(str(where.root)) == []
+        assert mission.layer.refresh(Base(str(where.root))) == []
 
 
 def test_output_over_a_file_that_changed_while_the_program_ran_gives_way() -> None:
@@ -427,7 +428,7 @@ def test_output_over_a_file_that_changed_while_the_program_ran_gives_way() -> No
 
         in_root = where.root / "a.o"
         mission.settle(program)
-        assert mission.layer.refresh(str(where.root)) == ["a.o"]
+        assert mission.layer.refresh(Base(str(where.root))) == ["a.o"]
         assert mission.seen()["a.o"][2] == b"saved"
 
 

@@ -86,7 +86,7 @@ def read(
         start=start,
         ignored=ignored,
         tracked=tracked,
-        mask=str(where.mask),
+        masks=[str(where.mask)],
         limits=limits,
     )
 

@@ -1,8 +1,7 @@
 """Copy a root for a mission to work in, so that the root itself stays as it is (R28).
 
 Files are cloned where the file system can do that, else copied; none shares its content with the root through a hard
-link. Left out are what belongs to git and to the engine, directories that git ignores, links that leave the root, and
-what is not a file. Those of installed packages are led to instead.
+link. Left out are what belongs to git and to the engine, directories that git ignores, and what is no file or link.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import posixpath
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +21,6 @@ from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.wall.ignored import lines_of
-from lcp_engine.wall.installed_packages import SHARED
 
 # linux/fs.h: _IOW(0x94, 9, int)
 _CLONE = 0x40049409
@@ -31,14 +28,16 @@ _CANNOT_CLONE = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EN
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_AT_ONCE = 1 << 30
+_COMPILED = "__pycache__"
 
 
 @dataclass
 class Copied:
-    """Files that were copied. `left_out` names links that leave the root, and what could not be read."""
+    """Files that were copied, what could not be read, and directories that git ignores, but for caches of Python."""
 
     files: int = 0
     left_out: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
 
 
 def copy_privately(root: Root, to: Path) -> Copied:
@@ -94,29 +93,21 @@ class _Copy:
         elif entry.is_dir():
             inner = scope.enter(entry.name)
             if inner.is_ignored:
-                self._lead_to(target, path)
+                if entry.name != _COMPILED:
+                    self._copied.ignored.append(path)
                 return
             os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
             self._waiting.append(inner)
         elif entry.is_file() and not is_temporary(entry.name):
             self._copy_file(source, target, entry.name, path)
 
-    def _lead_to(self, target: int, path: str) -> None:
-        """Commands can read and execute installed packages of the root; other ignored directories are not there."""
-        if path in SHARED:
-            os.symlink(f"{self._root.path}/{path}", path, dir_fd=target)
-
     def _copy_link(self, source: int, target: int, name: str, path: str) -> None:
         try:
-            leads_to = os.readlink(name, dir_fd=source)
-        except OSError:  # it is gone, or no link any more
-            self._copied.left_out.append(path)
-            return
-        end = posixpath.normpath(posixpath.join(posixpath.dirname(path), leads_to))
-        if leads_to.startswith("/") or end == ".." or end.startswith("../"):
-            self._copied.left_out.append(path)
-        else:
-            os.symlink(leads_to, name, dir_fd=target)
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL):
+                raise
+            self._copied.left_out.append(path)  # it is gone, or no link any more
 
     def _copy_file(self, source: int, target: int, name: str, path: str) -> None:
         try:

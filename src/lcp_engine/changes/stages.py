@@ -45,6 +45,7 @@ from lcp_engine.store.stages import (
     stages_over,
     status_of,
 )
+from lcp_engine.wall.shown_directories import forget_ignored, keep_ignored
 
 OF_DATABASE = "database"
 """A file beside the stages that names the SQLite file they belong to."""
@@ -133,6 +134,7 @@ def _make(database: Database, directory: Path, mission_id: int, root: Root) -> S
         path.mkdir(mode=0o700)
         try:
             copied = copy_privately(root, path)
+            keep_ignored(path, copied.ignored)
         except BaseException:  # also an interrupt
             remove_stage(path)
             raise
@@ -324,6 +326,7 @@ def _remove_unless_made(database: Database, place: Path) -> None:
 
 
 def remove_stage(path: Path) -> None:
-    """Remove a stage, or what was left of one, and what says that it was synced."""
+    """Remove a stage, or what was left of one, and what is stored beside it."""
     _marker(path).unlink(missing_ok=True)
+    forget_ignored(path)
     directories.remove_tree(path)

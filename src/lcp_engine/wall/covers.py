@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 
+from lcp_engine.sandbox.directories import status_of
 from lcp_engine.wall.trail import Trail
 from lcp_engine.wall.upper import is_opaque
 
@@ -16,20 +19,88 @@ CHANGED = "changed"
 """A mark that no file has: of a file that changed while the program ran."""
 
 
-def mark_of(root: Trail, path: str, start: int | None = None) -> str | None:
-    """A mark of what the root has at a path, which changes with it; None if it has nothing there.
+@dataclass(frozen=True)
+class Base:
+    """The ground under a layer: the root at `path`, or the stage there, joined with `shown`, directories of `root`."""
+
+    path: str
+    root: str = ""
+    shown: Collection[str] = ()
+
+    @contextmanager
+    def opened(self) -> Iterator[Below]:
+        """Open it. Raises OSError."""
+        with ExitStack() as stack:
+            trails = list[Trail]()
+            for path in (self.path, self.root) if self.shown else (self.path,):
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                trails.append(stack.enter_context(Trail(descriptor)))
+            yield Below(trails, self.shown)
+
+
+class Below:
+    """An opened `Base`. Paths of directories end in "/"; "" is the top."""
+
+    def __init__(self, trails: Sequence[Trail], shown: Collection[str] = ()) -> None:
+        self._trails = trails
+        self._shown = frozenset(f"{path}/" for path in shown)
+        self._names = names_by_directory(shown)
+
+    def status(self, path: str) -> os.stat_result | None:
+        """The status of an entry; None if there is none."""
+        at = path.rfind("/") + 1
+        for trail in self._trails_with(f"{path}/"):
+            with suppress(OSError):
+                if (status := status_of(trail.open(path[:at]), path[at:])) is not None:
+                    return status
+        return None
+
+    def names(self, directory: str) -> set[str]:
+        """The names in a directory; none if it is not there, or cannot be listed."""
+        names = set(self._names.get(directory, ()))
+        for trail in self._trails_with(directory):
+            with suppress(OSError):
+                names.update(os.listdir(trail.open(directory)))
+        return names
+
+    def has(self, directory: str) -> bool:
+        """True if the directory is there."""
+        return any(trail.has(directory) for trail in self._trails_with(directory))
+
+    def _trails_with(self, directory: str) -> Sequence[Trail]:
+        at = directory.find("/") if self._shown else -1
+        while at >= 0:
+            if directory[: at + 1] in self._shown:
+                return self._trails
+            at = directory.find("/", at + 1)
+        return self._trails[:1]
+
+
+def names_by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
+    """Names that lead to the paths, by the directory that they are in, which ends in "/"; outer ones come first."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        at = 0
+        while at >= 0:
+            end = path.find("/", at)
+            names.setdefault(path[:at], set()).add(path[at : end if end >= 0 else None])
+            at = end + 1 or -1
+    return names
+
+
+def mark_of(below: Below, path: str, start: int | None = None) -> str | None:
+    """A mark of what lies at a path, which changes with it; None if nothing does.
 
     A file that has changed since `start` is marked as `CHANGED`.
     """
-    above, _, name = path.rpartition("/")
-    try:
-        status = os.stat(name, dir_fd=root.open(f"{above}/" if above else ""), follow_symlinks=False)
-    except OSError:
+    status = below.status(path)
+    if status is None:
         return None
     if not stat.S_ISDIR(status.st_mode):
         return _marked(status, start)
     digest = hashlib.sha256()
-    for inner, one in _beneath(root, f"{path}/"):
+    for inner, one in _beneath(below, f"{path}/"):
         mark = _marked(one, start)
         if mark == CHANGED:
             return CHANGED
@@ -45,64 +116,53 @@ def _marked(status: os.stat_result, start: int | None) -> str:
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
-def _beneath(root: Trail, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+def _beneath(below: Below, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
     """Paths beneath a directory and their status, in an order that does not change."""
     waiting, left = [prefix], MOST_IN_ONE
     while waiting:
         above = waiting.pop()
-        try:
-            here = root.open(above)
-            names = sorted(os.listdir(here))
-        except OSError:
-            continue
-        for name in names:
+        for name in sorted(below.names(above)):
             if (left := left - 1) < 0:
                 return
-            try:
-                status = os.stat(name, dir_fd=here, follow_symlinks=False)
-            except OSError:
+            if (status := below.status(f"{above}{name}")) is None:
                 continue
             if stat.S_ISDIR(status.st_mode):
                 waiting.append(f"{above}{name}/")
             yield f"{above}{name}", status
 
 
-def entries_over(layer: Trail, root: Trail, prefix: str) -> Iterator[str]:
-    """Paths of a layer that lie over something in the root: files, whiteouts, opaque directories.
-
-    `prefix` is a directory that both have.
-    """
-    waiting = [prefix]
+def entries_over(layer: Trail, below: Below) -> Iterator[str]:
+    """Paths of a layer that lie over something: files, whiteouts, opaque directories."""
+    waiting = [""]
     while waiting:
         above = waiting.pop()
         try:
-            below = root.open(above)
             here = layer.open(above)
-            names = {*os.listdir(here)}.intersection(os.listdir(below))
+            names = below.names(above).intersection(os.listdir(here))
         except OSError:
             continue
         found = []
         for name in sorted(names):
-            if _merges(here, below, name):
+            if (status := below.status(f"{above}{name}")) is None:
+                continue
+            if stat.S_ISDIR(status.st_mode) and _is_joined(here, name):
                 waiting.append(f"{above}{name}/")
             else:
                 found.append(f"{above}{name}")
         yield from found
 
 
-def _merges(here: int, below: int, name: str) -> bool:
-    """True if a directory of the layer is joined with that of the root."""
+def _is_joined(here: int, name: str) -> bool:
+    """True if an entry of the layer is joined with the directory below it."""
     mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
-    if not stat.S_ISDIR(mode) or is_opaque(here, name):
-        return False
-    return stat.S_ISDIR(os.stat(name, dir_fd=below, follow_symlinks=False).st_mode)
+    return stat.S_ISDIR(mode) and not is_opaque(here, name)
 
 
-def outdated(layer: Trail, root: Trail, covers: Mapping[str, str | None]) -> Iterator[str]:
-    """Paths of the layer below which the root is not as it was."""
+def outdated(layer: Trail, below: Below, covers: Mapping[str, str | None]) -> Iterator[str]:
+    """Paths of the layer below which something is not as it was."""
     for path, mark in covers.items():
-        if mark_of(root, path) != mark:
+        if mark_of(below, path) != mark:
             yield path
-    for path in entries_over(layer, root, ""):
+    for path in entries_over(layer, below):
         if path not in covers:
             yield path

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lcp_engine.sandbox.directories import status_of
 from lcp_engine.sandbox.list_tree import PRUNED, is_text
-from lcp_engine.sandbox.root import Root, look_at
+from lcp_engine.sandbox.root import Root
 
 SHARED = ("node_modules", ".venv", "venv")
 """Directories of installed packages: a copy leads to those of the root, which can be read and executed."""
@@ -50,15 +50,9 @@ def _opened(root: Root, name: str) -> Root | None:
     """The directory of packages, if there is one."""
     with suppress(OSError):
         return Root(f"{root.path}/{name}", opened=root.open_directory(name))
-    with suppress(OSError):
-        # A stage has no absolute link but those that the engine made.
-        place = os.readlink(name, dir_fd=root.descriptor)
-        if root.copy_of is not None and os.path.isabs(place):
-            seen = look_at(place)
-            try:
-                return Root(place, opened=os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_DIRECTORY))
-            finally:
-                os.close(seen)
+    if root.copy_of is not None:
+        with suppress(OSError), Root(root.copy_of) as copied:
+            return Root(f"{copied.path}/{name}", opened=copied.open_directory(name))
     return None
 
 

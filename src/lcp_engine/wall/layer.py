@@ -23,7 +23,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.own_places import make_private
-from lcp_engine.wall.covers import outdated
+from lcp_engine.wall.covers import Base, outdated
 from lcp_engine.wall.ignored import IgnoredFiles, ignored_from_json
 from lcp_engine.wall.layer_moves import MoveList, carry_out, list_moves, take_out
 from lcp_engine.wall.trail import DIRECTORY, Trail, statuses_below
@@ -148,7 +148,7 @@ class Layer:
                     raise
                 return run
 
-    def prepare(self, run: Run, moves: Sequence[Move], root: str, start: int) -> Usage:
+    def prepare(self, run: Run, moves: Sequence[Move], base: Base, start: int) -> Usage:
         """Write the moves of a program down, durably, so that they can be settled once its job is.
 
         `start` is the stamp from before it started. Returns the usage that the layer will have. Raises `TOO_LARGE` if
@@ -157,10 +157,10 @@ class Layer:
         with _refusals(run.place):
             state = _State.read(self.place)
             with ExitStack() as stack:
-                up, layer, below = (stack.enter_context(_opened(one)) for one in (run.up, self.layer, root))
+                up, layer = (stack.enter_context(_opened(one)) for one in (run.up, self.layer))
                 upper, above = (stack.enter_context(Trail(one, opens_all=True)) for one in (up, layer))
-                lower = stack.enter_context(Trail(below))
-                listed = list_moves(upper, above, lower, moves, start=start, covered=state.covers)
+                below = stack.enter_context(base.opened())
+                listed = list_moves(upper, above, below, moves, start=start, covered=state.covers)
             usage = self._usage_with(listed, state)
             if listed.moves:
                 _write(run.place / _LIST, _text_of(listed, usage))
@@ -210,12 +210,12 @@ class Layer:
         self._empty_trash()
         return finished
 
-    def refresh(self, root: str) -> list[str]:
-        """Remove the entries below which the root is not as it was when they were made; returns their paths."""
+    def refresh(self, base: Base) -> list[str]:
+        """Remove the entries below which the base is not as it was when they were made; returns their paths."""
         with _refusals(self.place), ExitStack() as stack:
             layer = stack.enter_context(_opened(self.layer))
             trash = stack.enter_context(_opened(self._trash))
-            below = stack.enter_context(Trail(stack.enter_context(_opened(root))))
+            below = stack.enter_context(base.opened())
             above = stack.enter_context(Trail(layer, opens_all=True))
             state = _State.read(self.place)
             gone = [*outdated(above, below, state.covers)]
@@ -372,7 +372,7 @@ class _StoredMoves(_StoredState):
 
 @dataclass(frozen=True)
 class _State:
-    """Marks of what the root has below entries of the layer, and usage as far as it was counted."""
+    """Marks of what lies below entries of the layer, and usage as far as it was counted."""
 
     covers: Mapping[str, str | None]
     usage: Usage
@@ -434,9 +434,9 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _opened(path: Path | str) -> Iterator[int]:
-    """A directory; a link in the place of one of ours, a Path, is not followed."""
-    descriptor = os.open(path, DIRECTORY if isinstance(path, Path) else DIRECTORY & ~os.O_NOFOLLOW)
+def _opened(path: Path) -> Iterator[int]:
+    """One of our directories; a link in its place is not followed."""
+    descriptor = os.open(path, DIRECTORY)
     try:
         yield descriptor
     finally:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from lcp_engine.sandbox.directories import status_of
-from lcp_engine.wall.covers import mark_of
+from lcp_engine.wall.covers import Below, mark_of
 from lcp_engine.wall.trail import Trail, open_fully
 from lcp_engine.wall.upper import LONGEST_PATH, OPAQUE, Act, Move, is_opaque, is_whiteout
 
@@ -26,7 +26,7 @@ class MoveList:
     """Moves of a run as they are written down before the first one.
 
     `modes` are those of directories that have to be opened for it, and of the directories that the moved paths are in.
-    `covers` are marks of what the root has below moved entries. The layer grows by `bytes` and `files`.
+    `covers` are marks of what lies below moved entries. The layer grows by `bytes` and `files`.
     """
 
     moves: Sequence[Move]
@@ -39,7 +39,7 @@ class MoveList:
 def list_moves(
     up: Trail,
     layer: Trail,
-    root: Trail,
+    below: Below,
     moves: Sequence[Move],
     *,
     start: int,
@@ -50,7 +50,7 @@ def list_moves(
     Left out is what lies so deep that no program can name it by its path. Nothing is changed but the modes of
     directories that are closed to this user, which `up` puts back.
     """
-    listing = _Listing(up, layer, root, start, covered)
+    listing = _Listing(up, layer, below, start, covered)
     kept = tuple(move for move in moves if len(os.fsencode(move.path)) < LONGEST_PATH)
     for move in kept:
         listing.add(move)
@@ -61,7 +61,7 @@ def list_moves(
 class _Listing:
     up: Trail
     layer: Trail
-    root: Trail
+    below: Below
     start: int
     covered: Mapping[str, str | None]
     modes: dict[str, int] = field(default_factory=dict)
@@ -81,18 +81,16 @@ class _Listing:
             self._add_all(move.path)
 
     def _mode_of(self, path: str) -> int:
-        """The mode of a directory as the program left it, else as the root has it."""
-        parent, _, name = path.rpartition("/")
-        for trail in (self.up, self.root):
-            with suppress(OSError):
-                if f"{path}/" in trail.closed:
-                    return trail.closed[f"{path}/"]
-                status = os.stat(
-                    name, dir_fd=trail.open(f"{parent}/" if parent else ""), follow_symlinks=False
-                )
-                if stat.S_ISDIR(status.st_mode):
-                    return stat.S_IMODE(status.st_mode)
-        return 0o755
+        """The mode of a directory as the program left it, else as it was below."""
+        parent, name = _split(path)
+        status: os.stat_result | None = None
+        with suppress(OSError):
+            if f"{path}/" in self.up.closed:
+                return self.up.closed[f"{path}/"]
+            status = status_of(self.up.open(parent), name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            status = self.below.status(path)
+        return stat.S_IMODE(status.st_mode) if status is not None and stat.S_ISDIR(status.st_mode) else 0o755
 
     def _add_all(self, path: str) -> None:
         """Count what is moved, and mark what it lies over: whole directories below what hides them."""
@@ -110,7 +108,7 @@ class _Listing:
             mode = stat.S_IMODE(status.st_mode)
             if mode & _FULLY != _FULLY:
                 self.modes[one] = mode
-            if marks and (is_opaque(here, name) or not _has(self.root, f"{one}/")):
+            if marks and (is_opaque(here, name) or not self.below.has(f"{one}/")):
                 self._cover(one)
                 marks = False
             waiting += [(f"{one}/{inner}", marks) for inner in os.listdir(self.up.open(f"{one}/"))]
@@ -120,7 +118,7 @@ class _Listing:
         self.files += 1
         self.bytes += status.st_blocks * 512
         if parent not in self.in_layer:
-            self.in_layer = {parent: _has(self.layer, parent)}
+            self.in_layer = {parent: self.layer.has(parent)}
         if self.in_layer[parent]:
             with suppress(OSError):
                 there = os.stat(name, dir_fd=self.layer.open(parent), follow_symlinks=False)
@@ -128,7 +126,7 @@ class _Listing:
                 self.bytes -= there.st_blocks * 512
 
     def _cover(self, path: str) -> None:
-        mark = mark_of(self.root, path, self.start)
+        mark = mark_of(self.below, path, self.start)
         if mark is not None or path in self.covered:
             self.covers[path] = mark
 
@@ -287,14 +285,6 @@ def _throw_away(here: int, name: str, trash: int) -> None:
         os.rename(name, uuid4().hex, src_dir_fd=here, dst_dir_fd=trash)
     else:
         os.unlink(name, dir_fd=here)
-
-
-def _has(trail: Trail, prefix: str) -> bool:
-    try:
-        trail.open(prefix)
-    except OSError:
-        return False
-    return True
 
 
 def _split(path: str) -> tuple[str, str]:

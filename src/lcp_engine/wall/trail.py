@@ -48,6 +48,14 @@ class Trail:
             self._thin_out()
         return here
 
+    def has(self, path: str) -> bool:
+        """True if the directory is there and can be opened."""
+        try:
+            self.open(path)
+        except OSError:
+            return False
+        return True
+
     def _step(self, here: int, name: str, path: str) -> int:
         if not self._opens_all:
             return os.open(name, DIRECTORY, dir_fd=here)

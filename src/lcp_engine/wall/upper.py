@@ -205,14 +205,15 @@ def read_upper(
     start: int,
     ignored: IgnoredFiles,
     tracked: Collection[str] = (),
-    mask: str = "",
+    of_root: int = 1,
+    masks: Collection[str] = (),
     limits: Limits = LIMITS,
 ) -> Changes:
-    """Changes by a program that saw `lower` (from the lowest, the root, to the highest) below `up`.
+    """Changes by a program that saw `lower` (from the lowest to the highest) below `up`.
 
-    `start` is the `read_stamp` of the root before the program started. `tracked` are files that are never ignored.
-    `mask` is the one of `lower` whose whiteouts hide what the program may not see. Nothing else may use `up`.
-    Raises OSError.
+    The first `of_root` of `lower` make up the root. `start` is the `read_stamp` of the root before the program started.
+    `tracked` are files that are never ignored. `masks` are those of `lower` whose whiteouts hide what the program may
+    not see. Nothing else may use `up`. Raises OSError.
     """
     with ExitStack() as stack:
 
@@ -223,8 +224,8 @@ def read_upper(
 
         upper = stack.enter_context(Trail(opened(up), opens_all=True))
         lowers = [stack.enter_context(Trail(opened(path))) for path in lower]
-        masks = [*lower].index(mask) if mask else None
-        reader = _Reader(upper, lowers, masks, start, ignored, tracked, limits)
+        hiding = [trail for trail, path in zip(lowers, lower, strict=True) if path in masks]
+        reader = _Reader(upper, lowers, of_root, hiding, start, ignored, tracked, limits)
         return reader.read()
 
 
@@ -270,24 +271,19 @@ class _Here:
     place: _Place
     up: int | None
     below: Mapping[int, int]
-    mask: int | None
+    masks: Sequence[int]
 
     def hides(self, name: str) -> bool:
         """True if the program was not to see what the root has under this name."""
-        if self.place.is_masked or self.mask is None:
-            return self.place.is_masked
-        status = _status(self.mask, name)
-        return status is not None and (is_whiteout(status) or is_opaque(self.mask, name))
+        return self.place.is_masked or any(_hides(mask, name) for mask in self.masks)
 
-    def is_in_root(self, name: str) -> bool:
-        """True if the root itself has something under this name."""
-        return 0 in self.below and _status(self.below[0], name) is not None
-
-    def old(self, name: str) -> _Old | None:
-        """The entry that the program found under a name, as overlayfs joins directories."""
+    def old(self, name: str, of: int | None = None) -> _Old | None:
+        """The entry that the program found under a name, as overlayfs joins directories; or the first `of` of them."""
         first: _Old | None = None
         directories: list[int] = []
         for at, directory in self.below.items():
+            if of is not None and at >= of:
+                continue
             status = _status(directory, name)
             if status is None:
                 continue
@@ -301,6 +297,11 @@ class _Here:
             if is_opaque(directory, name):
                 break
         return None if first is None else replace(first, directories=tuple(directories))
+
+
+def _hides(mask: int, name: str) -> bool:
+    status = _status(mask, name)
+    return status is not None and (is_whiteout(status) or is_opaque(mask, name))
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,8 @@ class _Old:
 class _Reader:
     upper: Trail
     lowers: Sequence[Trail]
-    mask: int | None
+    of_root: int
+    masks: Sequence[Trail]
     start: int
     ignored: IgnoredFiles
     tracked: Collection[str]
@@ -396,11 +398,15 @@ class _Reader:
         for at in place.lowers:
             with suppress(OSError):  # it is gone from the root
                 below[at] = self.lowers[at].open(place.scope.prefix)
-        mask = None
-        if self.mask is not None:
+        masks = list[int]()
+        for mask in self.masks:
             with suppress(OSError):
-                mask = self.lowers[self.mask].open(place.scope.prefix)
-        return _Here(place, up, below, mask)
+                masks.append(mask.open(place.scope.prefix))
+        return _Here(place, up, below, masks)
+
+    def _is_in_root(self, here: _Here, name: str) -> bool:
+        """True if the root itself has something under this name."""
+        return here.old(name, self.of_root) is not None
 
     def _is_output(self, here: _Here, name: str, *, is_directory: bool) -> bool:
         """True for an ignored file, and for an ignored directory without tracked files or other sources of the root."""
@@ -410,7 +416,7 @@ class _Reader:
         path = f"{scope.prefix}{name}"
         if path in (self.tracked_directories if is_directory else self.tracked):
             return False
-        return not here.is_in_root(name) or self.ignored.makes_output(path, is_directory=is_directory)
+        return not self._is_in_root(here, name) or self.ignored.makes_output(path, is_directory=is_directory)
 
     def _see_directory(self, here: _Here, name: str, status: os.stat_result, old: _Old | None) -> None:
         problem = self._problem(here, name)
@@ -461,7 +467,7 @@ class _Reader:
     def _delete(self, here: _Here, name: str, old: _Old) -> None:
         """State what was deleted, or have the layer do without it."""
         if self._is_output(here, name, is_directory=old.is_directory):
-            act = Act.HIDE if here.is_in_root(name) else Act.REMOVE
+            act = Act.HIDE if self._is_in_root(here, name) else Act.REMOVE
             self.moves.append(Move(here.place.scope.prefix + name, act))
         else:
             self._state_deleted(here, name, old)
@@ -519,7 +525,7 @@ class _Reader:
         if old.is_directory:
             return Entry(Type.DIRECTORY, stat.S_IMODE(old.status.st_mode)), None
         entry, trouble = self._entry(here.below[old.at], name, old.status)
-        if old.at == 0 and old.status.st_ctime_ns >= self.start:
+        if old.at < self.of_root and old.status.st_ctime_ns >= self.start:
             return entry, Problem.MEANWHILE
         return entry, trouble
 

@@ -16,12 +16,13 @@ from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.kept_descriptors import unlock_and_close
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.covers import Base
 from lcp_engine.wall.git_view import tracked, view_of_git
 from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
-from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.layer import Layer, Run, is_for_room
 from lcp_engine.wall.masks import Masks, Rights, make_masks
 from lcp_engine.wall.mounts import identity_of
+from lcp_engine.wall.shown_directories import hidden_but, shown_in
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.upper import Changes, read_stamp, read_upper
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -29,6 +30,7 @@ from lcp_engine.wall.view import HOME, Bind, Overlay, View
 _SETTLE_SECONDS = 30.0
 _REST_SECONDS = 0.02
 _GIT = "git"
+_PLACE_OF_GIT = ".git"
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,15 @@ class Workspace:
     layer: Layer
     view: View
     lower: tuple[str, ...]
+    base: Base
     masks: Masks
+    hiding: tuple[str, ...]
+    """Those of `lower` that hide what may not be seen."""
     start: int
     """The time of the root's file system when it began (`read_stamp`)."""
     ignored: IgnoredFiles
     without_git: str
     """Reason why it does not see the repository of the root; empty if it does, or there is none."""
-    own: frozenset[str]
-    """Names in the root at which something else is shown."""
     repository: Root
     """The root that has the repository: in a stage that of the mission."""
 
@@ -86,13 +89,12 @@ class Workspace:
             start=self.start,
             ignored=self.ignored,
             tracked=_tracked(self.repository, self.layer.place / _GIT) if self.has_written else frozenset(),
-            mask=self.masks.directory,
+            of_root=self.lower.index(self.masks.directory),
+            masks=self.hiding,
         )
-        return replace(
-            found,
-            changes=tuple(one for one in found.changes if one.path not in self.own),
-            moves=tuple(one for one in found.moves if one.path not in self.own),
-        )
+        if self.base.path == _opened_again(self.repository):
+            return found
+        return replace(found, changes=tuple(one for one in found.changes if one.path != _PLACE_OF_GIT))
 
     def open_to_owner(self, paths: Iterable[str]) -> None:
         """Let this user read what it has left at `paths`, whatever modes that has. Raises OSError."""
@@ -107,7 +109,7 @@ class Workspace:
         """
         if changes.moves and is_whole:
             try:
-                self.layer.prepare(self.made.run, changes.moves, self.lower[0], self.start)
+                self.layer.prepare(self.made.run, changes.moves, self.base, self.start)
             except LcpError as error:
                 if not is_for_room(error):
                     raise
@@ -127,34 +129,32 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         layer = Layer(place)
         layer.claim(ground.mission)
         _finish_earlier(layer, ground)
-        seen = f"/proc/self/fd/{root.descriptor}"  # whatever is at its path by then
-        layer.refresh(seen)
+        repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
+        shown = () if root.copy_of is None else shown_in(root, repository)
+        base = Base(_opened_again(root), _opened_again(repository), shown)
+        layer.refresh(base)
         made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
         stack.callback(_leave, layer, made.run)
-        repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
         git = stack.enter_context(view_of_git(repository, place / _GIT, rights, made.path))
-        is_own = root.copy_of is None
-        if is_own:
+        lower, hiding, masked = list[str](), list[str](), frozenset[str]()
+        if root.copy_of is None:
             rights = replace(rights, shows_git=git.is_shown)
         else:
-            rights = _as_in(stack.enter_context(make_masks(repository, place / "mask-root", rights)), rights)
+            of_root = stack.enter_context(make_masks(repository, place / "mask-root", rights))
+            rights = _as_in(of_root, rights)
+            if shown:
+                around = stack.enter_context(hidden_but(shown, repository, place / "mask-around"))
+                lower += (repository.path, of_root.directory, around)
+                hiding.append(of_root.directory)
+                masked = frozenset(path for path in of_root.masked if _is_in(shown, path))
+            if git.is_shown:
+                made.directory(f"up/{_PLACE_OF_GIT}")
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
         above = (masks.directory, str(layer.layer))
-        itself = identity_of(root.descriptor)
-        overlays = [
-            Overlay(made.path, (root.path, *above), str(made.up), str(made.work), itself),
-            *git.overlays,
-        ]
-        own = set[str]()
-        if not is_own:
-            if git.is_shown:
-                made.directory("up/.git")
-            led_to = [one for one in SHARED if os.path.islink(f"{root.path}/{one}")]
-            there = [one for one in led_to if os.path.isdir(f"{made.path}/{one}")]
-            overlays += [stack.enter_context(_packages(made, place, one, rights)) for one in there]
-            own = {".git", *SHARED}
+        lowest = identity_of((repository if shown else root).descriptor)
+        seen = (*lower, root.path, *above)
         view = View(
-            overlays=tuple(overlays),
+            overlays=(Overlay(made.path, seen, str(made.up), str(made.work), lowest), *git.overlays),
             binds=(Bind(str(made.home), HOME, writable=True),),
             user=made.owner,
             environment={**git.environment},
@@ -162,21 +162,31 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         ignored = layer.rules()
         if ignored is None:
             ignored = read_ignored(root.descriptor)
-            of_root = read_ignored(repository.descriptor, ground.written())
-            ignored = replace(ignored, of_root=None if of_root == ignored else of_root)
+            rules = read_ignored(repository.descriptor, ground.written())
+            ignored = replace(ignored, of_root=None if rules == ignored else rules)
             layer.keep_rules(ignored)
         yield Workspace(
             made,
             layer,
             view,
-            (seen, *above),
-            masks,
+            (base.root, *lower[1:], base.path, *above) if shown else (base.path, *above),
+            base,
+            replace(masks, masked=masks.masked | masked) if masked else masks,
+            (*hiding, masks.directory),
             read_stamp(root.descriptor),
             ignored,
             git.reason,
-            frozenset(own),
             repository,
         )
+
+
+def _opened_again(root: Root) -> str:
+    """A path that leads to the directory that is open, whatever is at its own by then."""
+    return f"/proc/self/fd/{root.descriptor}"
+
+
+def _is_in(directories: Iterable[str], path: str) -> bool:
+    return any(path.rstrip("/") == one or path.startswith(f"{one}/") for one in directories)
 
 
 def _as_in(masks: Masks, rights: Rights) -> Rights:
@@ -215,25 +225,6 @@ def _leave(layer: Layer, run: Run) -> None:
         unlock_and_close(run.lock)
     else:
         layer.drop(run)
-
-
-@contextmanager
-def _packages(made: _Made, place: Path, name: str, rights: Rights) -> Iterator[Overlay]:
-    """The installed packages of the root that a stage leads to, in the place of the link."""
-    made.directory(f"up/{name}")
-    upper, work = made.directory(f"up-{name}"), made.directory(f"work-{name}")
-    of_packages = Rights(
-        lambda path: rights.may_read(f"{name}/{path}"),
-        f"{name} {rights.policy}",
-        frozenset(one.removeprefix(f"{name}/") for one in rights.opened if one.startswith(f"{name}/")),
-    )
-    with (
-        Root(f"{made.path}/{name}") as packages,
-        make_masks(packages, place / f"mask-{name}", of_packages) as masks,
-    ):
-        os.chmod(upper, stat.S_IMODE(os.fstat(packages.descriptor).st_mode))
-        itself = identity_of(packages.descriptor)
-        yield Overlay(packages.path, (packages.path, masks.directory), str(upper), str(work), itself)
 
 
 def owner_of(root: Root) -> tuple[int, int] | None:
