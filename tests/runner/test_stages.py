@@ -408,6 +408,24 @@ def test_output_over_a_directory_that_a_stage_shows_gives_way_to_what_the_root_h
     assert said(theatre) == ["", f"mine\nmine\n{beside}", f"of the root, later\nmine\n{beside}"]
 
 
+@EACH_WALL
+def test_commands_of_a_stage_see_nothing_of_a_directory_in_the_place_of_its_root(theatre: Theatre) -> None:
+    theatre.write(".gitignore", "node_modules/\n")
+    theatre.write("node_modules/p.js", "js\n")
+    theatre.play(
+        ask(write("n.txt", "n\n")), MAIL, shell("cat */p.js; ls -a"), DONE, commands=SHELL, policy=HELD
+    )
+    theatre.root.rename(theatre.root.with_name("moved"))
+    other = theatre.root.with_name("other")
+    (other / "node_modules").mkdir(parents=True)
+    (other / "node_modules" / "p.js").write_text("SECRET\n")
+    theatre.root.symlink_to(other)
+    theatre.approve(held(theatre))
+    (job,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
+    assert job.error is not None
+    assert job.error["error_code"] == "ROOT_CHANGED"
+
+
 @NEEDS_OVERLAY
 def test_links_are_in_a_stage_as_they_are_in_the_root(theatre: Theatre, tmp_path: Path) -> None:
     (tmp_path / "beside").write_text("SECRET\n")

@@ -21,6 +21,7 @@ from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.wall.ignored import lines_of
+from lcp_engine.wall.shown_directories import keep_ignored
 
 # linux/fs.h: _IOW(0x94, 9, int)
 _CLONE = 0x40049409
@@ -41,10 +42,14 @@ class Copied:
 
 
 def copy_privately(root: Root, to: Path) -> Copied:
-    """Copy what is beneath `root` into the empty directory `to`. Raises `FILE_SYSTEM` if there is no room."""
+    """Copy what is beneath `root` into the empty directory `to`, beside which the ignored directories are stored.
+
+    Raises `FILE_SYSTEM` if there is no room.
+    """
     copied = Copied()
     try:
         _Copy(root, to, copied).run()
+        keep_ignored(to, copied.ignored)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise refusal(error, root.path) from error

@@ -45,7 +45,7 @@ from lcp_engine.store.stages import (
     stages_over,
     status_of,
 )
-from lcp_engine.wall.shown_directories import forget_ignored, keep_ignored
+from lcp_engine.wall.shown_directories import forget_ignored
 
 OF_DATABASE = "database"
 """A file beside the stages that names the SQLite file they belong to."""
@@ -134,7 +134,6 @@ def _make(database: Database, directory: Path, mission_id: int, root: Root) -> S
         path.mkdir(mode=0o700)
         try:
             copied = copy_privately(root, path)
-            keep_ignored(path, copied.ignored)
         except BaseException:  # also an interrupt
             remove_stage(path)
             raise

@@ -247,7 +247,8 @@ class OpenMissions:
         here = self._roots.find(root, spec_text) or root
         opened = self._open_stage(mission_id) if spec.stage else None
         is_staged, opened = opened is not None, opened or self._open_root(known, here)
-        opened.copy_of = here if is_staged else None
+        if is_staged:
+            opened.set_copied(here, partial(self._open_root, known, here, is_kept=False))
         # The root's path on the machine of the launch stays a name of it, and in a stage that of the root here.
         names = dict.fromkeys(name for name in (root, here) if name != opened.path)
         aliases = (*spec.root_aliases, *names)

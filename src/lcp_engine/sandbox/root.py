@@ -92,6 +92,7 @@ class Root:
         self._checks_first = False
         self.copy_of: str | None = None
         """The root that this one is a stage of."""
+        self._open_copied: Callable[[], Root] | None = None
         if opened is not None:
             self.path, self.spellings, self.descriptor = os.fspath(path), spellings, opened
             self.kernel = has_openat2() if kernel is None else kernel
@@ -120,6 +121,15 @@ class Root:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+    def set_copied(self, path: str, open_copied: Callable[[], Root]) -> None:
+        """Make it a stage of the root at `path`, which `open_copied` opens for its caller."""
+        self.copy_of, self._open_copied = path, open_copied
+
+    def open_copied(self) -> Root:
+        """Open the root that this one is a stage of, for the caller. Raises `LcpError`, for instance `ROOT_CHANGED`."""
+        assert self._open_copied is not None
+        return self._open_copied()
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def _opened(root: Root, name: str) -> Root | None:
     with suppress(OSError):
         return Root(f"{root.path}/{name}", opened=root.open_directory(name))
     if root.copy_of is not None:
-        with suppress(OSError), Root(root.copy_of) as copied:
+        with suppress(OSError), root.open_copied() as copied:
             return Root(f"{copied.path}/{name}", opened=copied.open_directory(name))
     return None
 

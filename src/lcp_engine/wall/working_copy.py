@@ -212,7 +212,7 @@ class _Hidden:
         found = hidden_in(self.root, rights)
         if self.root.copy_of is None:
             return found
-        with Root(self.root.copy_of) as copied:
+        with self.root.open_copied() as copied:
             return found | hidden_in(copied, rights)
 
     def has(self, path: str, names: int) -> bool:

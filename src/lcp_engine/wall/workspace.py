@@ -129,7 +129,7 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         layer = Layer(place)
         layer.claim(ground.mission)
         _finish_earlier(layer, ground)
-        repository = root if root.copy_of is None else stack.enter_context(Root(root.copy_of))
+        repository = root if root.copy_of is None else stack.enter_context(root.open_copied())
         shown = () if root.copy_of is None else shown_in(root, repository)
         base = Base(_opened_again(root), _opened_again(repository), shown)
         layer.refresh(base)
