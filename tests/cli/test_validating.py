@@ -219,6 +219,19 @@ def test_a_file_that_stays_denied_is_named(lcp: Lcp) -> None:
     ]
 
 
+@pytest.mark.parametrize("command", [("run",), ("launch",)], ids=" ".join)
+def test_a_rule_without_effect_is_named_when_its_mission_begins(lcp: Lcp, command: tuple[str, ...]) -> None:
+    mission = lcp.mission(
+        lcp.complete, policy=[{"kinds": ["fs.*"], "do": "deny"}, {"kinds": ["merge"], "do": "hold"}]
+    )
+    done = lcp(*command, mission, "--root", "root")
+    assert done.code == 0
+    shown = " ".join(done.err.split())
+    assert "mission rule 1: no worker executes kind 'fs.*'" in shown
+    assert "mission rule 2: only a mission with `stage: true` has a merge" in shown
+    assert "mission rule" not in lcp(*command, mission, "--root", "root", "--quiet").err
+
+
 def test_a_script_says_what_will_be_held_denied_or_executed_by_nothing(lcp: Lcp) -> None:
     mission = lcp.mission(
         lcp.ask("write_file", rel_path="b.txt", content="x"),

@@ -141,16 +141,7 @@ def dry_run(
     outlook = _root(root, _missions(url, str(root)))
     policy = admission.policy(spec, str(root))
     workers = admission.workers
-    warnings = _root_warnings(outlook)
-    has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
-    has_paths[MERGE] = True  # of a stage; it may do what every kind that writes may
-    warnings += idle_rules(spec.policy, admission.user_rules, has_paths)
-    if not spec.stage:
-        named = [number for number, rule in enumerate(spec.policy, 1) if MERGE in rule.kinds]
-        warnings += [
-            f"mission rule {number}: only a mission with `stage: true` has a merge" for number in named
-        ]
-    warnings += _not_lifted(spec.policy, policy, workers)
+    warnings = _root_warnings(outlook) + idle_rules_of(spec, root, admission)
     warnings += check_script(planner, spec.planner, params_of(workers), expected_result(spec))
     warnings += _script_warnings(planner, spec, workers)
     return DryRun(
@@ -167,6 +158,18 @@ def dry_run(
         worst_case(spec, planner_environment),
         tuple(warnings),
     )
+
+
+def idle_rules_of(spec: MissionSpec, root: Path, admission: Admission) -> list[str]:
+    """The rules of a mission that do nothing, or not what they say, and why."""
+    workers = admission.workers
+    has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
+    has_paths[MERGE] = True  # of a stage; it may do what every kind that writes may
+    found = idle_rules(spec.policy, admission.user_rules, has_paths)
+    if not spec.stage:
+        named = [number for number, rule in enumerate(spec.policy, 1) if MERGE in rule.kinds]
+        found += [f"mission rule {number}: only a mission with `stage: true` has a merge" for number in named]
+    return found + _not_lifted(spec.policy, admission.policy(spec, str(root)), workers)
 
 
 def worst_case(spec: MissionSpec, planner_environment: PlannerEnvironment) -> WorstCase:

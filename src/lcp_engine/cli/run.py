@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import click
 
-from lcp_engine.api.dry_run import worst_case
+from lcp_engine.api.dry_run import idle_rules_of, worst_case
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, mission_ids, planner_names
@@ -201,7 +201,7 @@ def run_mission(
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
     with invocation.engine() as engine, catching_interrupts() as interrupts:
         launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin, request=request)
-        worst = print_worst_case(invocation, engine, spec)
+        worst = print_outlook(invocation, engine, spec, directory)
         decider = Decider(engine, launched.id, named, asks)
         with showing(invocation, engine) as progress:
             _work_until_done(engine, decider, progress, interrupts, threads)
@@ -232,7 +232,7 @@ def launch_command(
         launched = engine.launch(
             spec, root=directory, key=key, allow_admin=options.allow_admin, request=request
         )
-        worst = print_worst_case(invocation, engine, spec)
+        worst = print_outlook(invocation, engine, spec, directory)
         if invocation.json:
             print_json({"id": launched.id, "worst_case": worst.json, "runners": len(engine.runners())})
         else:
@@ -241,18 +241,19 @@ def launch_command(
     return Exit.DONE
 
 
-def print_worst_case(invocation: Invocation, engine: Engine, spec: MissionSpec) -> WorstCase:
-    """Print on stderr what a script lacks and, with `-v`, what the mission can cost at worst, before it begins."""
-    worst = worst_case(spec, engine.instance.planner_environment)
-    if spec.planner.type == NO_PLANNER:  # what it costs are its steps
+def print_outlook(invocation: Invocation, engine: Engine, spec: MissionSpec, root: Path) -> WorstCase:
+    """Print on stderr which rules do nothing, what a script lacks and, with `-v`, the cost at worst."""
+    instance = engine.instance
+    worst = worst_case(spec, instance.planner_environment)
+    if invocation.json or invocation.quiet:
         return worst
-    if not (invocation.json or invocation.quiet):
-        planner = make_planner(spec.planner, engine.instance.planner_environment)
-        for line in (
-            *([worst.line] if invocation.verbose else []),
-            *check_script(planner, spec.planner, params_of(engine.workers), expected_result(spec)),
-        ):
-            print_err(sentence(line))
+    lines = idle_rules_of(spec, root, instance.admission)
+    if spec.planner.type != NO_PLANNER:  # what it costs are its steps
+        planner = make_planner(spec.planner, instance.planner_environment)
+        lines += [worst.line] if invocation.verbose else []
+        lines += check_script(planner, spec.planner, params_of(engine.workers), expected_result(spec))
+    for line in lines:
+        print_err(sentence(line))
     return worst
 
 

@@ -17,7 +17,7 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_err, print_json, print_out, until, when
-from lcp_engine.cli.run import mission_options, print_worst_case
+from lcp_engine.cli.run import mission_options, print_outlook
 from lcp_engine.cli.tables import (
     Table,
     fact_column,
@@ -132,7 +132,7 @@ def add_command(
             replace=replace,
             allow_admin=options.allow_admin,
         )
-        print_worst_case(invocation, engine, spec)
+        print_outlook(invocation, engine, spec, directory)
     if invocation.json:
         print_json(added.json)
         return Exit.DONE
