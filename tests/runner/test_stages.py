@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -406,6 +407,38 @@ def test_output_over_a_directory_that_a_stage_shows_gives_way_to_what_the_root_h
     theatre.approve(held(theatre))
     beside = "a.txt\nb.txt\ndeep\nout\n"
     assert said(theatre) == ["", f"mine\nmine\n{beside}", f"of the root, later\nmine\n{beside}"]
+
+
+@NEEDS_OVERLAY
+def test_files_that_git_tracks_are_in_a_stage_although_their_directory_is_ignored(theatre: Theatre) -> None:
+    theatre.write(".gitignore", "build/\n__pycache__/\n")
+    tracked = {"build/deep/keep.sh": "keep\n", "build/gone.txt": "gone\n", "__pycache__/odd.txt": "odd\n"}
+    for path, text in {**tracked, "build/out.o": "out\n"}.items():
+        theatre.write(path, text)
+    (theatre.root / "build/deep/keep.sh").chmod(0o755)
+    (theatre.root / "build/link").symlink_to("gone.txt")
+    for command in (["init", "--quiet"], ["add", "--force", *tracked, "build/link", ".gitignore"]):
+        subprocess.run(["git", *command], cwd=theatre.root, check=True)
+    theatre.play(
+        ask(edit("build/deep/keep.sh", "keep", "KEPT")),
+        shell("cat build/deep/keep.sh __pycache__/odd.txt; rm build/gone.txt; echo new > build/out.o"),
+        shell("test -x build/deep/keep.sh; ls build; cat build/out.o; git diff --name-status"),
+        DONE,
+        commands=SHELL,
+    )
+    assert said(theatre) == [
+        "KEPT\nodd\n",
+        "deep\nlink\nout.o\nnew\nM\tbuild/deep/keep.sh\nD\tbuild/gone.txt\n",
+    ]
+    theatre.approve(theatre.merge())
+    shutil.rmtree(theatre.root / ".git")
+    assert theatre.files() == {
+        **BEFORE,
+        ".gitignore": "build/\n__pycache__/\n",
+        "__pycache__/odd.txt": "odd\n",
+        "build/deep/keep.sh": "KEPT\n",
+        "build/out.o": "out\n",
+    }
 
 
 @EACH_WALL

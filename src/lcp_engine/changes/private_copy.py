@@ -1,7 +1,8 @@
 """Copy a root for a mission to work in, so that the root itself stays as it is (R28).
 
 Files are cloned where the file system can do that, else copied; none shares its content with the root through a hard
-link. Left out are what belongs to git and to the engine, directories that git ignores, and what is no file or link.
+link. Left out are what belongs to git and to the engine, what is in directories that git ignores and not tracked, and
+what is no file or link.
 """
 
 from __future__ import annotations
@@ -20,25 +21,33 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import is_temporary
 from lcp_engine.sandbox.list_tree import PRUNED
 from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.ignored import lines_of
-from lcp_engine.wall.shown_directories import keep_ignored
+from lcp_engine.wall.shown_directories import Shown, keep_ignored
 
 # linux/fs.h: _IOW(0x94, 9, int)
 _CLONE = 0x40049409
 _CANNOT_CLONE = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS})
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MOST_AT_ONCE = 1 << 30
 _COMPILED = "__pycache__"
+"""Caches of Python are many, and made again at once: a stage does not show those of its root."""
+_UNSAFE = frozenset({"", ".", "..", *PRUNED})
 
 
 @dataclass
 class Copied:
-    """Files that were copied, what could not be read, and directories that git ignores, but for caches of Python."""
+    """Files that were copied, what could not be read, and directories that git ignores.
+
+    `tracked` are the files in them that git tracks all the same: those were copied, too.
+    """
 
     files: int = 0
     left_out: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    tracked: list[str] = field(default_factory=list)
 
 
 def copy_privately(root: Root, to: Path) -> Copied:
@@ -49,9 +58,10 @@ def copy_privately(root: Root, to: Path) -> Copied:
     copied = Copied()
     try:
         _Copy(root, to, copied).run()
-        keep_ignored(to, copied.ignored)
+        shown = (path for path in copied.ignored if path.rpartition("/")[2] != _COMPILED)
+        keep_ignored(to, Shown(tuple(shown), tuple(copied.tracked)))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _FULL:
             raise refusal(error, root.path) from error
         message = f"a stage of root {root.path!r} needs more room in {str(to.parent)!r}: {error.strerror}"
         advice = "Make room there, or name a directory on another disk with XDG_STATE_HOME."
@@ -81,6 +91,43 @@ class _Copy:
             finally:
                 os.close(target)
                 os.close(source)
+        if self._copied.ignored:
+            ignored = tuple(f"{path}/" for path in self._copied.ignored)
+            for path in sorted(_tracked(self._root)):
+                if path.startswith(ignored) and _UNSAFE.isdisjoint(path.split("/")):
+                    try:
+                        self._copy_tracked(path)
+                    except (FileNotFoundError, NotADirectoryError):
+                        continue  # the index names more than there is
+                    except OSError as error:
+                        if error.errno in _FULL:
+                            raise
+                        self._copied.left_out.append(path)
+
+    def _copy_tracked(self, path: str) -> None:
+        """Copy a file in an ignored directory, with the directories that it is in. Raises OSError."""
+        parent, _, name = path.rpartition("/")
+        source = self._root.open_directory(parent)
+        try:
+            mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
+            if not stat.S_ISLNK(mode) and not stat.S_ISREG(mode):  # a submodule
+                return
+            copy = self._copy_link if stat.S_ISLNK(mode) else self._copy_file
+            self._make(parent)
+            target = os.open(self._to / parent, _DIRECTORY)
+            try:
+                copy(source, target, name, path)
+                self._copied.tracked.append(path)
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+
+    def _make(self, path: str) -> None:
+        if not (self._to / path).exists():
+            self._make(path.rpartition("/")[0])
+            mode = os.stat(path, dir_fd=self._root.descriptor, follow_symlinks=False).st_mode
+            (self._to / path).mkdir(stat.S_IMODE(mode) | 0o700)
 
     def _copy_directory(self, source: int, target: int, scope: Scope) -> None:
         with os.scandir(source) as found:
@@ -98,8 +145,7 @@ class _Copy:
         elif entry.is_dir():
             inner = scope.enter(entry.name)
             if inner.is_ignored:
-                if entry.name != _COMPILED:
-                    self._copied.ignored.append(path)
+                self._copied.ignored.append(path)
                 return
             os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
             self._waiting.append(inner)
@@ -176,6 +222,13 @@ def _parts_with_data(source: int, size: int) -> Iterator[tuple[int, int]]:
 def _copy_bytes(source: int, target: int, start: int, end: int) -> None:
     while start < end and (copied := os.sendfile(target, source, start, min(end - start, _MOST_AT_ONCE))):
         start += copied
+
+
+def _tracked(root: Root) -> frozenset[str]:
+    try:
+        return tracked(root)
+    except (OSError, ValueError):  # an index of another form: what git tracks is not known
+        return frozenset()
 
 
 def _umask() -> int:

@@ -5,9 +5,11 @@ An overlay has the root itself below the stage; between the two, whiteouts hide 
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from lcp_engine.sandbox.root import Root
@@ -17,9 +19,18 @@ from lcp_engine.wall.masks import Tree, digest, kept_layer, mode_of
 from lcp_engine.wall.trail import Trail
 
 
-def keep_ignored(stage: Path, directories: Iterable[str]) -> None:
+@dataclass(frozen=True)
+class Shown:
+    """The `directories` of a root that a stage shows, and the files in them that it has itself."""
+
+    directories: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+
+
+def keep_ignored(stage: Path, shown: Shown) -> None:
     """Store beside a stage which directories of the root it was made without. Raises OSError."""
-    _list_of(stage).write_bytes(b"\0".join(map(os.fsencode, sorted(directories))))
+    text = json.dumps([shown.directories, shown.copied])
+    _list_of(stage).write_text(text, encoding="ascii")
 
 
 def forget_ignored(stage: Path) -> None:
@@ -27,32 +38,32 @@ def forget_ignored(stage: Path) -> None:
     _list_of(stage).unlink(missing_ok=True)
 
 
-def shown_in(stage: Root, root: Root) -> tuple[str, ...]:
+def shown_in(stage: Root, root: Root) -> Shown:
     """The directories of a root that its stage was made without, where both have the directory around them."""
     try:
-        stored = _list_of(Path(stage.path)).read_bytes()
+        found: list[list[str]] = json.loads(_list_of(Path(stage.path)).read_text(encoding="ascii"))
     except FileNotFoundError:
-        stored = _listed_by_links(stage)
+        found = [_listed_by_links(stage), []]
+    directories, copied = found
     with Trail(stage.descriptor) as above, Trail(root.descriptor) as below:
-        return tuple(
-            path
-            for path in map(os.fsdecode, filter(None, stored.split(b"\0")))
-            if above.has(path[: path.rfind("/") + 1]) and below.has(f"{path}/")
-        )
+        shown = [
+            path for path in directories if above.has(path[: path.rfind("/") + 1]) and below.has(f"{path}/")
+        ]
+    beneath = tuple(f"{path}/" for path in shown)
+    return Shown(tuple(shown), tuple(path for path in copied if path.startswith(beneath)))
 
 
-def _listed_by_links(stage: Root) -> bytes:
+def _listed_by_links(stage: Root) -> list[str]:
     """The list of a stage of version 0.2, which has links to packages in their place: they give way to it."""
-    leads_to = {name: f"{stage.copy_of}/{name}" for name in SHARED}
     links = list[str]()
-    for name, place in leads_to.items():
+    for name in SHARED:
         with suppress(OSError):
-            if os.readlink(name, dir_fd=stage.descriptor) == place:
+            if os.readlink(name, dir_fd=stage.descriptor) == f"{stage.copy_of}/{name}":
                 links.append(name)
-    keep_ignored(Path(stage.path), links)
+    keep_ignored(Path(stage.path), Shown(tuple(links)))
     for name in links:
         os.unlink(name, dir_fd=stage.descriptor)
-    return b"\0".join(map(os.fsencode, links))
+    return links
 
 
 def _list_of(stage: Path) -> Path:
@@ -60,18 +71,20 @@ def _list_of(stage: Path) -> Path:
 
 
 @contextmanager
-def hidden_but(shown: Sequence[str], root: Root, place: Path) -> Iterator[str]:
-    """A layer that hides all that a root has but the directories `shown`; `place` is kept. Raises OSError."""
+def hidden_but(shown: Shown, root: Root, place: Path) -> Iterator[str]:
+    """A layer that hides all of a root but what its stage shows; `place` is kept. Raises OSError."""
     place.mkdir(mode=0o700, exist_ok=True)
     tree = _whiteouts_around(shown, root)
     with kept_layer(place, digest(tree), lambda: tree) as directory:
         yield directory
 
 
-def _whiteouts_around(shown: Sequence[str], root: Root) -> Tree:
+def _whiteouts_around(shown: Shown, root: Root) -> Tree:
     tree: Tree = {}
     with Trail(root.descriptor) as trail:
-        for above, names in names_by_directory(shown).items():
+        for above, names in names_by_directory(shown.directories).items():
             tree[above.rstrip("/")] = mode_of(root, above.rstrip("/"))
             tree |= {f"{above}{name}": None for name in os.listdir(trail.open(above)) if name not in names}
-    return tree
+    for above in names_by_directory(shown.copied):
+        tree.setdefault(above.rstrip("/"), mode_of(root, above.rstrip("/")))
+    return tree | dict.fromkeys(shown.copied)

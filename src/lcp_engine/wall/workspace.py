@@ -22,7 +22,7 @@ from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
 from lcp_engine.wall.layer import Layer, Run, is_for_room
 from lcp_engine.wall.masks import Masks, Rights, make_masks
 from lcp_engine.wall.mounts import identity_of
-from lcp_engine.wall.shown_directories import hidden_but, shown_in
+from lcp_engine.wall.shown_directories import Shown, hidden_but, shown_in
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.upper import Changes, read_stamp, read_upper
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -130,8 +130,8 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         layer.claim(ground.mission)
         _finish_earlier(layer, ground)
         repository = root if root.copy_of is None else stack.enter_context(root.open_copied())
-        shown = () if root.copy_of is None else shown_in(root, repository)
-        base = Base(_opened_again(root), _opened_again(repository), shown)
+        shown = Shown() if root.copy_of is None else shown_in(root, repository)
+        base = Base(_opened_again(root), _opened_again(repository), shown.directories)
         layer.refresh(base)
         made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
         stack.callback(_leave, layer, made.run)
@@ -142,16 +142,16 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         else:
             of_root = stack.enter_context(make_masks(repository, place / "mask-root", rights))
             rights = _as_in(of_root, rights)
-            if shown:
+            if shown.directories:
                 around = stack.enter_context(hidden_but(shown, repository, place / "mask-around"))
                 lower += (repository.path, of_root.directory, around)
                 hiding.append(of_root.directory)
-                masked = frozenset(path for path in of_root.masked if _is_in(shown, path))
+                masked = frozenset(path for path in of_root.masked if _is_in(shown.directories, path))
             if git.is_shown:
                 made.directory(f"up/{_PLACE_OF_GIT}")
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
         above = (masks.directory, str(layer.layer))
-        lowest = identity_of((repository if shown else root).descriptor)
+        lowest = identity_of((repository if lower else root).descriptor)
         seen = (*lower, root.path, *above)
         view = View(
             overlays=(Overlay(made.path, seen, str(made.up), str(made.work), lowest), *git.overlays),
@@ -169,7 +169,7 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
             made,
             layer,
             view,
-            (base.root, *lower[1:], base.path, *above) if shown else (base.path, *above),
+            (base.root, *lower[1:], base.path, *above) if lower else (base.path, *above),
             base,
             replace(masks, masked=masks.masked | masked) if masked else masks,
             (*hiding, masks.directory),
