@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lcp_engine.api.decision_links import DecisionLinks, LinkedJob
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.evaluation import Evaluation, FinishedTrial, Trial
+    from lcp_engine.api.inbox import HeldJob, Inbox, Review
     from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
     from lcp_engine.api.run_job import JobResult, run_job
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord
     from lcp_engine.core.evaluation.suite import Expectation, Suite, SuiteMission
     from lcp_engine.core.evaluation.summary import PlannerSummary, Share, summarize_scores
+    from lcp_engine.core.inbox import Act, Awaits
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.memory import Entry
@@ -159,6 +161,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcceptCheck",
+    "Act",
     "Action",
     "ActiveRunner",
     "AgentError",
@@ -168,6 +171,7 @@ __all__ = [
     "Applied",
     "Approvals",
     "AskedToWait",
+    "Awaits",
     "Background",
     "Backups",
     "Caps",
@@ -218,9 +222,11 @@ __all__ = [
     "Forecast",
     "Forked",
     "GraphStep",
+    "HeldJob",
     "Hold",
     "Hunk",
     "Imported",
+    "Inbox",
     "InvalidInput",
     "Isolation",
     "Job",
@@ -286,6 +292,7 @@ __all__ = [
     "ResultSpec",
     "Retention",
     "Retry",
+    "Review",
     "Root",
     "Rule",
     "Ruling",
@@ -332,6 +339,7 @@ _MODULES = {
     "api.decision_links": ("DecisionLinks", "LinkedJob"),
     "api.engine": ("Engine",),
     "api.evaluation": ("Evaluation", "FinishedTrial", "Trial"),
+    "api.inbox": ("HeldJob", "Inbox", "Review"),
     "api.memory": ("Memory", "MemoryEdit", "Remembered"),
     "api.read_reply": ("read_reply",),
     "changes.show": ("FileNow", "Forecast", "Look"),
@@ -343,6 +351,7 @@ _MODULES = {
     "core.evaluation.scores": ("CheckResult", "Score", "TrialRecord"),
     "core.evaluation.suite": ("Expectation", "Suite", "SuiteMission"),
     "core.evaluation.summary": ("PlannerSummary", "Share", "summarize_scores"),
+    "core.inbox": ("Act", "Awaits"),
     "core.job_states": ("Need", "State"),
     "core.kinds": ("KindRole",),
     "core.mission.accept": ("AcceptCheck", "FileMatch", "FileQuotes"),

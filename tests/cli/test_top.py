@@ -22,11 +22,9 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
-from lcp_engine import Engine
+from lcp_engine import Engine, Inbox, Review
 from lcp_engine.cli.top.app import Top
 from lcp_engine.cli.top.inbox_view import SETTLING_SECONDS
-from lcp_engine.cli.top.shown_job import ShownJob, read_shown
-from lcp_engine.cli.top.watch import Held
 
 WRITE: JsonValue = {"kind": "write_file", "params": {"rel_path": "notes.md", "content": "one\ntwo\n"}}
 OTHER: JsonValue = {"kind": "write_file", "params": {"rel_path": "more.md", "content": "more\n"}}
@@ -251,11 +249,13 @@ def test_a_job_that_takes_long_to_read_is_said_to_be_read(
     hold(engine, root, WRITE)
     may_read = threading.Event()
 
-    def slowly(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
-        may_read.wait(PATIENCE_SECONDS)
-        return read_shown(engine, held, expires_at)
+    review = Inbox.review
 
-    monkeypatch.setattr("lcp_engine.cli.top.inbox_view.read_shown", slowly)
+    def slowly(inbox: Inbox, job_id: int) -> Review:
+        may_read.wait(PATIENCE_SECONDS)
+        return review(inbox, job_id)
+
+    monkeypatch.setattr(Inbox, "review", slowly)
 
     async def script(person: Person) -> None:
         await person.press("2")

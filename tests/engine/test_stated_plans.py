@@ -76,6 +76,17 @@ def test_a_plan_runs_without_a_planner_and_ends_its_mission(lab: Lab) -> None:
     same_again(lab)
 
 
+def test_a_mission_without_a_planner_takes_no_message_and_goes_on(lab: Lab) -> None:
+    mission = launch(lab, step(1, "change"), policy=[{"kinds": ["change"], "do": "hold"}])
+    lab.engine.work(until_idle=True)
+    with pytest.raises(LcpError, match="has no planner; nobody would read the message"):
+        lab.engine.say(mission, "Hello.")
+    (held,) = lab.engine.jobs(states=["held"])
+    lab.engine.approve(held.id)
+    lab.engine.work(until_idle=True)
+    assert lab.engine.mission(mission).outcome == "plan_complete"
+
+
 def test_a_step_names_a_kind_by_the_id_of_its_tool(lab: Lab) -> None:
     (lab.root / "a.txt").write_text("a\n")
     mission = run(lab, step(1, "tool-list-files", parameters={}), step(2, "tool-do", dependencies=after(1)))

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from tests.core.test_safe_text import ODD
 from tests.web.conftest import ADDRESS, House
 
-from lcp_engine import Worker
+from lcp_engine import Awaits, HeldJob, Worker
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import JsonObject
 from lcp_engine.changes.show import Forecast
@@ -30,7 +30,6 @@ from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PACKAGE, PageContext, make_templates
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.inbox import Row, shown_or_named
-from lcp_engine.web.jobs import Need
 from lcp_engine.workers.base import Context, FileEffect
 
 BEFORE = b"one\ntwo  \n\tthree\n"
@@ -236,7 +235,8 @@ def test_a_card_that_fails_names_its_job(caplog: pytest.LogCaptureFixture) -> No
         raise ZeroDivisionError(row)
 
     job: JsonObject = {"id": 7, "kind": "<b>odd"}
-    shown = shown_or_named(card, Row(job, Need.APPROVAL, None, "", ""))
+    held = HeldJob(job, "", Awaits.APPROVAL, frozenset(), None, has_ended=False)
+    shown = shown_or_named(card, Row(held, None, "", ""))
     assert '<a href="/jobs/7">&lt;b&gt;odd job 7</a>' in shown
     assert "job 7 cannot be shown in a list" in caplog.text
 

@@ -23,6 +23,7 @@ from lcp_engine.api.arguments import (
 )
 from lcp_engine.api.bulk import each_outcome
 from lcp_engine.api.history import History
+from lcp_engine.api.inbox import Inbox
 from lcp_engine.api.memory import Memory
 from lcp_engine.api.queries import (
     approvals_for,
@@ -193,6 +194,11 @@ class Engine(History):
     def memory(self) -> Memory:
         """What is remembered of roots beyond single missions."""
         return Memory(self.instance)
+
+    @property
+    def inbox(self) -> Inbox:
+        """The held jobs, for people who decide on them."""
+        return Inbox(self.instance)
 
     @property
     def links(self) -> DecisionLinks:

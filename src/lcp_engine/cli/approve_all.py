@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,19 +12,18 @@ from rich.text import Text
 from lcp_engine.changes.show import Look
 from lcp_engine.cli.changes import show_job
 from lcp_engine.cli.job_tables import held_table, overview
-from lcp_engine.cli.jobs import is_question
 from lcp_engine.cli.output import make_console, print_err
 from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.workers.base import ExecutedBy
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from lcp_engine.api.engine import Engine
+    from lcp_engine.api.inbox import HeldJob
     from lcp_engine.store.queries.records import Job
 
 MANY = 20
@@ -33,11 +32,15 @@ MANY = 20
 
 @dataclass(frozen=True)
 class Candidate:
-    """A held job, what it is about, and what it would change now."""
+    """A held job that is no question, and what it would change now."""
 
     job: Job
-    about: str
+    held: HeldJob
     look: Look
+
+    @property
+    def about(self) -> str:
+        return self.held.about
 
     @property
     def why_left_out(self) -> Failed | None:
@@ -50,15 +53,12 @@ class Candidate:
 
 
 def find_candidates(engine: Engine, mission: int | None) -> list[Candidate]:
-    """The held jobs that wait for an approval, of one mission if given."""
-    awaited = engine.awaited_replies()
-    held = [
-        job
-        for job in engine.jobs(mission_id=mission, states=["held"])
-        if not _takes_an_answer(engine, job, awaited)
-    ]
-    looks, about = engine.look_over([job.json for job in held]), Subjects(engine.database).of
-    return [Candidate(job, about(job.json), looks[job.id]) for job in held]
+    """The held jobs that await no words, of one mission if given."""
+    jobs = engine.jobs(mission_id=mission, states=["held"])
+    held = engine.inbox.of([job.json for job in jobs])
+    found = [(job, one) for job, one in zip(jobs, held, strict=True) if not one.awaits.is_words]
+    looks = engine.look_over([job.json for job, _ in found])
+    return [Candidate(job, one, looks[job.id]) for job, one in found]
 
 
 def show_candidates(engine: Engine, candidates: Sequence[Candidate]) -> None:
@@ -87,8 +87,3 @@ def _show_each(console: Console, candidates: Sequence[Candidate]) -> None:
         if each.look.caveat:
             console.print(f"  {each.look.caveat}; these are its params:")
         show_job(console, each.job, each.look.diff)
-
-
-def _takes_an_answer(engine: Engine, job: Job, awaited: Collection[int]) -> bool:
-    worker = engine.workers.get(job.kind)
-    return is_question(job, awaited) or (worker is not None and worker.executed_by is ExecutedBy.PERSON)

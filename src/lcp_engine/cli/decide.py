@@ -23,6 +23,7 @@ from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
+from lcp_engine.core.inbox import Act
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, sentence, shortened
@@ -203,7 +204,10 @@ def reject_command(
     reason: str,
     person: str | None,
 ) -> int:
-    """Reject held jobs; the planner reads the reason in its next turn."""
+    """Reject held jobs; the planner reads the reason in its next turn.
+
+    `--all` leaves out turns that await a reply of yours: to reject one ends its mission.
+    """
     if not reason.strip():
         raise click.UsageError("--reason is blank; a reason is needed", click.get_current_context())
     by = None if person is None else approver(invocation, person)
@@ -331,6 +335,8 @@ def _list_all(invocation: Invocation, engine: Engine, mission: int | None) -> li
     if mission is not None:
         engine.mission(mission)
     held = engine.jobs(mission_id=mission, states=["held"])
+    admitted = {one.id for one in engine.inbox.of([job.json for job in held]) if Act.REJECT in one.acts}
+    held = [job for job in held if job.id in admitted]
     if held and not invocation.json:
         list_held(engine, held)
         _confirm("reject", len(held))

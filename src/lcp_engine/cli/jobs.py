@@ -27,6 +27,7 @@ from lcp_engine.cli.output import (
     print_out,
 )
 from lcp_engine.cli.tables import Table, print_table, quoted_for
+from lcp_engine.core.inbox import awaited_by
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
 from lcp_engine.core.kinds import QUESTION, TURN, kind_named
@@ -348,7 +349,7 @@ def completion_line(made: JsonObject) -> str:
 
 def is_question(job: Job, awaited: Collection[int]) -> bool:
     """True if a held job needs an answer and no approval; `awaited` are the turns whose reply a person brings."""
-    return job.kind == QUESTION or job.id in awaited
+    return awaited_by(job.kind, is_relayed=job.id in awaited, has_worker=True).is_words
 
 
 def answer_with(job: Job) -> str:

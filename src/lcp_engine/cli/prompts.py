@@ -18,6 +18,7 @@ from rich.text import Text
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
+from lcp_engine.api.inbox import HeldJob
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.always import ask_for_rule
@@ -41,17 +42,16 @@ from lcp_engine.cli.terminal import (
     read_line,
     read_paste,
 )
+from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import State
-from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormField, Unfilled, fill_in
 from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
 from lcp_engine.core.safe_text import block, one_line, sentence, shortened
-from lcp_engine.core.summaries import as_question, duration
+from lcp_engine.core.summaries import OF_ENDED, as_question, duration
 from lcp_engine.engine.approvals import pick, question_shown
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.queries.records import Job
-from lcp_engine.workers.ask_user import KIND as ASK_USER
 from lcp_engine.workers.ask_user import fields_of
 
 _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice("later"), Choice("quit"))
@@ -88,7 +88,7 @@ class Decider:
     _approved: dict[int, str | None] = field(default_factory=dict)
     _approved_kinds: set[str] = field(default_factory=set)
     _refused: set[int] = field(default_factory=set)
-    _awaited: frozenset[int] = frozenset()
+    _awaited: Mapping[int, Awaits] = field(default_factory=dict)
 
     def approve_named(self, note: Callable[[str], None]) -> bool:
         """Approve held jobs of the named kinds; whether any was. Refusals are printed with `note`."""
@@ -114,7 +114,7 @@ class Decider:
             return True  # what was decided before Ctrl-D can run
 
     def _ask_each(self, waiting: list[Job]) -> bool:
-        prompt = JobPrompt(self.engine, self.engine.expiries(), [job.kind for job in waiting])
+        prompt = JobPrompt(self.engine, [job.kind for job in waiting])
         decided, silent = False, 0
         for place, job in enumerate(waiting, 1):
             if self._is_named(job) and self._approve(job, print_line):
@@ -139,13 +139,13 @@ class Decider:
 
     def _held_jobs(self, kinds: Collection[str] = ()) -> list[Job]:
         """The held jobs that were not postponed."""
-        self._awaited = self.engine.awaited_replies()
         held = self.engine.jobs(mission_id=self.mission_id, states=[State.HELD], kinds=[*kinds])
+        self._awaited = self.engine.inbox.awaited((job.id, job.kind) for job in held)
         return [job for job in held if job.id not in self._postponed]
 
     def _is_named(self, job: Job) -> bool:
         """True if the job is approved without asking; never a question, a job without a worker, or a changed file."""
-        if job.kind == ASK_USER or job.id in self._awaited or job.id in self._refused:
+        if self._awaited[job.id] is not Awaits.APPROVAL or job.id in self._refused:
             return False
         if self._approved.get(job.id) == job.reason:  # it was held again for what an approval does not change
             return False
@@ -177,11 +177,10 @@ class PromptResult(Enum):
 
 
 class JobPrompt:
-    """Asks about the jobs of one round. `expiries` are times by job id, `kinds` the kinds of all jobs of the round."""
+    """Asks about the jobs of one round; `kinds` are the kinds of all of them."""
 
-    def __init__(self, engine: Engine, expiries: Mapping[int, str], kinds: Iterable[str]) -> None:
+    def __init__(self, engine: Engine, kinds: Iterable[str]) -> None:
         self._engine = engine
-        self._expiries = expiries
         self._counts = Counter(kinds)
         self._has_legend = False
         self._drafts: dict[int, Draft] = {}
@@ -195,23 +194,24 @@ class JobPrompt:
         if job.state != State.HELD:
             print_line(f"job {job.id} was decided in the meantime: it is {job.state}")
             return PromptResult.DECIDED
-        if job.id in self._engine.awaited_replies():
+        (held,) = self._engine.inbox.of([job.json])
+        if Act.REPLY in held.acts:
             submitted = HumanTurn(self._engine, job).ask(place)
             return PromptResult.DECIDED if submitted else PromptResult.LATER
-        if job.kind == ASK_USER:
-            return self._ask_for_words(job, place)
-        self._choice = MergeChoice(self._engine, job.id) if job.kind == MERGE else None
-        self._introduce(job, place)
-        return self._ask_for_yes(job)
+        if Act.ANSWER in held.acts:
+            return self._ask_for_words(job, held, place)
+        self._choice = MergeChoice(self._engine, job.id) if Act.TAKE in held.acts else None
+        self._introduce(job, held, place)
+        return self._ask_for_yes(job, held.acts)
 
-    def _ask_for_words(self, job: Job, place: str) -> PromptResult:
+    def _ask_for_words(self, job: Job, held: HeldJob, place: str) -> PromptResult:
         """Ask the planner's question; an empty line postpones it."""
         options = job.params.get("options")
         count = len(options) if isinstance(options, list) else 0
         fields = fields_of(job.params)
         print_line(f"\njob {job.id}{place}: the planner asks")
         print_words(as_question(job.params))
-        self._say_expiry(job)
+        _say_expiry(held)
         if fields:
             return self._ask_for_form(job, fields)
         how = f"1 to {count}, or your own words" if count else "your answer"
@@ -257,26 +257,21 @@ class JobPrompt:
         shown = question_shown(job.params)
         return self._try(job, lambda: self._engine.answer(job.id, text, words=words, form=form, shown=shown))
 
-    def _introduce(self, job: Job, place: str) -> None:
+    def _introduce(self, job: Job, held: HeldJob, place: str) -> None:
         """Show the job, why it is held, and the beginning of what it would change."""
         look = self._look_at(job)
         diffs = [look.diff] if look.diff is not None else []
-        about = self._engine.subject(job)
-        title = Text(f"\njob {job.id}{place}: {one_line(job.kind)} {about}", style="bold")
+        title = Text(f"\njob {job.id}{place}: {one_line(job.kind)} {held.about}", style="bold")
         print_line(title.append(_counted(diffs), style="not bold"))
-        if job.name and job.name != about:
+        if job.name and job.name != held.about:
             print_words(one_line(shortened(job.name, 200)))
         print_line(f"  held: {one_line(explain_reason(job.reason or 'waits for a decision'))}")
+        if held.has_ended:
+            print_line(f"  {OF_ENDED}")
         for approvals in self._engine.approvals([job]).values():
             print_line(f"  {approvals}")
-        self._say_expiry(job)
+        _say_expiry(held)
         self._show(job, look)
-
-    def _say_expiry(self, job: Job) -> None:
-        expires_at = self._expiries.get(job.id)
-        if expires_at is not None:
-            seconds = seconds_until(expires_at, datetime.now(UTC))
-            print_line(f"  rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}")
 
     def _look_at(self, job: Job) -> Look:
         """Look at what the job would change now, as the person has chosen it; an approval is bound to that."""
@@ -296,30 +291,33 @@ class JobPrompt:
         if not self._is_whole:
             print_line("  d shows it in full")
 
-    def _ask_for_yes(self, job: Job) -> PromptResult:
-        choices = self._choices(job)
+    def _ask_for_yes(self, job: Job, acts: Collection[Act]) -> PromptResult:
+        choices = self._choices(job, acts)
         if not self._has_legend:
             print_legend(choices)
             self._has_legend = True
         while True:
-            answered = self._act(job, choose("run it?", choices))
+            answered = self._act(job, choose("run it?" if Act.APPROVE in acts else "reject it?", choices))
             if answered is not None:
                 return answered
 
-    def _choices(self, job: Job) -> Sequence[Choice]:
+    def _choices(self, job: Job, acts: Collection[Act]) -> Sequence[Choice]:
         count = self._counts[job.kind]
         every = f" {count:,}" if count > 1 else ""
-        return (
-            Choice("yes"),
-            Choice("no"),
-            *((Choice("edit", " a file"), Choice("part", " of it")) if self._choice else (Choice("edit"),)),
-            Choice("diff"),
-            Choice("say", " something"),
-            Choice("later"),
-            Choice("all", f"{every} of {one_line(job.kind)}, unseen"),
-            *(() if self._choice else (Choice("rule", " to run such jobs"),)),
-            Choice("quit"),
+        offered = (
+            (Act.APPROVE, Choice("yes")),
+            (Act.REJECT, Choice("no")),
+            (Act.EDIT, Choice("edit")),
+            (Act.TAKE, Choice("edit", " a file")),
+            (Act.TAKE, Choice("part", " of it")),
+            (None, Choice("diff")),
+            (Act.SAY, Choice("say", " something")),
+            (None, Choice("later")),
+            (Act.APPROVE, Choice("all", f"{every} of {one_line(job.kind)}, unseen")),
+            (Act.RULE, Choice("rule", " to run such jobs")),
+            (None, Choice("quit")),
         )
+        return [choice for act, choice in offered if act is None or act in acts]
 
     def _act(self, job: Job, word: str) -> PromptResult | None:
         """Act on an answer; None asks again."""
@@ -460,6 +458,12 @@ def _leave(draft: Draft, *, is_used: bool) -> None:
         echo(
             f"  your edit is kept in {draft.kept}; e continues with it\n"
         )  # unbroken, so that it can be copied
+
+
+def _say_expiry(held: HeldJob) -> None:
+    if held.expires_at is not None:
+        seconds = seconds_until(held.expires_at, datetime.now(UTC))
+        print_line(f"  rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}")
 
 
 def _counted(diffs: Sequence[Diff]) -> str:

@@ -18,7 +18,7 @@ from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
 from lcp_engine.store.row_types import JobRow, MissionRow
-from lcp_engine.workers.base import ExecutedBy, Permission, Worker
+from lcp_engine.workers.base import ExecutedBy, Worker
 
 RULES_CHANGED = "rules_changed"
 """The event: `by`, `added` or `removed`, the `rules` of the mission from then on, and those `before`."""
@@ -31,7 +31,7 @@ def rules_for(
 
     A job that names no path has one: all jobs of its kind. None for a kind whose jobs only a person may let run.
     """
-    if not can_have_rule(worker):
+    if not worker.may_have_rule:
         return []
     named = [name_of(path, root, spec) for path in worker.paths(params)]
     choices = [tuple(map(literal, named)) if named else None]
@@ -39,16 +39,6 @@ def rules_for(
     if len(directories) == 1 and "/" not in directories:
         choices.append(tuple(f"{literal(directory)}/" for directory in directories))
     return [Rule(kinds=(worker.kind,), paths=paths, do=Verdict.AUTO) for paths in choices]
-
-
-def can_have_rule(worker: Worker[BaseModel] | None) -> bool:
-    """True if a rule of one person can let jobs of a kind run, if no other gate holds them."""
-    return (
-        worker is not None
-        and worker.executed_by is ExecutedBy.RUNNER
-        and worker.command is None
-        and worker.permission is Permission.USER
-    )
 
 
 def approve_always(

@@ -8,7 +8,7 @@ from lcp_engine.engine.lessons import keep_message
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.turn_queue import is_asking, queue_turn
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.planners.base import Said, SeenJob
+from lcp_engine.planners.base import NO_PLANNER, Said, SeenJob
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.ledger import Ledger
@@ -40,7 +40,7 @@ def say(ledger: Ledger, mission_id: int, text: str, *, by: str, job_id: int | No
 
 
 def _check_is_open(mission: MissionRow) -> None:
-    if mission.root_plan is None:
+    if mission.root_plan is None or mission.planner == NO_PLANNER:
         message = f"mission {mission.id} has no planner; nobody would read the message"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if mission.has_ended:

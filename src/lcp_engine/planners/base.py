@@ -226,6 +226,8 @@ class PlannerError(LcpError):
         self.completions = completions
 
 
+NO_PLANNER = "none"
+"""The type of a mission's planner if it has none."""
 MAX_WAIT = 3600.0
 """For so many seconds a question waits, unless its planner states another limit."""
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import last_decision, missing_approvals
 from lcp_engine.api.user import user_name
+from lcp_engine.core.inbox import Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.policy import Rule
@@ -23,7 +24,7 @@ from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
-from lcp_engine.web.jobs import Need, entered_in, need_of, options_of, show_job
+from lcp_engine.web.jobs import entered_in, options_of, show_job
 from lcp_engine.web.merge_form import choice_in
 from lcp_engine.web.missions import show_mission
 from lcp_engine.workers.ask_user import fields_of
@@ -116,8 +117,8 @@ def approve_shown(
     engine = context.engine
     if shown is None:
         job = engine.job(job_id)
-        need = need_of(job.kind, job.id, engine.awaited_replies(), engine.workers)
-        if job.state == State.HELD and need is Need.APPROVAL:
+        awaited = engine.inbox.awaited([(job.id, job.kind)])[job.id]
+        if job.state == State.HELD and awaited is Awaits.APPROVAL:
             message = f"job {job_id} was not shown in full where it was approved: open it and decide there"
             raise LcpError(ErrorCode.NOT_SHOWN, message)
     return engine.approve(job_id, params=params, shown=shown or NOTHING_SHOWN)

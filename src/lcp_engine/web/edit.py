@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from lcp_engine import Job
 from lcp_engine.changes.show import Look
+from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.schema_model import SchemaModel
@@ -25,7 +26,7 @@ from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
-from lcp_engine.web.jobs import Need, is_editable, need_of
+from lcp_engine.web.jobs import is_editable
 from lcp_engine.web.merge_form import edit_merge
 
 PREVIEWED = "previewed"
@@ -187,6 +188,14 @@ def _errors(model: type[BaseModel], params: Mapping[str, JsonValue]) -> dict[str
     return {}
 
 
+_WHY_NOT = {
+    Awaits.APPROVAL: "it is approved or rejected as it is",
+    Awaits.ANSWER: "it waits for a person's words",
+    Awaits.REPLY: "it waits for a person's words",
+    Awaits.REJECTION: "no worker executes its kind",
+}
+
+
 def _job(context: PageContext, request: Request) -> Job:
     """The job of the address. Raises `WRONG_STATE` unless it is held for an approval, `TOO_LARGE`."""
     job = context.engine.job(number(request.path_params["job"]))
@@ -196,12 +205,11 @@ def _job(context: PageContext, request: Request) -> Job:
             f"job {job.id} is {job.state}; only held jobs can be edited",
             advice=GENERAL,
         )
-    need = need_of(job.kind, job.id, context.engine.awaited_replies(), context.engine.workers)
-    if need is not Need.APPROVAL:
-        fact = f"no worker executes {job.kind}" if need is Need.NO_WORKER else "it waits for a person's words"
-        message = f"job {job.id} cannot be edited: {fact}; only jobs that wait for an approval can"
+    (held,) = context.engine.inbox.of([job.json])
+    if not held.acts & {Act.EDIT, Act.TAKE}:
+        message = f"job {job.id} cannot be edited: {_WHY_NOT[held.awaits]}"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
-    if job.kind != MERGE and not is_editable(job):
+    if Act.EDIT in held.acts and not is_editable(job):
         message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"
         raise LcpError(ErrorCode.TOO_LARGE, message, advice="Edit them with that command.")
     return job

@@ -12,14 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine.api.bulk import MORE_APPROVALS, Tally, decide_each, last_decision, missing_approvals, told
+from lcp_engine.api.inbox import HeldJob
 from lcp_engine.api.pages import HeldHead, JsonObject, Setting
 from lcp_engine.api.user import user_name
 from lcp_engine.changes.show import Look
+from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import FILE_CHANGED
-from lcp_engine.engine.always import can_have_rule
 from lcp_engine.errors import LcpError
 from lcp_engine.store.people import Sight
 from lcp_engine.web.actions import approve_shown, may_ask
@@ -38,7 +39,7 @@ from lcp_engine.web.forms import (
     shown_value,
     to_inbox,
 )
-from lcp_engine.web.jobs import AskedForm, Need, asked_form, is_shown, need_of, options_of, read_filter
+from lcp_engine.web.jobs import AskedForm, asked_form, is_shown, options_of, read_filter
 
 JOBS = 50
 MOST_DECIDED = 1000
@@ -208,22 +209,14 @@ def _show_inbox(
     page = context.queries.jobs(wanted, behind=after, limit=JOBS)
     jobs = [_in_full(context, job) for job in page.rows]
     looks, settings = _look_over(context, jobs), context.queries.settings_of(jobs)
-    workers, awaited = context.engine.workers, context.engine.awaited_replies()
     approvals = _approvals_of(context, jobs)
     rows = [
         replace(
-            _row(
-                job,
-                looks.get(int(str(job["id"]))),
-                need_of(job["kind"], job["id"], awaited, workers),
-                LINES_IN_LIST,
-                is_split=wants_split(request),
-            ),
-            setting=settings[int(str(job["id"]))],
-            approvals=approvals.get(int(str(job["id"]))),
-            may_have_rule=can_have_rule(workers.get(str(job["kind"]))),
+            _row(held, looks.get(held.id), LINES_IN_LIST, is_split=wants_split(request)),
+            setting=settings[held.id],
+            approvals=approvals.get(held.id),
         )
-        for job in jobs
+        for held in context.engine.inbox.of(jobs)
     ]
     return context.render(
         "inbox.html",
@@ -238,9 +231,8 @@ def _show_inbox(
         counted=_counted(context, request),
         rows=rows,
         shown_or_named=shown_or_named,
-        kinds=sorted({str(row.job["kind"]) for row in rows if row.need is Need.APPROVAL}),
+        kinds=sorted({row.held.kind for row in rows if Act.APPROVE in row.held.acts}),
         held=",".join(str(job["id"]) for job in jobs),
-        expiries=context.engine.expiries(),
         asked=str(request.query_params),
         longest=LONGEST_PARAM,
         is_split=wants_split(request),
@@ -292,8 +284,7 @@ def _in_full(context: PageContext, job: JsonObject) -> JsonObject:
 class Row:
     """A held job as a list shows it. Without `shown` it cannot be approved there."""
 
-    job: JsonObject
-    need: Need
+    held: HeldJob
     diff: Excerpt | None
     caveat: str
     shown: str
@@ -302,8 +293,10 @@ class Row:
 
     approvals: Approvals | None = None
     """Whose approvals it needs, if one person alone cannot let it run."""
-    may_have_rule: bool = False
-    """Whether a rule can let jobs of its kind run."""
+
+    @property
+    def job(self) -> JsonObject:
+        return self.held.job
 
     @property
     def options(self) -> list[str]:
@@ -311,11 +304,11 @@ class Row:
 
     @property
     def asked(self) -> AskedForm | None:
-        return asked_form(object_in(self.job["params"])) if self.need is Need.ANSWER else None
+        return asked_form(object_in(self.job["params"])) if Act.ANSWER in self.held.acts else None
 
     @property
     def shown_name(self) -> str:
-        return shown_name(int(str(self.job["id"])))
+        return shown_name(self.held.id)
 
 
 def _look_over(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Look]:
@@ -344,16 +337,15 @@ def shown_or_named(card: Callable[..., Markup], row: Row, *more: object) -> Mark
 
 
 def _row(
-    job: JsonObject, look: Look | None, need: Need, lines: int, characters: int = CHARACTERS_IN_LIST,
-    *, is_split: bool,
-) -> Row:  # fmt: skip
+    held: HeldJob, look: Look | None, lines: int, characters: int = CHARACTERS_IN_LIST, *, is_split: bool
+) -> Row:
     if look is None:
-        return Row(job, need, None, "", "")
+        return Row(held, None, "", "")
     diff = None if look.diff is None else excerpt(look.diff, lines, characters, is_split=is_split)
     parts = [] if diff is None else [diff]
-    is_shown_here = is_shown(look, parts, object_in(job["params"]), longest=LONGEST_PARAM)
-    shown = shown_value(look.sight) if need is Need.APPROVAL and is_shown_here else ""
-    return Row(job, need, diff, look.caveat, shown)
+    is_shown_here = is_shown(look, parts, object_in(held.job["params"]), longest=LONGEST_PARAM)
+    shown = shown_value(look.sight) if Act.APPROVE in held.acts and is_shown_here else ""
+    return Row(held, diff, look.caveat, shown)
 
 
 @dataclass(frozen=True)
@@ -370,15 +362,15 @@ class _Matching:
 def _find_matching(context: PageContext, request: Request, among: Collection[int] | None = None) -> _Matching:
     wanted = read_filter(request, [State.HELD])
     heads = context.queries.held_heads(wanted, among=among, limit=MOST_DECIDED)
-    workers, awaited = context.engine.workers, context.engine.awaited_replies()
-    needs = [(head, need_of(head.kind, head.id, awaited, workers)) for head in heads]
+    awaited = context.engine.inbox.awaited((head.id, head.kind) for head in heads)
+    asking = [head for head in heads if awaited[head.id] is Awaits.APPROVAL]
     # A file that has changed since an approval needs a decision of its own.
-    changed = [head for head, need in needs if need is Need.APPROVAL and head.reason in FILE_CHANGED]
-    approvable = [head for head, need in needs if need is Need.APPROVAL and head not in changed]
+    changed = [head for head in asking if head.reason in FILE_CHANGED]
+    approvable = [head for head in asking if head.reason not in FILE_CHANGED]
     return _Matching(
         changed=changed,
         approvable=approvable,
-        rejectable=[head for head, need in needs if need is not Need.REPLY],
+        rejectable=[head for head in heads if awaited[head.id] is not Awaits.REPLY],
         all=heads,
     )
 
@@ -419,14 +411,14 @@ def _rows_of(context: PageContext, request: Request, approvable: Collection[int]
     approvals = _approvals_of(context, jobs)
     rows: list[Row] = []
     lines, characters, marks = LINES_OF_ALL, CHARACTERS_OF_ALL, CHARACTERS_OF_MARKS
-    for job in jobs:
-        look, is_split = looks.get(int(str(job["id"]))), wants_split(request)
-        row = _row(job, look, Need.APPROVAL, lines, characters, is_split=is_split)
+    for held in context.engine.inbox.of(jobs):
+        look, is_split = looks.get(held.id), wants_split(request)
+        row = _row(held, look, lines, characters, is_split=is_split)
         if row.diff is not None and not row.diff.is_whole:
             # What has no room leaves it to the jobs below.
             few = min(lines, LINES_IN_LIST), min(characters, CHARACTERS_IN_LIST)
-            row = _row(job, look, Need.APPROVAL, *few, is_split=is_split)
-        row = replace(row, approvals=approvals.get(int(str(job["id"]))))
+            row = _row(held, look, *few, is_split=is_split)
+        row = replace(row, approvals=approvals.get(held.id))
         if len(row.shown) > marks:
             row = replace(row, shown="")
         marks -= len(row.shown)

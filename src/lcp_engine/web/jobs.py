@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -15,8 +14,9 @@ from starlette.responses import Response
 from lcp_engine import Job
 from lcp_engine.api.pages import JobFilter, JsonObject, Page
 from lcp_engine.changes.show import Look
+from lcp_engine.core.inbox import Act
 from lcp_engine.core.job_states import RETRY, State
-from lcp_engine.core.kinds import APPLY, MERGE, TURN, kind_named
+from lcp_engine.core.kinds import TURN, kind_named
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
@@ -26,9 +26,7 @@ from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import Excerpt, excerpt
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.web.merge_form import OfferedFile, offered_files
-from lcp_engine.workers import ask_user
 from lcp_engine.workers.ask_user import asked_in
-from lcp_engine.workers.base import Workers
 from lcp_engine.workers.merge import MergeParams
 from lcp_engine.workers.registry import UNDO_KIND
 
@@ -42,26 +40,6 @@ LARGEST_EDIT = 256 * 1024
 
 Entered: TypeAlias = Mapping[str, JsonValue]
 NOTHING: Entered = MappingProxyType({})
-
-
-class Need(StrEnum):
-    """What a held job needs from a person."""
-
-    APPROVAL = "approval"
-    ANSWER = "answer"
-    REPLY = "reply"
-    """The reply of a planner that is a person."""
-    NO_WORKER = "no_worker"
-    """No worker executes the kind; the job can only be rejected."""
-
-
-def need_of(kind: JsonValue, job_id: JsonValue, awaited: Collection[int], workers: Workers) -> Need:
-    """What a held job of this kind needs; `awaited` are the turns whose reply a person brings."""
-    if kind == ask_user.KIND:
-        return Need.ANSWER
-    if job_id in awaited:
-        return Need.REPLY
-    return Need.APPROVAL if kind in workers or kind in (MERGE, APPLY) else Need.NO_WORKER
 
 
 def options_of(params: Mapping[str, JsonValue]) -> list[str]:
@@ -162,8 +140,10 @@ def show_job(
     engine = context.engine
     found = engine.job(number(request.path_params["job"]))
     mission = engine.mission(found.mission_id)
-    look = engine.look(found.id) if found.state == State.HELD else None
-    diffs = engine.diff(found.id) if look is None else look.diffs
+    review = engine.inbox.review(found.id) if found.state == State.HELD else None
+    look = None if review is None else review.look
+    acts = frozenset[Act]() if review is None else review.held.acts
+    diffs = look.diffs if look is not None else engine.diff(found.id) if review is None else []
     was_stopped = not diffs and found.state in (State.REJECTED, State.CANCELLED)
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
@@ -172,7 +152,6 @@ def show_job(
     parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB, is_split=is_split) for diff in diffs]
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
     questions = engine.turns(found.mission_id, job_id=found.id) if found.kind == TURN else []
-    need = need_of(found.kind, found.id, engine.awaited_replies(), engine.workers)
     return context.render(
         "job.html",
         status=status,
@@ -182,12 +161,13 @@ def show_job(
         entered=entered,
         events=events,
         note=request.query_params.get("note"),
-        need=need,
+        awaits=None if review is None else review.held.awaits,
+        acts=acts,
         has_kind=found.kind in engine.workers,
         questions=questions,
-        question=questions[-1] if questions and look is not None and need is Need.REPLY else None,
+        question=None if review is None else review.question,
         options=options_of(found.params),
-        asked=asked_form(found.params, entered) if need is Need.ANSWER else None,
+        asked=asked_form(found.params, entered) if Act.ANSWER in acts else None,
         diffs=parts,
         is_split=is_split,
         files=offered,
@@ -196,14 +176,13 @@ def show_job(
         shown=""
         if look is None or not is_shown(look, parts, found.params, longest=LONGEST)
         else shown_value(look.sight),
-        approvals=None if look is None else engine.approvals([found]).get(found.id),
-        always=engine.rules_for(found.id) if look is not None and need is Need.APPROVAL else [],
-        expires_at=engine.expiries().get(found.id) if look is not None else None,
+        approvals=None if review is None else review.approvals,
+        always=engine.rules_for(found.id) if Act.RULE in acts else [],
+        expires_at=None if review is None else review.held.expires_at,
         is_editable=is_editable(found),
         may_retry=_may_retry(found, events),
-        may_speak=mission.status in ("running", "waiting") and mission.planner != "none",
         was_stopped=was_stopped,
-        may_undo=look is None and bool(diffs) and not was_stopped,
+        may_undo=review is None and bool(diffs) and not was_stopped,
         is_undo=found.kind == UNDO_KIND,
         runners=context.queries.runners(),
         next_held=_held_beside(context, found.id),

@@ -452,6 +452,15 @@ class Worker(Generic[P]):
         restricted = (*self.restricted_as, *((WRITE,) if puts_bytes else ()))
         return KindNames((self.kind, *self.judged_as), self.denied_as, restricted, self.denied_with)
 
+    @property
+    def may_have_rule(self) -> bool:
+        """True if a rule of one person can let jobs of the kind run, if no other gate holds them."""
+        return (
+            self.executed_by is ExecutedBy.RUNNER
+            and self.command is None
+            and self.permission is Permission.USER
+        )
+
     def under(self, settings: KindSettings | None) -> Worker[P]:
         """The worker as a mission sets it."""
         if settings is None:

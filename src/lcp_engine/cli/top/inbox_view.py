@@ -20,6 +20,7 @@ from textual.containers import Vertical
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
+from lcp_engine.api.inbox import HeldJob, Review
 from lcp_engine.api.user import user_name
 from lcp_engine.changes.show import Look
 from lcp_engine.changes.unified_diff import Diff
@@ -40,8 +41,9 @@ from lcp_engine.cli.tables import Table, fact_column, id_column, text_column, wr
 from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.cli.top.missions_view import table_content
-from lcp_engine.cli.top.shown_job import ShownJob, content_of, content_of_all, read_shown
-from lcp_engine.cli.top.watch import Held, Need, Snapshot
+from lcp_engine.cli.top.shown_job import content_of, content_of_all, title_of
+from lcp_engine.cli.top.watch import Snapshot
+from lcp_engine.core.inbox import NO_WORKER, Act, Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Malformed
@@ -127,8 +129,8 @@ class InboxView(Vertical):
         self.jobs = Lines(id="held")
         self.detail = Lines(id="detail")
         self._snapshot = Snapshot()
-        self._held: Sequence[Held] = ()
-        self._shown: ShownJob | None = None
+        self._held: Sequence[HeldJob] = ()
+        self._shown: Review | None = None
         self._gone: int | None = None
         self._drafts: dict[int, Draft] = {}
 
@@ -179,8 +181,7 @@ class InboxView(Vertical):
         held = self._current()
         if held is None or held.id != job_id:
             return
-        expires_at = self._snapshot.expiries.get(job_id)
-        reading = asyncio.ensure_future(asyncio.to_thread(read_shown, self._desk.engine, held, expires_at))
+        reading = asyncio.ensure_future(asyncio.to_thread(self._desk.engine.inbox.review, job_id))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be superseded
         began = time.monotonic()
         while not (await asyncio.wait([reading], timeout=READING_SECONDS))[0]:
@@ -190,7 +191,7 @@ class InboxView(Vertical):
             self._shown = shown
             self.detail.show(content_of(shown), is_new=True)
 
-    def _say_that_it_reads(self, held: Held, seconds: float) -> None:
+    def _say_that_it_reads(self, held: HeldJob, seconds: float) -> None:
         """Say what is awaited, and for how long: a large file takes its time."""
         if self.jobs.selected == held.id:
             line = f"reading what job {held.id} would change: {duration(seconds)}"
@@ -208,7 +209,7 @@ class InboxView(Vertical):
         self._shown = None
         self.detail.show(lambda width: Content(()), is_new=True)
 
-    def _current(self) -> Held | None:
+    def _current(self) -> HeldJob | None:
         return next((one for one in self._held if one.id == self.jobs.selected), None)
 
     def _table(self) -> MakeContent:
@@ -226,20 +227,20 @@ class InboxView(Vertical):
     # -- What the keys do
 
     def action_approve(self) -> None:
-        self._with_shown(partial(self._approve, self._desk.key_came_at))
+        self._with_shown(partial(self._approve, self._desk.key_came_at), Act.APPROVE)
 
     def action_reject(self) -> None:
-        self._with_shown(self._reject)
+        self._with_shown(self._reject, Act.REJECT)
 
     def action_edit(self) -> None:
         """Edit the params of a job, take some files of a merge, write the reply of a planner."""
-        self._with_shown(self._edit)
+        self._with_shown(self._edit, Act.EDIT, Act.TAKE, Act.REPLY)
 
     def action_add_rule(self) -> None:
-        self._with_shown(partial(self._add_rule, self._desk.key_came_at))
+        self._with_shown(partial(self._add_rule, self._desk.key_came_at), Act.RULE)
 
     def action_approve_all(self) -> None:
-        self._with_shown(self._approve_all)
+        self._with_shown(self._approve_all, Act.APPROVE)
 
     def action_whole(self) -> None:
         self._with_shown(self._show_whole)
@@ -249,27 +250,32 @@ class InboxView(Vertical):
         self._with_shown(self._answer)
 
     def action_say(self) -> None:
-        self._with_shown(self._say)
+        self._with_shown(self._say, Act.SAY)
 
-    def _with_shown(self, deed: Callable[[ShownJob], Coroutine[object, object, None]]) -> None:
-        if self._shown is not None and self._shown.job.id == self.jobs.selected:
-            self._desk.begin(deed(self._shown))
-        elif self._held:
-            self._desk.note("what the job would change is not shown yet")
+    def _with_shown(self, deed: Callable[[Review], Coroutine[object, object, None]], *acts: Act) -> None:
+        """Do something with the job that is shown, if it admits one of these acts."""
+        shown = self._shown
+        if shown is None or shown.job.id != self.jobs.selected:
+            if self._held:
+                self._desk.note("what the job would change is not shown yet")
+        elif acts and shown.held.acts.isdisjoint(acts):
+            self._desk.note(_why_not(shown.held, acts[0]))
+        else:
+            self._desk.begin(deed(shown))
 
-    async def _approve(self, came_at: float, shown: ShownJob) -> None:
+    async def _approve(self, came_at: float, shown: Review) -> None:
         look = shown.look
         if await self._agrees_to(shown, came_at) and look is not None:
             await self._decide(
                 shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
             )
 
-    async def _agrees_to(self, shown: ShownJob, came_at: float) -> bool:
+    async def _agrees_to(self, shown: Review, came_at: float) -> bool:
         """True if a key that came then approves the job: all of it was on the screen, for long enough."""
         look = shown.look
         if look is None:
-            self._desk.note(f"job {shown.job.id} is a question: Enter answers it")
-        elif not look.is_whole:
+            return False
+        if not look.is_whole:
             self._desk.note(
                 f"{look.caveat}: `lcp job {shown.job.id} --json` has the params, "
                 f"`lcp approve {shown.job.id}` approves it"
@@ -279,16 +285,13 @@ class InboxView(Vertical):
         elif self.detail.was_seen(came_at):
             return True
         else:
-            return await self._desk.show_whole(Whole(shown.title, content_of(shown), may_approve=True))
+            return await self._desk.show_whole(Whole(title_of(shown), content_of(shown), may_approve=True))
         return False
 
-    async def _add_rule(self, came_at: float, shown: ShownJob) -> None:
+    async def _add_rule(self, came_at: float, shown: Review) -> None:
         """Approve the job with a rule that lets such jobs run from now on, which is shown before it counts."""
         engine, job, look = self._desk.engine, shown.job, shown.look
-        rules = [] if look is None else await asyncio.to_thread(engine.rules_for, job.id)
-        if not rules:
-            self._desk.note("no rule can let such jobs run: a person decides each of them")
-            return
+        rules = await asyncio.to_thread(engine.rules_for, job.id)
         if not await self._agrees_to(shown, came_at) or look is None:
             return
         said = await self._desk.ask(Ask(rule_question(rules)))
@@ -300,7 +303,7 @@ class InboxView(Vertical):
         if scope is not None:
             await self._approve_always(shown, rule, scope, look.sight)
 
-    async def _approve_always(self, shown: ShownJob, rule: Rule, scope: str, sight: Sight) -> None:
+    async def _approve_always(self, shown: Review, rule: Rule, scope: str, sight: Sight) -> None:
         released: list[int] = []
 
         def approve() -> bool:
@@ -312,24 +315,19 @@ class InboxView(Vertical):
             self._desk.note(f"job {shown.job.id} approved, and {len(released):,} more by the rule")
             self._leave(released)
 
-    async def _edit(self, shown: ShownJob) -> None:
-        look = shown.look
-        if shown.need is Need.REPLY:
+    async def _edit(self, shown: Review) -> None:
+        if Act.REPLY in shown.held.acts:
             await self._write_reply(shown)
-        elif look is None:
-            self._desk.note(f"job {shown.job.id} is a question: Enter answers it")
-        elif look.files:
-            await self._take_files(shown, look.files)
+        elif Act.TAKE in shown.held.acts:
+            await self._take_files(shown, () if shown.look is None else shown.look.files)
         else:
             await self._edit_params(shown)
 
-    async def _edit_params(self, shown: ShownJob) -> None:
+    async def _edit_params(self, shown: Review) -> None:
         """Let the person edit the params, then show what the job would change with them."""
         job, problem = shown.job, ""
         draft = self._drafts.setdefault(job.id, Draft(params_text(job.params), "params.json"))
-        question = (
-            f"The params of {shown.title}, as JSON. Nothing runs before you have seen what it would change."
-        )
+        question = f"The params of {title_of(shown)}, as JSON. Nothing runs before you have seen what it would change."
         while await self._desk.write(Write(question, draft, self._desk.edit, problem)):
             try:
                 params = revised_params(draft.text, job)
@@ -342,11 +340,11 @@ class InboxView(Vertical):
                 return
             problem = ""
 
-    async def _take_files(self, shown: ShownJob, files: Sequence[Diff]) -> None:
+    async def _take_files(self, shown: Review, files: Sequence[Diff]) -> None:
         """Let the person choose files and hunks of a merge, then show what it would change with those."""
         parts = [part for diff in files for part in _parts_of(diff)]
         names, notes = [part.name for part in parts], [part.note for part in parts]
-        chosen = await self._desk.take(Take(shown.title, names, notes))
+        chosen = await self._desk.take(Take(title_of(shown), names, notes))
         if not chosen:
             return
         hunks: dict[str, list[str]] = {}
@@ -357,18 +355,18 @@ class InboxView(Vertical):
         look = await asyncio.to_thread(self._desk.engine.look, shown.job.id, params=params)
         await self._approve_with(shown, params, look)
 
-    async def _approve_with(self, shown: ShownJob, params: dict[str, JsonValue], look: Look) -> bool:
+    async def _approve_with(self, shown: Review, params: dict[str, JsonValue], look: Look) -> bool:
         """Show what the job would do with other params; whether the person approved that."""
         job = replace(shown.job, params=params)
         revised = replace(shown, job=job, look=look)
-        dialog = Whole(f"{revised.title}  (edited)", content_of(revised), may_approve=look.is_whole)
+        dialog = Whole(f"{title_of(revised)}  (edited)", content_of(revised), may_approve=look.is_whole)
         if not await self._desk.show_whole(dialog):
             return False
         approve = partial(self._desk.engine.approve, job.id, params=params, shown=look.sight)
         await self._decide(shown, approve, "approved as edited")
         return True
 
-    async def _write_reply(self, shown: ShownJob) -> None:
+    async def _write_reply(self, shown: Review) -> None:
         """Take the reply of a planner that is a person; one that is not valid is sent only if that is meant."""
         job, problem = shown.job, ""
         draft = self._drafts.setdefault(job.id, Draft("", "reply.json"))
@@ -390,35 +388,35 @@ class InboxView(Vertical):
     async def _means(self, problem: str) -> bool:
         return await self._desk.confirm(Confirm(f"{problem}\n\n{SUBMIT_INVALID}"))
 
-    async def _show_whole(self, shown: ShownJob) -> None:
+    async def _show_whole(self, shown: Review) -> None:
         look = shown.look
-        may_approve = look is not None and look.is_whole
-        dialog = Whole(shown.title, content_of(shown), may_approve=may_approve)
+        may_approve = Act.APPROVE in shown.held.acts and look is not None and look.is_whole
+        dialog = Whole(title_of(shown), content_of(shown), may_approve=may_approve)
         if await self._desk.show_whole(dialog) and look is not None:
             await self._decide(
                 shown, lambda: self._desk.engine.approve(shown.job.id, shown=look.sight), "approved"
             )
 
-    async def _reject(self, shown: ShownJob) -> None:
-        question = f"Reject {shown.title}\nWhy? The planner reads it (empty: no reason)."
+    async def _reject(self, shown: Review) -> None:
+        question = f"Reject {title_of(shown)}\nWhy? The planner reads it (empty: no reason)."
         reason = await self._desk.ask(Ask(question))
         if reason is not None:
             await self._decide(
                 shown, lambda: self._desk.engine.reject(shown.job.id, reason or NO_REASON), "rejected"
             )
 
-    async def _say(self, shown: ShownJob) -> None:
+    async def _say(self, shown: Review) -> None:
         job = shown.job
         words = await self._desk.ask(Ask("Message to the planner (the job stays held)"))
         if words:
             await asyncio.to_thread(self._desk.engine.say, job.mission_id, words, job_id=job.id)
             self._desk.note(f"the planner of mission {job.mission_id} reads the message in its next turn")
 
-    async def _answer(self, shown: ShownJob) -> None:
-        if shown.need is Need.REPLY:
+    async def _answer(self, shown: Review) -> None:
+        if Act.REPLY in shown.held.acts:
             await self._write_reply(shown)
             return
-        if shown.need is not Need.ANSWER:
+        if Act.ANSWER not in shown.held.acts:
             await self._show_whole(shown)
             return
         params = shown.job.params
@@ -470,13 +468,13 @@ class InboxView(Vertical):
         )
         return draft.text if is_sent else None
 
-    async def _approve_all(self, shown: ShownJob) -> None:
+    async def _approve_all(self, shown: Review) -> None:
         """Show what every held job of this kind and mission would change, and approve exactly that."""
         engine, job = self._desk.engine, shown.job
         found = [
             each
             for each in await asyncio.to_thread(find_candidates, engine, job.mission_id)
-            if each.job.kind == job.kind and each.job.kind in engine.workers
+            if each.job.kind == job.kind and Act.APPROVE in each.held.acts
         ]
         ready = [each for each in found if each.look.is_whole and each.job.reason not in FILE_CHANGED]
         if not ready:
@@ -499,7 +497,7 @@ class InboxView(Vertical):
         self._desk.note(f"{decided}{refused}", is_problem=bool(refused))
         self._leave(sights)
 
-    async def _decide(self, shown: ShownJob, act: Callable[[], bool], word: str) -> None:
+    async def _decide(self, shown: Review, act: Callable[[], bool], word: str) -> None:
         """Call `act`; a refusal is said, and a job that is still held is shown as it is now."""
         job_id = shown.job.id
         try:
@@ -534,6 +532,28 @@ class InboxView(Vertical):
         self._desk.look()
 
 
+def _why_not(held: HeldJob, act: Act) -> str:
+    """The reason why a held job does not admit an act."""
+    match held.awaits:
+        case _ if act is Act.RULE and held.awaits is not Awaits.REJECTION:
+            return "no rule can let such jobs run: a person decides each of them"
+        case Awaits.ANSWER if act is not Act.SAY:
+            return f"job {held.id} is a question: Enter answers it"
+        case Awaits.REPLY:
+            return f"job {held.id} awaits your reply as the planner: Enter writes it"
+        case _ if act is Act.SAY:
+            why = (
+                "has ended, and no planner reads it"
+                if held.has_ended
+                else "has no planner that would read it"
+            )
+            return f"mission {held.mission_id} {why}"
+        case Awaits.REJECTION:
+            return f"job {held.id}: {NO_WORKER}"
+        case _:
+            return f"job {held.id} is approved or rejected as it is"
+
+
 @dataclass(frozen=True)
 class _Part:
     """A file of a merge, or a hunk of one, and what is said beside it."""
@@ -552,7 +572,7 @@ def _parts_of(diff: Diff) -> Iterator[_Part]:
         yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]))
 
 
-def _table_of(held: Sequence[Held], gone: int | None) -> Table:
+def _table_of(held: Sequence[HeldJob], gone: int | None) -> Table:
     now = datetime.now(UTC)
     table = Table([
         id_column("id"),

@@ -4,85 +4,61 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import assert_never
 
 from rich.text import Text
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.changes.show import Look
+from lcp_engine.api.inbox import Review
 from lcp_engine.cli.approve_all import Candidate
 from lcp_engine.cli.changes import diff_rows, job_rows
 from lcp_engine.cli.output import seconds_until
 from lcp_engine.cli.tables import Span, mark_of, quoted, wrap_words
 from lcp_engine.cli.top.lines import Content, MakeContent, Row
-from lcp_engine.cli.top.watch import Held, Need
+from lcp_engine.core.inbox import Awaits
 from lcp_engine.core.job_states import State
-from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_block, one_line, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
 from lcp_engine.store.queries.records import Job
 
 
-@dataclass(frozen=True)
-class ShownJob:
-    """An approval is bound to the sight of its `look`; questions have none."""
-
-    job: Job
-    about: str
-    need: Need
-    look: Look | None
-    expires_at: str | None
-    prompt: str = ""
-    """Of a turn whose planner is a person."""
-    approvals: Approvals | None = None
-    """If one person's yes is not enough."""
-    has_ended: bool = False
-    """If the mission has."""
-
-    @property
-    def title(self) -> str:
-        diff = None if self.look is None else self.look.diff
-        counts = f"  +{diff.added:,} -{diff.removed:,}" if diff and (diff.added or diff.removed) else ""
-        return f"job {self.job.id}: {one_line(self.job.kind)} {self.about}{counts}"
+def title_of(shown: Review) -> str:
+    """Number, kind and subject of a held job, and how many lines it would change."""
+    diff = None if shown.look is None else shown.look.diff
+    counts = f"  +{diff.added:,} -{diff.removed:,}" if diff and (diff.added or diff.removed) else ""
+    return f"job {shown.job.id}: {one_line(shown.job.kind)} {shown.held.about}{counts}"
 
 
-def read_shown(engine: Engine, held: Held, expires_at: str | None) -> ShownJob:
-    """The job as it is now. Nothing is recorded as seen. Raises `NOT_FOUND`."""
-    job = engine.job(held.id)
-    if held.need is Need.REPLY:
-        turns = engine.turns(job.mission_id, job_id=job.id)
-        prompt = str(turns[-1]["prompt"] or "") if turns else ""
-        return ShownJob(job, held.about, held.need, None, expires_at, prompt)
-    look = None if held.need is Need.ANSWER else engine.look_over([job.json])[job.id]
-    approvals = engine.approvals([job]).get(job.id) if held.need is Need.APPROVAL else None
-    has_ended = engine.mission(job.mission_id).status.has_ended
-    return ShownJob(job, held.about, held.need, look, expires_at, approvals=approvals, has_ended=has_ended)
-
-
-def content_of(shown: ShownJob) -> MakeContent:
+def content_of(shown: Review) -> MakeContent:
     """Content of a held job: why it is held, and all that it would change or asks."""
 
     def make(width: int) -> Content:
-        return Content([*_facts(shown, width), *_substance(shown, width)], Text(shown.title, no_wrap=True))
+        return Content(
+            [*_facts(shown, width), *_substance(shown, width)], Text(title_of(shown), no_wrap=True)
+        )
 
     return make
 
 
-def _facts(shown: ShownJob, width: int) -> Iterator[Row]:
-    job = shown.job
-    if job.name and job.name != shown.about:
+def prompt_of(shown: Review) -> str:
+    """The prompt of a turn that a person is to reply to; empty for any other job."""
+    return "" if shown.question is None else str(shown.question["prompt"] or "")
+
+
+def _facts(shown: Review, width: int) -> Iterator[Row]:
+    job, held = shown.job, shown.held
+    if job.name and job.name != held.about:
         yield from words_of(one_line(shortened(job.name, 200)), width)
-    if shown.need in (Need.APPROVAL, Need.NO_WORKER):
+    if not held.awaits.is_words:
         yield from _wrapped(f"held: {one_line(explain_reason(job.reason or 'waits for a decision'))}", width)
-    if shown.has_ended:
+    if held.has_ended:
         yield from _wrapped(OF_ENDED, width, "yellow")
     if shown.approvals is not None:
         yield from _wrapped(str(shown.approvals), width, "yellow")
-    if shown.expires_at is not None:
-        seconds = seconds_until(shown.expires_at, datetime.now(UTC))
+    if held.expires_at is not None:
+        seconds = seconds_until(held.expires_at, datetime.now(UTC))
         yield from _wrapped(
             f"rejected automatically {'in ' + duration(seconds) if seconds > 0 else 'now'}", width, "yellow"
         )
@@ -90,20 +66,20 @@ def _facts(shown: ShownJob, width: int) -> Iterator[Row]:
         yield from _wrapped(shown.look.caveat, width, "yellow")
 
 
-def _substance(shown: ShownJob, width: int) -> Iterator[Row]:
-    match shown.need:
-        case Need.APPROVAL | Need.NO_WORKER:
+def _substance(shown: Review, width: int) -> Iterator[Row]:
+    match shown.held.awaits:
+        case Awaits.APPROVAL | Awaits.REJECTION:
             diff = None if shown.look is None else shown.look.diff
             yield from rows_of(job_rows(shown.job, diff, width))
-        case Need.ANSWER:
+        case Awaits.ANSWER:
             yield from words_of(as_question(shown.job.params), width)
-        case Need.REPLY:
+        case Awaits.REPLY:
             yield from _wrapped(
                 "you are the planner: Enter writes, pastes or edits your reply", width, "yellow"
             )
-            yield from words_of(shown.prompt, width)
+            yield from words_of(prompt_of(shown), width)
         case _:
-            assert_never(shown.need)
+            assert_never(shown.held.awaits)
 
 
 def content_of_all(candidates: Sequence[Candidate]) -> MakeContent:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 from uuid import uuid4
 
 from lcp_engine.api.engine import Engine
+from lcp_engine.api.inbox import HeldJob
 from lcp_engine.api.pages import JobFilter, PageQueries
 from lcp_engine.core.job_states import State
-from lcp_engine.core.json_values import JsonObject, int_in
-from lcp_engine.engine.subjects import Subjects
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.queries.records import Mission
-from lcp_engine.workers.ask_user import KIND as ASK_USER
 
 IDLE_SECONDS = 1.0
 BUSY_SECONDS = 0.4
@@ -30,48 +28,15 @@ _LOOKS_WITHOUT_RUNNERS = 5
 """Runners come and go without an event: they are counted with each news, and each so many looks."""
 
 
-class Need(Enum):
-    """Need that a held job has of a person."""
-
-    APPROVAL = auto()
-    ANSWER = auto()
-    REPLY = auto()
-    """The planner's reply, if a person is the planner."""
-    NO_WORKER = auto()
-    """Nothing executes its kind: it can only be rejected."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """A held job of the inbox. Its params are left out where they are large."""
-
-    job: JsonObject
-    about: str
-    need: Need
-
-    @property
-    def id(self) -> int:
-        return int_in(self.job["id"])
-
-    @property
-    def mission_id(self) -> int:
-        return int_in(self.job["mission_id"])
-
-    @property
-    def kind(self) -> str:
-        return str(self.job["kind"])
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """Contents of the database at one moment, as far as the screen shows it."""
 
     missions: Sequence[JsonObject] = ()
     """The newest first."""
-    held: Sequence[Held] = ()
+    held: Sequence[HeldJob] = ()
     """The oldest first."""
     held_count: int = 0
-    expiries: Mapping[int, str] = field(default_factory=dict)
     runners: int = 0
     mission: Mission | None = None
     """The selected mission."""
@@ -90,7 +55,6 @@ class Watch:
     def __init__(self, engine: Engine, report: Callable[[Report], object]) -> None:
         self._engine = engine
         self._queries = PageQueries(engine.instance)
-        self._subjects = Subjects(engine.database)
         self._report = report
         self._stopped = threading.Event()
         self._is_forced = True
@@ -169,26 +133,15 @@ class Watch:
             missions,
             self._held(),
             self._queries.held_count(),
-            self._engine.expiries(),
             runners,
             mission,
             jobs,
             has_older,
         )
 
-    def _held(self) -> list[Held]:
+    def _held(self) -> list[HeldJob]:
         page = self._queries.jobs(JobFilter(states=[State.HELD]), behind=None, limit=MOST_HELD)
-        if not page.rows:
-            return []
-        awaited = self._engine.awaited_replies()
-        return [Held(job, self._subjects.of(job), self._need(job, awaited)) for job in page.rows]
-
-    def _need(self, job: JsonObject, awaited: frozenset[int]) -> Need:
-        if job["kind"] == ASK_USER:
-            return Need.ANSWER
-        if job["id"] in awaited:
-            return Need.REPLY
-        return Need.APPROVAL if job["kind"] in self._engine.workers else Need.NO_WORKER
+        return self._engine.inbox.of(page.rows) if page.rows else []
 
     def _of_mission(self) -> tuple[Mission | None, Sequence[JsonObject], bool]:
         mission_id = self._mission_id

@@ -19,6 +19,9 @@ _AWAITED = Sql(
     "SELECT jobs.id FROM jobs JOIN missions ON missions.id = jobs.mission_id "
     "WHERE state = 'held' AND missions.asking = jobs.id AND jobs.role <> 'work'"
 )
+_SELECT_MISSIONS = (
+    "SELECT id, ended_at IS NOT NULL, root_plan IS NOT NULL AND planner <> 'none' FROM missions"
+)
 _TIME = Sql("SELECT at FROM events WHERE mission_id = :mission AND seq = :seq", mission=int, seq=int)
 
 
@@ -42,6 +45,16 @@ def have_ended(tx: Tx, mission_ids: Collection[int]) -> frozenset[int]:
     """Those of these missions that have ended."""
     some = Condition(f"id IN ({', '.join(map(str, mission_ids)) or 'NULL'}) AND ended_at IS NOT NULL")
     return frozenset(int(row[0]) for row in find(tx, "SELECT id FROM missions", some))
+
+
+def are_heard(tx: Tx, mission_ids: Collection[int]) -> dict[int, tuple[bool, bool]]:
+    """By the id of each of these missions, whether it has ended, and whether a planner would read a message to it."""
+    some = Condition(f"id IN ({', '.join(map(str, mission_ids)) or 'NULL'})")
+    found = find(tx, _SELECT_MISSIONS, some)
+    return {
+        int(id_): (bool(has_ended), bool(has_planner) and not has_ended)
+        for id_, has_ended, has_planner in found
+    }
 
 
 def ask_several(tx: Tx, mission_ids: Collection[int]) -> bool:

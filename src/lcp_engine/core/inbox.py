@@ -1,0 +1,69 @@
+"""Decide what a held job awaits from a person, and what that person may do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from lcp_engine.core.kinds import APPLY, MERGE, QUESTION
+
+NO_WORKER = "no worker executes its kind: it can only be rejected"
+
+
+class Awaits(StrEnum):
+    """Decision of a person that a held job awaits."""
+
+    APPROVAL = "approval"
+    ANSWER = "answer"
+    """To a question."""
+    REPLY = "reply"
+    """Of the planner, who is a person."""
+    REJECTION = "rejection"
+    """No worker executes its kind: it can only be rejected."""
+
+    @property
+    def is_words(self) -> bool:
+        """True for what a person says, and no yes or no."""
+        return self in (Awaits.ANSWER, Awaits.REPLY)
+
+
+class Act(StrEnum):
+    """Act of a person on a held job."""
+
+    APPROVE = "approve"
+    EDIT = "edit"
+    """Approve it with other params."""
+    TAKE = "take"
+    """Approve parts of a merge, or other texts of its files."""
+    RULE = "rule"
+    """Approve it with a rule that lets such jobs run from now on."""
+    ANSWER = "answer"
+    REPLY = "reply"
+    REJECT = "reject"
+    SAY = "say"
+    """Send the planner a message; the job stays held."""
+
+
+def awaited_by(kind: str, *, is_relayed: bool, has_worker: bool) -> Awaits:
+    """The decision that a held job awaits; `is_relayed`: it is a turn whose reply a person brings."""
+    if kind == QUESTION:
+        return Awaits.ANSWER
+    if is_relayed:
+        return Awaits.REPLY
+    return Awaits.APPROVAL if has_worker or kind in (MERGE, APPLY) else Awaits.REJECTION
+
+
+def acts_on(awaits: Awaits, kind: str, *, may_have_rule: bool, is_heard: bool) -> frozenset[Act]:
+    """The acts that a held job admits; `is_heard`: its mission has a planner that would read a message.
+
+    A turn is not rejected, which would end its mission: that is cancelled.
+    """
+    if awaits is Awaits.REPLY:
+        return frozenset({Act.REPLY})
+    acts = {Act.REJECT, *([Act.SAY] if is_heard else [])}
+    if awaits is Awaits.ANSWER:
+        acts.add(Act.ANSWER)
+    if awaits is Awaits.APPROVAL:
+        acts.add(Act.APPROVE)
+        acts |= {Act.TAKE} if kind == MERGE else set() if kind == APPLY else {Act.EDIT}
+        acts |= {Act.RULE} if may_have_rule else set()
+    return frozenset(acts)
