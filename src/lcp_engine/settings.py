@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.prices import Prices
+    from lcp_engine.core.secret_source import SecretSource
     from lcp_engine.core.upkeep import Upkeep
-    from lcp_engine.core.webhook import SecretSource, Webhook
+    from lcp_engine.core.webhook import Webhook
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)

@@ -16,8 +16,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
 
+from lcp_engine.core.secret_source import SecretSource, check_address
 from lcp_engine.core.upkeep import Length
-from lcp_engine.core.webhook import SecretSource, check_address
 
 PATH = "/d/"
 """Where the page has them."""

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from lcp_engine.core.webhook import LEAST_BYTES, SecretSource, key_of
+from lcp_engine.core.secret_source import LEAST_BYTES, SecretSource, key_of
 from lcp_engine.errors import ErrorCode, LcpError
 
 _MOST_BYTES = 4096
