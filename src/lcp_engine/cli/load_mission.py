@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lcp_engine.api.suites import with_found
-from lcp_engine.core.mission.parse import (
-    NotFilled,
-    mission_of,
-    outline_mission,
-    parse_mission,
-    parse_request,
-)
+from lcp_engine.core.mission.parse import NotFilled, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
-from lcp_engine.core.protocol.request import AgentRequest
+from lcp_engine.core.protocol.request import AgentRequest, mission_of, parse_request
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.plan_steps import asks_planner, check_plans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
@@ -12,8 +13,7 @@ from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import OPEN, RETRY, RETRY_BLOCKED, RETRY_HELD, Role, State
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.parse import with_limits
-from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.protocol.request import AgentRequest
+from lcp_engine.core.mission.spec import Background, MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
 from lcp_engine.engine.limit_holds import was_declined
@@ -53,6 +53,19 @@ from lcp_engine.store.stated_plans import StatedText, keep_plans, steps_of_plan
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 
+class LaunchRequest(Protocol):
+    """A request that a mission is launched for, once: its id, who asks in which session, and what turns are shown."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def session_id(self) -> str | None: ...
+    @property
+    def user_id(self) -> str | None: ...
+    @property
+    def background(self) -> Background: ...
+
+
 def launch(
     ledger: Ledger,
     spec: MissionSpec,
@@ -61,7 +74,7 @@ def launch(
     key: str | None = None,
     about: Mapping[str, JsonValue] | None = None,
     identity: RootIdentity | None = None,
-    request: AgentRequest | None = None,
+    request: LaunchRequest | None = None,
     plans: Sequence[PlannedPlan] = (),
 ) -> int:
     """Store a mission with its first turn, or with the steps of its first plan; its id.
@@ -433,7 +446,7 @@ def _insert(
     *,
     key: str | None,
     identity: RootIdentity | None = None,
-    request: AgentRequest | None = None,
+    request: LaunchRequest | None = None,
 ) -> int:
     new = NewMission(
         uid=f"req-{uuid4()}" if request is None else request.id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from lcp_engine.core.mission.spec import (
     Limits,
     MissionSpec,
 )
-from lcp_engine.core.protocol.request import AgentRequest, is_request
 from lcp_engine.core.refused_values import Fault, details_of, explain, fact, is_missing, keys_at
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import ErrorCode, Json, LcpError
@@ -141,7 +139,7 @@ class Outline:
 
 def outline_mission(text: str, *, source: str) -> Outline:
     """The outline of the mission file `text`. Raises like `parse_mission`, which alone reads all of it."""
-    stated = _read(text, source)
+    stated = read_stated(text, source)
     known = keys_at(MissionFile, ())
     if unknown := [key for key in stated if key not in known]:
         _refuse(f"{source}: {unknown[0]}: is not a known key; {nearest(unknown[0], known)}")
@@ -172,7 +170,7 @@ def parse_mission(
     schema of its result; it raises `NotFilled` if there is none. Raises `LcpError` (`INVALID_MISSION`, or
     `INVALID_ARGUMENT` for one of `variables` that the mission does not have) with source, key, expectation and fact.
     """
-    stated = _read(text, source)
+    stated = read_stated(text, source)
     declared = _declared(stated, source)
     stated.pop("variables", None)
     known = [*declared, *names_in(stated)]
@@ -191,23 +189,8 @@ def parse_mission(
     return build_mission(replaced, source=source, settings=settings, read_file=read_file)
 
 
-def parse_request(text: str, *, source: str) -> AgentRequest | None:
-    """The request that `text` (JSON or YAML) states; None if it is a mission. Raises `INVALID_MISSION`."""
-    stated = _read(text, source)
-    if not is_request(stated):
-        return None
-    try:
-        return AgentRequest.model_validate(stated)
-    except ValidationError as refused:
-        _refuse_all(_faults(refused, AgentRequest), source)
-
-
-def mission_of(request: AgentRequest) -> str:
-    """The text of a mission file with the goal of a request."""
-    return json.dumps(without_variables({"name": "request", "goal": request.input}))
-
-
-def _read(text: str, source: str) -> dict[str, JsonValue]:
+def read_stated(text: str, source: str) -> dict[str, JsonValue]:
+    """The mapping that a file states (JSON or YAML). Raises `INVALID_MISSION`."""
     from lcp_engine.core.mission.yaml import NotReadable, read_document  # yaml is slow
 
     try:
@@ -268,7 +251,7 @@ def _declared(stated: Mapping[str, JsonValue], source: str) -> dict[str, Variabl
     try:
         return VARIABLES.validate_python(stated.get("variables") or {})
     except ValidationError as refused:
-        _refuse_all(_faults(refused, Variable, "variables"), source)
+        refuse_all(faults_of(refused, Variable, "variables"), source)
 
 
 def build_mission(
@@ -287,7 +270,7 @@ def build_mission(
     try:
         return MissionSpec.model_validate(stated)
     except ValidationError as refused:
-        _refuse_all(_faults(refused, MissionFile), source)
+        refuse_all(faults_of(refused, MissionFile), source)
 
 
 def _read_schema(stated: dict[str, JsonValue], source: str, read_file: Callable[[str], str] | None) -> None:
@@ -316,7 +299,7 @@ def with_limits(old: Limits, changed: Mapping[str, JsonValue]) -> Limits:
     try:
         return Limits.model_validate({**old.model_dump(), **changed})
     except ValidationError as refused:
-        _refuse_all(_faults(refused, Limits, "limits"))
+        refuse_all(faults_of(refused, Limits, "limits"))
 
 
 def _apply(stated: dict[str, JsonValue], setting: str) -> None:
@@ -358,7 +341,7 @@ _FORMS: Mapping[str, str] = {
 }
 
 
-def _faults(refused: ValidationError, model: type[BaseModel], *above: str) -> list[Fault]:
+def faults_of(refused: ValidationError, model: type[BaseModel], *above: str) -> list[Fault]:
     """Every fault once: unknown keys first, since a misspelt key is why another one is missing."""
     errors = sorted(refused.errors(include_url=False), key=is_missing)
     return list({fault.line: fault for fault in (_fault(error, model, above) for error in errors)}.values())
@@ -402,7 +385,7 @@ def _near_miss(missing: ErrorDetails, known: Sequence[str]) -> str | None:
     return next((key for key in unknown if nearest_name(key, known) == missing["loc"][-1]), None)
 
 
-def _refuse_all(faults: Sequence[Fault], source: str = "") -> NoReturn:
+def refuse_all(faults: Sequence[Fault], source: str = "") -> NoReturn:
     """Refuse with the first faults in the message, and all in the details."""
     said = "; ".join(fault.line for fault in faults[:3])
     _refuse(f"{source}: {said}" if source else said, details_of(faults))

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.job_states import Need
-from lcp_engine.core.protocol.envelopes import Envelope, Time
+from lcp_engine.core.protocol.envelope import Envelope, Time
 from lcp_engine.core.protocol.execution_plan import (
     Condition,
     ErrorHandling,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validat
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from lcp_engine.core.protocol.actions import RULE
-from lcp_engine.core.protocol.envelopes import UUID, Envelope, RequestId, Time
+from lcp_engine.core.protocol.envelope import UUID, Envelope, RequestId, Time
 from lcp_engine.core.summaries import nearest
 
 StepId: TypeAlias = Annotated[str, Field(pattern="^step-[0-9]{3}$")]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lcp_engine.core.protocol.envelopes import Envelope, Time
+from lcp_engine.core.protocol.envelope import Envelope, Time
 
 
 class DiffStat(Envelope):

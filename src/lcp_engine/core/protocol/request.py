@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
+from lcp_engine.core.mission.parse import faults_of, read_stated, refuse_all, without_variables
 from lcp_engine.core.mission.spec import Background
-from lcp_engine.core.protocol.envelopes import UUID, Envelope, RequestId, Time
+from lcp_engine.core.protocol.envelope import UUID, Envelope, RequestId, Time
 from lcp_engine.core.safe_text import one_line, shortened
 
 MOST_FILES = 50
@@ -96,6 +97,22 @@ class AgentRequest(Envelope):
             yield "cursor", ", ".join(filter(None, place))
 
 
-def is_request(stated: JsonValue) -> bool:
+def parse_request(text: str, *, source: str) -> AgentRequest | None:
+    """The request that `text` (JSON or YAML) states; None if it is a mission. Raises `INVALID_MISSION`."""
+    stated = read_stated(text, source)
+    if not _is_request(stated):
+        return None
+    try:
+        return AgentRequest.model_validate(stated)
+    except ValidationError as refused:
+        refuse_all(faults_of(refused, AgentRequest), source)
+
+
+def mission_of(request: AgentRequest) -> str:
+    """The text of a mission file with the goal of a request."""
+    return json.dumps(without_variables({"name": "request", "goal": request.input}))
+
+
+def _is_request(stated: JsonValue) -> bool:
     """True if a document is meant as a request rather than as a mission."""
     return isinstance(stated, dict) and "input" in stated and "goal" not in stated
