@@ -12,7 +12,6 @@ from enum import IntEnum, StrEnum
 from typing import TypeAlias, assert_never
 
 from lcp_engine.core.job_states import State
-from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
@@ -28,7 +27,6 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.errors import ErrorCode
 
@@ -70,7 +68,7 @@ class Continue:
 class Begin:
     """Begin the plan that the planner answered with: a job stands for it, and succeeds or fails with it."""
 
-    plan: StatedPlan
+    reply: CreateFollowupJobs
     stalled: int
 
 
@@ -327,7 +325,7 @@ def _refuse(state: PlanState, claim: Claim, failed_checks: tuple[str, ...]) -> D
 
 
 def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
-    if isinstance(reply, ExecutePlan):
+    if isinstance(reply, CreateFollowupJobs) and reply.is_plan:
         return _begin(state, reply)
     limits, requested = state.limits, reply.requested
     manner = reply.manner
@@ -359,17 +357,17 @@ def _go_on(state: PlanState, reply: CreateFollowupJobs | WriteFile) -> Decision:
     return Wait(jobs, stalled)
 
 
-def _begin(state: PlanState, reply: ExecutePlan) -> Decision:
+def _begin(state: PlanState, reply: CreateFollowupJobs) -> Decision:
     """Begin a planner's plan if each of its steps is allowed and within the caps; it is refused as a whole."""
     limits, known = state.limits, _known(state.evaluations, len(reply.requested))
-    problems = [*_refused_steps(state, reply.steps_at, known)]
+    problems = [*_refused_steps(state, reply.jobs_at, known)]
     if problems:
         return _correct(state, Malformed(errors=tuple(problems[:MAX_PROBLEMS])))
     stalled = state.stalled + 1 if all(one.is_repeated for one in known) else 0
     if stalled >= limits.max_stalled:
         message = f"{stalled} replies in a row requested nothing new"
         return End(Outcome.NO_PROGRESS, succeeded=False, message=message)
-    return Begin(reply.plan, stalled)
+    return Begin(reply, stalled)
 
 
 def _refused_steps(state: PlanState, place: str, known: Sequence[Evaluation]) -> Iterator[Problem]:

@@ -17,8 +17,7 @@ from lcp_engine.core.kinds import ON_FILES, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.patterns import in_one_form
 from lcp_engine.core.policy import STAGED, Move, Policy, Rule, Verdict
-from lcp_engine.core.protocol.actions import JobSpec
-from lcp_engine.core.protocol.references import references_in
+from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
@@ -109,22 +108,18 @@ class Requested:
 
 
 def evaluate_jobs(
-    ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
+    ledger: Ledger,
+    admission: Admission,
+    mission: MissionRow,
+    depth: int,
+    reply: CreateFollowupJobs | WriteFile,
 ) -> list[Requested]:
-    """Evaluate the jobs that a turn at `depth` requested; nothing is stored."""
-    requested = [_evaluate(ledger, admission, mission, depth, job) for job in jobs]
-    return [*_in_one_form(requested, mission.root, spec_of(mission.spec))]
-
-
-def evaluate_steps(
-    ledger: Ledger, admission: Admission, mission: MissionRow, depth: int, jobs: Sequence[JobSpec]
-) -> list[Requested]:
-    """Like `evaluate_jobs` for the steps of a planner's plan; those with references are judged when they run."""
+    """Evaluate the jobs that the reply to a turn at `depth` requests; nothing is stored."""
     requested = [
         _unresolved(admission, depth, job)
-        if any(references_in(job.params))
+        if isinstance(reply, CreateFollowupJobs) and reply.is_unresolved(job)
         else _evaluate(ledger, admission, mission, depth, job)
-        for job in jobs
+        for job in reply.requested
     ]
     return [*_in_one_form(requested, mission.root, spec_of(mission.spec))]
 

@@ -14,6 +14,8 @@ from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.plan import MAIN, OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
+from lcp_engine.core.protocol.actions import CreateFollowupJobs
+from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.references import Missing, TooLong, references_in, resolve
 from lcp_engine.core.reasons import Reason
 from lcp_engine.core.refused_values import Fault, details_of
@@ -96,13 +98,14 @@ def prepare_plans(spec: MissionSpec, workers: Workers, root: str | None) -> list
 
 
 def begin_answered(
-    ledger: Ledger, workers: Workers, within: PlanRow, asked: JobRow, answered: StatedPlan
+    ledger: Ledger, workers: Workers, within: PlanRow, asked: JobRow, reply: CreateFollowupJobs
 ) -> None:
     """Store the plan that the turn `asked` was answered with; its end is the end of a job of the plan `within`.
 
     What it says of attempts and times holds only as far as the kinds of its steps allow.
     """
-    mission = ledger.mission(asked.mission_id)
+    assert isinstance(reply, ExecutePlan)
+    answered, mission = reply.plan, ledger.mission(asked.mission_id)
     spec = spec_of(mission.spec)
     prepared = _prepare(answered, spec, workers, mission.root)
     steps = tuple(_bounded(step, workers, mission.root, spec) for step in prepared)

@@ -42,7 +42,6 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
     bounded,
 )
-from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
@@ -52,7 +51,6 @@ from lcp_engine.engine.admission import (
     Requested,
     allowed_kinds,
     evaluate_jobs,
-    evaluate_steps,
     reserved_bytes,
     store,
 )
@@ -165,8 +163,7 @@ def _evaluated(
     """The requested jobs with their evaluations; one whose equal the planner has not seen yet is not a repetition."""
     if not isinstance(reply, CreateFollowupJobs | WriteFile):
         return []
-    evaluate = evaluate_steps if isinstance(reply, ExecutePlan) else evaluate_jobs
-    requested = evaluate(ledger, admission, mission, job.depth, reply.requested)
+    requested = evaluate_jobs(ledger, admission, mission, job.depth, reply)
     if any(one.repeats for one in requested):
         unseen = unseen_jobs(ledger.tx, turn)
         return [one.anew() if one.repeats and max(one.repeats) in unseen else one for one in requested]

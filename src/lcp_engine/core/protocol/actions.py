@@ -107,6 +107,15 @@ class CreateFollowupJobs(_Action):
         """The jobs that this action requests."""
         return self.new_jobs
 
+    @property
+    def jobs_at(self) -> str:
+        """The place of its jobs in the reply."""
+        return "new_jobs"
+
+    def is_unresolved(self, job: JobSpec) -> bool:
+        """True if the params of a job refer to results of others: they are read and judged when it runs."""
+        return False
+
 
 class WriteFile(_Action):
     """Write one file: the same as one `write_file` job."""

@@ -30,6 +30,15 @@ class ExecutePlan(CreateFollowupJobs):
     plan: StatedPlan
     steps_at: str = Field(exclude=True, description="The place of its steps in the reply.")
 
+    @property
+    def jobs_at(self) -> str:
+        """The place of its steps in the reply."""
+        return self.steps_at
+
+    def is_unresolved(self, job: JobSpec) -> bool:
+        """True if the params of a step have references."""
+        return any(references_in(job.params))
+
 
 def read_plan(
     stated: JsonValue,
