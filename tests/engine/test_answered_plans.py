@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.mission.plan import terms_of
+from lcp_engine.core.terms import terms_of
 from lcp_engine.errors import LcpError
 from lcp_engine.store.maintenance.check import check_database
 

@@ -6,9 +6,9 @@ from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.job_states import SKIP, Need, State
-from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
+from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.plan_steps import from_text, store_plan
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.db.json_text import from_json, to_json

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.kinds import TURN, kind_named
 from lcp_engine.core.mission.parse import dotted
-from lcp_engine.core.mission.plan import MAIN, OnFailure, StatedPlan, StatedStep, Terms, awaited_by, terms_of
+from lcp_engine.core.mission.plan import MAIN, OnFailure, StatedPlan, StatedStep, awaited_by
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import CreateFollowupJobs
@@ -20,6 +20,7 @@ from lcp_engine.core.protocol.references import Missing, TooLong, references_in,
 from lcp_engine.core.reasons import Reason
 from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
+from lcp_engine.core.terms import Terms, terms_of
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY, whole_steps_before
 from lcp_engine.errors import ErrorCode, Failed, LcpError

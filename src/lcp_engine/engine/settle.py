@@ -13,10 +13,10 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End, FailedCheck, Outcome, end_on_limit, limit_reached
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role, State
-from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.lessons import keep_proposal

@@ -8,10 +8,10 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
 from lcp_engine.core.kinds import TURN
-from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.terms import terms_of
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.edges import followers_of, next_turn

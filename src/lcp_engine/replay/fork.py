@@ -12,9 +12,9 @@ from pydantic import JsonValue, ValidationError
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import START, Role, State
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, expected_result, spec_of
 from lcp_engine.core.summaries import nearest
+from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question

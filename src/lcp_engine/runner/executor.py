@@ -24,7 +24,6 @@ from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
 from lcp_engine.core.kinds import APPLY
-from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.prices import cost_of
 from lcp_engine.core.protocol.actions import (
@@ -38,6 +37,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, WAITED, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance

@@ -24,8 +24,8 @@ from lcp_engine.core.job_states import (
     State,
     fulfils,
 )
-from lcp_engine.core.mission.plan import terms_of
 from lcp_engine.core.money import add_amounts
+from lcp_engine.core.terms import terms_of
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.statements import Statement

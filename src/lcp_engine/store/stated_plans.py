@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from sqlalchemy import Integer, Text, bindparam, case, func, null, select, text, update
 
 from lcp_engine.core.job_states import State
-from lcp_engine.core.mission.plan import terms_of
+from lcp_engine.core.terms import terms_of
 from lcp_engine.store.db.statements import Statement, insert_rows
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow, job_row

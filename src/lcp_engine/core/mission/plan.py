@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
@@ -178,35 +175,6 @@ def _awaited_for(condition: StatedCondition) -> dict[str, Awaited]:
         return {step: Awaited(Need.END, ("condition", "expression")) for step in named}
     need = Need.FAILURE if condition.type == "step_failure" else Need.SUCCESS
     return {} if condition.step_id is None else {condition.step_id: Awaited(need, ("condition", "step_id"))}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What a plan says of a step's job: its id, and what holds for it in place of what its kind states.
-
-    `has_references`: its params are not resolved yet. `retries`: failures of every kind are retried.
-    """
-
-    step: str
-    condition: str | None = None
-    has_references: bool = False
-    retries: bool = False
-    delay_ms: int | None = None
-    timeout_ms: int | None = None
-
-    @property
-    def text(self) -> str:
-        """The terms as they are stored."""
-        return json.dumps(
-            {name: value for name, value in asdict(self).items() if value not in (None, False)},
-            separators=(",", ":"),
-        )
-
-
-@lru_cache(maxsize=1024)
-def terms_of(text: str) -> Terms:
-    """The terms that are stored with a job."""
-    return Terms(**json.loads(text))
 
 
 def check_fallbacks(plan: StatedPlan | None, others: Sequence[StatedPlan]) -> str | None:
