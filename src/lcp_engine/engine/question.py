@@ -28,11 +28,11 @@ from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import PromptRecord, Said, SeenJob, SeenMemory
 from lcp_engine.store.db.json_text import from_json, storable
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.endpoint_probes import keep_wait, waits_until
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import has_event
 from lcp_engine.store.queue import release
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
+from lcp_engine.store.server_waits import keep_wait, waits_until
 from lcp_engine.store.turns import (
     MEMORIES,
     NOTHING,

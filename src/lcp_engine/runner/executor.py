@@ -74,12 +74,12 @@ from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import Shortage, confined_threads
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.endpoint_probes import end_wait, waits_until
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queue import release
 from lcp_engine.store.row_types import JobRow, TurnRow
+from lcp_engine.store.server_waits import end_wait, waits_until
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.external import Answered
