@@ -129,3 +129,8 @@ class Upkeep(_Stated):
     retention: StatedRetention = None
     backup: StatedBackups = None
     check: StatedChecks = None
+
+    @property
+    def directory(self) -> str | None:
+        """The directory that is stated for backups."""
+        return None if self.backup is None else self.backup.to

@@ -27,13 +27,18 @@ from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
 from lcp_engine.store.endpoint_probes import StoredProbeCache
-from lcp_engine.store.host.liveness import place_beside, runtime_directory, stages_directory, wall_directory
+from lcp_engine.store.host.liveness import (
+    backups_directory,
+    place_beside,
+    runtime_directory,
+    stages_directory,
+    wall_directory,
+)
 from lcp_engine.store.host.roots import Roots
 from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
 from lcp_engine.store.host.writer_queue import open_writer_queue
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.maintenance.backups import backup_directory
 from lcp_engine.wall.installed_programs import readable_place
 from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
@@ -149,7 +154,7 @@ def open_instance(url: str, options: Options) -> Instance:
                 str(runtime.resolve()),
                 str(stages_directory(url).parent.resolve()),
                 str(wall_directory(url).parent.resolve()),
-                str(backup_directory(database.backend, options.upkeep.backup).resolve()),
+                str(backups_directory(database.backend, options.upkeep.directory).resolve()),
             ),
             frozenset(options.approvers),
         ),

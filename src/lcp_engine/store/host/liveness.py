@@ -28,6 +28,7 @@ from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_c
 from lcp_engine.sandbox.own_places import APP, make_private
 from lcp_engine.store.db.open import make_backend
 from lcp_engine.store.db.sqlite import Sqlite, account_name
+from lcp_engine.store.db.transaction import Backend
 from lcp_engine.store.row_types import RunnerRow
 
 LOCK = ".lock"
@@ -92,6 +93,17 @@ def wall_directory(url: str) -> Path:
     from platformdirs import user_state_path
 
     return user_state_path(f"{APP}-wall") / digest_of(url)
+
+
+def backups_directory(backend: Backend, stated: str | None) -> Path:
+    """The directory of a database's backups: the stated one, or one of its own."""
+    from platformdirs import user_data_path
+
+    if stated is not None:
+        return Path(stated).expanduser().absolute()
+    if isinstance(backend, Sqlite):
+        return backend.path.with_name(f"{backend.path.name}-backups")
+    return user_data_path(APP) / "backups"
 
 
 def digest_of(url: str) -> str:

@@ -8,27 +8,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from platformdirs import user_data_path
-
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.upkeep import Backups
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.own_places import APP, make_private
+from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend
+from lcp_engine.store.host.liveness import backups_directory
 from lcp_engine.store.maintenance.backup import back_up
 
 _TIME = "%Y%m%dT%H%M%SZ"
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-def backup_directory(backend: Backend, backups: Backups | None) -> Path:
-    """Where the backups of a database are: in the stated directory, or in one of its own."""
-    if backups is not None and backups.to is not None:
-        return Path(backups.to).expanduser().absolute()
-    if isinstance(backend, Sqlite):
-        return backend.path.with_name(f"{backend.path.name}-backups")
-    return user_data_path(APP) / "backups"
 
 
 def keep_backups(
@@ -44,7 +34,7 @@ def keep_backups(
 
     Only files that are named as this one are deleted. Raises like `back_up`.
     """
-    directory, names = backup_directory(backend, backups), Names(url, backend)
+    directory, names = backups_directory(backend, backups.to), Names(url, backend)
     file = directory / names.at(due)
     try:
         if backups.to is None:
