@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.progress import Measure, milestone_of
+from lcp_engine.core.progress import COUNTED, Measure, milestone_of
 from lcp_engine.engine.reports.structured import respond
 from lcp_engine.errors import LcpError
-from lcp_engine.store.queries.progress import find_counted, percentages
+from lcp_engine.store.queries.pages import find_named_events
+from lcp_engine.store.queries.progress import percentages
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab
@@ -88,7 +89,7 @@ def measured(lab: Lab, mission_id: int, since: int, until: int) -> tuple[int, in
 
 
 def counted_events(lab: Lab, mission_id: int, after: int) -> list[tuple[int, str]]:
-    return lab.engine.instance.database.read(lambda tx: find_counted(tx, mission_id, after))
+    return lab.engine.instance.database.read(lambda tx: find_named_events(tx, mission_id, COUNTED, after))
 
 
 @pytest.mark.parametrize("seed", range(3))

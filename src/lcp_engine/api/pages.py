@@ -12,7 +12,6 @@ from lcp_engine.store.maintenance.stats import Overview, overview_in
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.queries.pages import HeldHead, JobCounts, JobFilter, MissionCounts, Page, Roots, Setting
-from lcp_engine.store.queries.progress import find_counted
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
 
@@ -86,9 +85,9 @@ class PageQueries:
         """The events that changed the state of jobs of the mission, in order."""
         return self._instance.read(pages.find_moves, mission_id, jobs)
 
-    def counted_events(self, mission_id: int, *, after_seq: int) -> list[tuple[int, str]]:
-        """The events after `after_seq` that a `Measure` counts, in order: number and name."""
-        return self._instance.read(find_counted, mission_id, after_seq)
+    def named_events(self, mission_id: int, names: Sequence[str], *, after_seq: int) -> list[tuple[int, str]]:
+        """The events of these names after `after_seq`, in order: number and name."""
+        return self._instance.read(pages.find_named_events, mission_id, names, after_seq)
 
     def roots(self, *, limit: int) -> Roots:
         """The roots of the newest missions, that of the newest first."""

@@ -21,7 +21,7 @@ from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import State
 from lcp_engine.core.money import told_cost
-from lcp_engine.core.progress import Measure
+from lcp_engine.core.progress import COUNTED, Measure
 from lcp_engine.core.reasons import explain_reason, told_wait
 from lcp_engine.core.safe_text import block, exact, json_block, json_line, one_line, shortened
 from lcp_engine.engine.subjects import Subjects
@@ -57,7 +57,7 @@ class PageContext:
             known = sum(mission.jobs.values())
             return Measure(100 * (known - mission.open) // known if mission.open else 100)
         seq, measure = self._measures.get(mission.uid, (0, Measure()))
-        counted = self.queries.counted_events(mission.id, after_seq=seq)
+        counted = self.queries.named_events(mission.id, COUNTED, after_seq=seq)
         seq = counted[-1][0] if counted else seq
         measure = reduce(Measure.after, (event for _, event in counted), measure)
         if len(self._measures) >= MOST_MEASURES:

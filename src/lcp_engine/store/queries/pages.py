@@ -14,7 +14,7 @@ from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
 from lcp_engine.store.queries.history import find_where, in_column, with_records
-from lcp_engine.store.queries.selection import Columns, Condition, equal, find
+from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
@@ -348,6 +348,14 @@ def find_moves(tx: Tx, mission_id: int, jobs: Sequence[JsonObject]) -> list[Json
     span = Condition("seq BETWEEN :since AND :until", {"since": first, "until": last})
     of_jobs = _of_jobs(min(ids), max(ids))
     return _MOVES.read(tx, equal("mission_id", mission_id), span, of_jobs, _IS_MOVE, order="seq")
+
+
+def find_named_events(tx: Tx, mission_id: int, names: Sequence[str], after_seq: int) -> list[tuple[int, str]]:
+    """The events of these names after `after_seq`, in order: number and name."""
+    later = Condition("seq > :after", {"after": after_seq})
+    where = (equal("mission_id", mission_id), later, among("event", names))
+    rows = find(tx, "SELECT seq, event FROM events", *where, then="ORDER BY seq")
+    return [(int(seq), str(event)) for seq, event in rows]
 
 
 def _first_event_at(tx: Tx, mission_id: int, newest: int, at: int) -> int:

@@ -9,7 +9,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import LARGEST, find_events, find_where, in_column
 from lcp_engine.store.queries.mission_facts import Course, Excerpt, JobFact
-from lcp_engine.store.queries.selection import Condition, among, equal, find
+from lcp_engine.store.queries.selection import Condition, equal, find
 
 MOST_LISTED = 200
 
@@ -71,14 +71,6 @@ def percentages(tx: Tx, mission_id: int, since: int, until: int | None = None) -
     last = LARGEST if until is None else until
     now, before = tx.rows(_PERCENTAGES, mission=mission_id, since=in_column(since), until=last)[0]
     return int(now or 0), int(before or 0)
-
-
-def find_counted(tx: Tx, mission_id: int, after_seq: int) -> list[tuple[int, str]]:
-    """The events after `after_seq` that a measure counts, in order: number and name."""
-    later = Condition("seq > :after", {"after": after_seq})
-    where = (equal("mission_id", mission_id), later, among("event", COUNTED))
-    rows = find(tx, "SELECT seq, event FROM events", *where, then="ORDER BY seq")
-    return [(int(seq), str(event)) for seq, event in rows]
 
 
 def _jobs(tx: Tx, *where: Condition) -> Excerpt[JobFact]:
