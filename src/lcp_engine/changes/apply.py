@@ -22,9 +22,8 @@ from lcp_engine.changes.change_set import (
     no_room,
     replaced,
 )
-from lcp_engine.changes.merge_contents import MOST_IN_DATABASE, KeptFiles
+from lcp_engine.changes.kept_files import MOST_IN_DATABASE, KeptFiles
 from lcp_engine.changes.recovery import APPLY_MODE, KEPT, MODES
-from lcp_engine.changes.stages import sync_stage
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import Digest, LockedFile, Snapshot
@@ -33,6 +32,7 @@ from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
+from lcp_engine.sandbox.synced_copy import sync_copy
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.row_types import JobRow
@@ -97,7 +97,7 @@ class Apply:
         if earlier is not None:
             return earlier
         if self.in_stage:
-            sync_stage(self.root)
+            sync_copy(self.root)
         ordered = sorted((one for one in changed if one.after is not None), key=self._when)
         # Removals come last, what is in a directory before the directory.
         ordered += sorted(

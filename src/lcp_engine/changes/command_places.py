@@ -10,7 +10,7 @@ from pathlib import Path
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.store.changes import left_open
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.stages import is_over, status_of
+from lcp_engine.store.missions import is_over, status_of
 from lcp_engine.wall.steps import is_trial
 from lcp_engine.wall.workspace import is_held, remove_abandoned_runs, remove_unheld
 

@@ -19,8 +19,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.changes.apply import Apply, Changed, finish
 from lcp_engine.changes.change_set import Carried, Reasons, counted, has_drifted, in_words
-from lcp_engine.changes.merge_view import MergeView, difference
-from lcp_engine.changes.staged_files import new_mode_in_words
+from lcp_engine.changes.set_view import SetView, difference, new_mode_in_words
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.policy import Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
@@ -101,7 +100,7 @@ def hold_changes(
     )
 
 
-def view_held(instance: Instance, mission_id: int, params: Mapping[str, JsonValue]) -> MergeView:
+def view_held(instance: Instance, mission_id: int, params: Mapping[str, JsonValue]) -> SetView:
     """View of what a job that applies a command's changes would do now, or why it cannot be done."""
     try:
         stated = _params(params)
@@ -113,8 +112,8 @@ def view_held(instance: Instance, mission_id: int, params: Mapping[str, JsonValu
                 found = _compared(held, root, access, instance.caps.write_bytes)
                 diffs = tuple(_diff(one, held, access, instance) for one in found.files)
     except LcpError as error:
-        return MergeView((), error.code, error.failed, PATH, _HEAD, error.failed.message)
-    return MergeView(diffs, found.digest, found.conflict, PATH, _HEAD, _NOTHING)
+        return SetView((), error.code, error.failed, PATH, _HEAD, error.failed.message)
+    return SetView(diffs, found.digest, found.conflict, PATH, _HEAD, _NOTHING)
 
 
 def execute_apply(

@@ -32,11 +32,8 @@ from lcp_engine.changes.change_set import (
     no_room,
     replaced,
 )
-from lcp_engine.changes.merge_contents import (
-    MOST_IN_DATABASE,
-    PART,
-    KeptFiles,
-)
+from lcp_engine.changes.kept_files import MOST_IN_DATABASE, KeptFiles
+from lcp_engine.changes.merge_contents import PART, kept_of
 from lcp_engine.changes.merge_parts import Part, part_of
 from lcp_engine.changes.merge_view import PATH, unknown_file
 from lcp_engine.changes.recovery import MERGE_MODE, MODES
@@ -106,7 +103,7 @@ class _Merge:
         row = self._database.read(lambda tx: stage_of(tx, self._job.mission_id))
         if row is None:
             return self._succeeded([], [])  # no job has begun in it
-        kept = KeptFiles.of(row, self._job.id)
+        kept = kept_of(row, self._job.id)
         files = staged_files_of(self._instance, self._job.mission_id, row.path)
         if not self._intents():
             with opened(self._instance, self._job.mission_id, self._open_root) as (root, stage):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from lcp_engine.changes.merge_parts import part_of, text_of
+from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_in_words
 from lcp_engine.changes.staged_files import (
     Compared,
     compare,
     digest_of_all,
     judge_of,
-    new_mode_in_words,
     opened,
     staged_files_of,
     with_names_and_modes,
 )
-from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
-from lcp_engine.core.safe_text import one_line, shortened
+from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Snapshot
@@ -33,42 +32,12 @@ PATH = "what it merges"
 """What an approval of a merge names as its file."""
 _HEAD = ("--- the root", "+++ the root with what the stage has")
 """A diff begins with two lines of names."""
+_NOTHING = "the stage has nothing that the root has not"
 _MOST_WORDS = 160
 _FOR_GOOD = "it is too large to be kept, so that this cannot be undone"
 
 
-@dataclass(frozen=True)
-class MergeView:
-    """View of what a merge would do now: a diff for each file, and what an approval of it is bound to.
-
-    The diffs show all files with all hunks, and say what is left out; `refused` is why such a choice cannot be taken.
-    """
-
-    diffs: tuple[Diff, ...]
-    digest: str
-    refused: Failed | None = None
-    path: str = PATH
-    head: tuple[str, str] = _HEAD
-    nothing: str = "the stage has nothing that the root has not"
-
-    @cached_property
-    def joined(self) -> Diff:
-        """All of it as one diff; each file begins with a line of its own, which no line of a file begins like."""
-        lines = [*self.head]
-        for number, diff in enumerate(self.diffs, 1):
-            said = f": {one_line(diff.note)}" if diff.note else ""
-            lines += [f"# {number}/{len(self.diffs)} {one_line(diff.path)}{said}", *diff.lines]
-        return Diff(
-            self.path,
-            tuple(lines) if self.diffs else (),
-            None if self.diffs else self.nothing,
-            sum(diff.added for diff in self.diffs),
-            sum(diff.removed for diff in self.diffs),
-            all(diff.is_whole for diff in self.diffs),
-        )
-
-
-def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> MergeView:
+def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> SetView:
     """View of what the merge of a mission would do now. Raises `LcpError` if the root or the stage cannot be opened."""
     database = instance.database
     known = database.read(lambda tx: changed_root(tx, mission_id))
@@ -88,7 +57,7 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> Merg
     refused = next((one for _, one in shown if one is not None), None)
     if unknown is not None:
         refused = unknown_file(unknown).failed
-    return MergeView(tuple(diff for diff, _ in shown), digest_of_all(compared), refused)
+    return SetView(tuple(diff for diff, _ in shown), digest_of_all(compared), refused, PATH, _HEAD, _NOTHING)
 
 
 def merged_text(instance: Instance, mission_id: int, path: str, params: MergeParams) -> str:
@@ -111,7 +80,7 @@ def merged_text(instance: Instance, mission_id: int, path: str, params: MergePar
         if side is not None and side.data is None:
             message = f"{path!r} has {side.size:,} bytes; at most {cap:,} can be edited"
             raise LcpError(ErrorCode.TOO_LARGE, message, advice="Take it as it is, or leave it out.")
-    contents = (_data(before), _data(staged))
+    contents = (data_of(before), data_of(staged))
     part = part_of(params, path, *contents, cap)
     return text_of(path, contents[1] if part is None else part.data)
 
@@ -198,23 +167,3 @@ def _difference_of(found: _Found, one: Compared) -> tuple[Diff, bytes | None, by
     if before is not None and before.size > found.keeps:
         diff = replace(diff, note="; ".join(filter(None, (diff.note, _FOR_GOOD))))
     return diff, old, new
-
-
-def difference(
-    path: str, before: Snapshot | None, after: Snapshot | None
-) -> tuple[Diff, bytes | None, bytes | None]:
-    """The change of a file, with the contents that were compared; a path that ends in `/` is a directory's."""
-    contents = _data(before), _data(after)
-    if path.endswith("/"):
-        sides = None if before is None else b"", None if after is None else b""
-        return diff_bytes(path, *sides), *sides
-    if before is not None and before.data is None:
-        return replacing(path, before.size, contents[1]), *contents
-    if after is not None and after.data is None:
-        note = f"too large to be shown: {after.size:,} bytes, SHA-256 {after.sha256}"
-        return Diff(path, note=note, is_whole=False), *contents
-    return diff_bytes(path, *contents), *contents
-
-
-def _data(found: Snapshot | None) -> bytes | None:
-    return None if found is None else found.data

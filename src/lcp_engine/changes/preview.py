@@ -11,7 +11,8 @@ from typing import Self
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.changes.held_changes import view_held
-from lcp_engine.changes.merge_view import PATH, MergeView, view_merge
+from lcp_engine.changes.merge_view import PATH, view_merge
+from lcp_engine.changes.set_view import SetView
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
 from lcp_engine.core.kinds import APPLY
@@ -56,7 +57,7 @@ class Preview:
     unread: int = 0
     mode: int = 0
     new_path: str | None = None
-    merged: MergeView | None = None
+    merged: SetView | None = None
 
     @property
     def diff(self) -> Diff:

@@ -5,7 +5,7 @@ between, the next one to lock the file compares it with the hashes of the intent
 applied; it equals *before*, nothing has happened; anything else is a conflict. The intents of an undo are decided once
 they are recorded: a file that is still as *before* is then brought to *after*. So is the removal of a file that was
 moved: its intent is recorded void, and opened by the transaction that marks its new file applied. Those of a merge and
-of what a command changed are decided as well: what they lead to was kept (`merge_contents`).
+of what a command changed are decided as well: what they lead to was kept (`kept_files`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lcp_engine.changes.merge_contents import KeptFiles, merged_content
+from lcp_engine.changes.kept_files import KeptFiles
+from lcp_engine.changes.merge_contents import merged_content
 from lcp_engine.core.job_states import SETTLED
 from lcp_engine.errors import DatabaseFailed, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from lcp_engine.changes.change_set import missing_parents
 from lcp_engine.changes.recovery import modes_of
+from lcp_engine.changes.set_view import new_mode_in_words
 from lcp_engine.core.kinds import WRITE
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Ruling, Verdict, strictest
@@ -82,11 +83,6 @@ class Compared:
     def is_done(self) -> bool:
         """True if the root has what the stage has."""
         return self.now == self.file.staged and self.fault is None and self.mode_in_words is None
-
-
-def new_mode_in_words(mode: int | None) -> str | None:
-    """The mode bits of a new file, if it can be executed, or be written by any user."""
-    return f"its mode is {mode:04o}" if mode is not None and mode & 0o113 else None
 
 
 def digest_of_all(compared: Sequence[Compared]) -> str:

@@ -26,14 +26,15 @@ from lcp_engine.changes.private_copy import copy_privately
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import directories
 from lcp_engine.sandbox.own_places import make_private
-from lcp_engine.sandbox.root import Root, refusal
+from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
-from lcp_engine.sandbox.syscalls import sync_file_system
+from lcp_engine.sandbox.synced_copy import marker_of
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import this_host
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.missions import status_of
 from lcp_engine.store.stages import (
     StageRow,
     drop_stage,
@@ -43,7 +44,6 @@ from lcp_engine.store.stages import (
     stage_of,
     staged_missions,
     stages_over,
-    status_of,
 )
 from lcp_engine.wall.shown_directories import forget_ignored
 
@@ -81,32 +81,10 @@ def open_stage(database: Database, directory: Path, mission_id: int, open_root: 
         raise LcpError(error.code, message, advice=advice) from error
 
 
-def sync_stage(stage: Root) -> None:
-    """Make the copy durable, once, before a change in it is recorded. Raises `FILE_SYSTEM`."""
-    marker = _marker(Path(stage.path))
-    if marker.exists():
-        return
-    try:
-        sync_file_system(stage.descriptor)
-        marker.touch()
-        directory = os.open(marker.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise refusal(error, stage.path) from error
-
-
 def _may_be_damaged(path: Path) -> bool:
     """True if the machine was started anew before the stage was synced."""
     boot = path.name.partition("-")[2]
-    return boot not in ("", _this_boot()) and not _marker(path).exists()
-
-
-def _marker(path: Path) -> Path:
-    """A file beside the stages that is there once the stage at `path` is synced."""
-    return path.parent.parent / f".synced-{path.name}"
+    return boot not in ("", _this_boot()) and not marker_of(path).exists()
 
 
 def _this_boot() -> str:
@@ -326,6 +304,6 @@ def _remove_unless_made(database: Database, place: Path) -> None:
 
 def remove_stage(path: Path) -> None:
     """Remove a stage, or what was left of one, and what is stored beside it."""
-    _marker(path).unlink(missing_ok=True)
+    marker_of(path).unlink(missing_ok=True)
     forget_ignored(path)
     directories.remove_tree(path)

@@ -33,9 +33,9 @@ from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.missions import uid_of
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.store.stages import uid_of
 from lcp_engine.wall.git_view import tracked
 from lcp_engine.wall.masks import Rights, opened
 from lcp_engine.wall.programs import Ended, Program

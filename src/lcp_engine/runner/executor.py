@@ -17,7 +17,6 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
 from lcp_engine.changes.merge import execute_merge
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
-from lcp_engine.changes.stages import sync_stage
 from lcp_engine.changes.undo import execute_undo
 from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
@@ -72,6 +71,7 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.confined.programs import ProgramsUnderWay
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import Shortage, confined_threads
+from lcp_engine.sandbox.synced_copy import sync_copy
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import EVERY_ROOT, Roots
@@ -355,7 +355,7 @@ class Executor:
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
             if mission.is_staged:
                 tracker.pause(one.job for one in effects)  # it may take as long as the disk needs
-                sync_stage(context.root)
+                sync_copy(context.root)
             Journal(
                 self._database,
                 settle_one,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lcp_engine.core.kinds import MERGE
+
 OVERLAPS = ("skip", "allow")
 TICKS = ("launched", "skipped")
 STATUSES = ("running", "waiting", "completed", "failed", "cancelled")
@@ -25,3 +27,10 @@ OUTCOMES = ("unsent", "delivered", "outdated", "given_up")
 EXPIRING = "expires_at IS NOT NULL"
 TERMS_ON_POSTGRES = "array_to_tsvector(string_to_array(terms, ' '))"
 """What finds entries of memory on PostgreSQL; written the same in index and query."""
+# A merge waits for a person, or an interrupted one is carried out from the stage.
+IS_OVER = (
+    "m.ended_at IS NOT NULL AND m.queued + m.running + m.blocked = 0 AND NOT EXISTS (SELECT 1 FROM jobs j "
+    f"WHERE j.mission_id = m.id AND j.kind = '{MERGE}' AND j.state = 'held') AND NOT EXISTS (SELECT 1 FROM changes c "
+    "WHERE c.mission_id = m.id AND c.state = 'intent')"
+)
+"""Condition of a mission `m` that has ended, and of which nothing is still to be decided or carried out."""

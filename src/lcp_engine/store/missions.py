@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, null, select, text, update
 
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.sandbox.root_identity import KnownRoot
-from lcp_engine.store.conditions import OPEN_SUB_PLAN
+from lcp_engine.store.conditions import IS_OVER, OPEN_SUB_PLAN
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
@@ -70,6 +70,9 @@ _MOVE_CHANGES = Statement(
         root_identity=bindparam("identity"),
     )
 )
+_IS_OVER = Statement(text(f"SELECT 1 FROM missions m WHERE m.id = :mission AND {IS_OVER}"))
+_STATUS = Statement(text("SELECT status FROM missions WHERE id = :mission"))
+_UID = Statement(text("SELECT uid FROM missions WHERE id = :mission"))
 _END = Statement(
     update(missions)
     .where(missions.c.id == bindparam("mission"))
@@ -244,3 +247,20 @@ def event_data(tx: Tx, mission_id: int, job_id: int, event: str) -> JsonObject:
     """The data of a job's last event of that name; empty if there is none."""
     row = tx.row(_EVENT_DATA, mission=mission_id, job=job_id, event=event)
     return {} if row is None or row[0] is None else from_json(row[0])
+
+
+def status_of(tx: Tx, mission_id: int) -> str | None:
+    """The status of a mission; None for one that is not in the database."""
+    row = tx.row(_STATUS, mission=mission_id)
+    return None if row is None else str(row[0])
+
+
+def uid_of(tx: Tx, mission_id: int) -> str | None:
+    """The name of a mission that no other one has in any database; None for one that is not in this."""
+    row = tx.row(_UID, mission=mission_id)
+    return None if row is None else str(row[0])
+
+
+def is_over(tx: Tx, mission_id: int) -> bool:
+    """True if a mission has ended and nothing of it is still to be decided or carried out."""
+    return tx.row(_IS_OVER, mission=mission_id) is not None

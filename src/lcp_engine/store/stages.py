@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, delete, insert, text
 
-from lcp_engine.core.kinds import MERGE
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
+from lcp_engine.store.conditions import IS_OVER
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.missions import is_over
 from lcp_engine.store.schema import stages
 
 _FIND = Statement(text("SELECT machine, path, root_identity FROM stages WHERE mission_id = :mission"))
@@ -23,19 +24,12 @@ _KEEP = Statement(
 _DROP = Statement(
     delete(stages).where(stages.c.mission_id == bindparam("mission"), stages.c.path == bindparam("at"))
 )
-# A merge waits for a person, or an interrupted one is carried out from the stage.
-_OVER = (
-    "m.ended_at IS NOT NULL AND m.queued + m.running + m.blocked = 0 AND NOT EXISTS (SELECT 1 FROM jobs j "
-    f"WHERE j.mission_id = m.id AND j.kind = '{MERGE}' AND j.state = 'held') AND NOT EXISTS (SELECT 1 FROM changes c "
-    "WHERE c.mission_id = m.id AND c.state = 'intent')"
-)
 _ALL_OVER = Statement(
     text(
         "SELECT s.mission_id, s.path FROM stages s JOIN missions m ON m.id = s.mission_id "
-        f"WHERE s.machine = :machine AND {_OVER} ORDER BY s.mission_id"
+        f"WHERE s.machine = :machine AND {IS_OVER} ORDER BY s.mission_id"
     )
 )
-_IS_OVER = Statement(text(f"SELECT 1 FROM missions m WHERE m.id = :mission AND {_OVER}"))
 _PURPOSES = Statement(
     text(
         "SELECT j.id, j.kind, j.name, p.result FROM jobs j LEFT JOIN jobs p ON p.id = j.parent_id WHERE j.id IN "
@@ -49,14 +43,12 @@ _KINDS = Statement(
     )
 )
 _ENDED = Statement(text("SELECT status FROM missions WHERE id = :mission AND ended_at IS NOT NULL"))
-_STATUS = Statement(text("SELECT status FROM missions WHERE id = :mission"))
 _MERGING = Statement(
     text(
         "SELECT 1 FROM jobs j WHERE j.id = :job AND (j.state = 'running' OR EXISTS "
         "(SELECT 1 FROM changes c WHERE c.job_id = j.id AND c.state = 'intent'))"
     )
 )
-_UID = Statement(text("SELECT uid FROM missions WHERE id = :mission"))
 _MISSIONS = Statement(text("SELECT mission_id FROM stages WHERE machine = :machine"))
 
 
@@ -106,18 +98,6 @@ def ended_as(tx: Tx, mission_id: int) -> str | None:
     return None if row is None else str(row[0])
 
 
-def status_of(tx: Tx, mission_id: int) -> str | None:
-    """The status of a mission; None for one that is not in the database."""
-    row = tx.row(_STATUS, mission=mission_id)
-    return None if row is None else str(row[0])
-
-
-def uid_of(tx: Tx, mission_id: int) -> str | None:
-    """The name of a mission that no other one has in any database; None for one that is not in this."""
-    row = tx.row(_UID, mission=mission_id)
-    return None if row is None else str(row[0])
-
-
 def keep_stage(tx: Tx, stage: StageRow) -> None:
     """Record a stage that was made."""
     tx.run(
@@ -133,11 +113,6 @@ def keep_stage(tx: Tx, stage: StageRow) -> None:
 def stages_over(tx: Tx, machine: str) -> Sequence[tuple[int, str]]:
     """The stages on a machine that no mission needs any more: each mission, and the path."""
     return [(int(row[0]), str(row[1])) for row in tx.rows(_ALL_OVER, machine=machine)]
-
-
-def is_over(tx: Tx, mission_id: int) -> bool:
-    """True if a mission has ended and nothing of it is still to be decided or carried out."""
-    return tx.row(_IS_OVER, mission=mission_id) is not None
 
 
 def drop_stage(tx: Tx, mission_id: int, path: str) -> bool:
