@@ -156,7 +156,7 @@ if TYPE_CHECKING:
         Workers,
     )
     from lcp_engine.workers.external import ExternalProgram, Needs
-    from lcp_engine.workers.merge import params_taking
+    from lcp_engine.workers.merge import MergeParams, params_taking
     from lcp_engine.workers.registry import worker
 
 __all__ = [
@@ -251,6 +251,7 @@ __all__ = [
     "MemoryEdit",
     "MemoryEffect",
     "MemoryUse",
+    "MergeParams",
     "Mission",
     "MissionComplete",
     "MissionSpec",
@@ -483,7 +484,7 @@ _MODULES = {
         "Workers",
     ),
     "workers.external": ("ExternalProgram", "Needs"),
-    "workers.merge": ("params_taking",),
+    "workers.merge": ("MergeParams", "params_taking"),
     "workers.registry": ("worker",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

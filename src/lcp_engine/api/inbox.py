@@ -5,21 +5,50 @@ Command line, page and `lcp top` show these values; none of them works out its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from lcp_engine.api.queries import approvals_for
 from lcp_engine.changes.show import Look, look_over
 from lcp_engine.core.inbox import Act, Awaits, acts_on, awaited_by
 from lcp_engine.core.json_values import int_in
 from lcp_engine.core.policy import Approvals
+from lcp_engine.core.protocol.question_form import FormField
+from lcp_engine.engine.approvals import question_shown
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import are_heard, find_awaited_replies, find_expiries
 from lcp_engine.store.queries.records import Job
+from lcp_engine.workers.ask_user import asked_in
 from lcp_engine.workers.base import ExecutedBy
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to a person, with the ways to answer it besides words."""
+
+    options: tuple[str, ...]
+    fields: tuple[FormField, ...]
+    """Its form; empty without one."""
+    submit_label: str | None
+    """Words of the planner for what sends the form."""
+    shown: str
+    """Its fingerprint, to which an answer is bound."""
+
+
+def question_in(params: Mapping[str, JsonValue]) -> Question:
+    """The question that the params of a job of the kind `ask_user` state."""
+    options, asked = params.get("options"), asked_in(params) if params.get("fields") else None
+    return Question(
+        tuple(map(str, options)) if isinstance(options, list) else (),
+        () if asked is None else tuple(asked.fields or ()),
+        None if asked is None else asked.submit_label,
+        question_shown(params),
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lcp_engine.engine.reports.markdown import as_markdown, disk_note, error_lines, make_report
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root_identity import KnownRoot
@@ -15,6 +16,23 @@ from lcp_engine.store.queries.mission_facts import Course, Facts
 from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.queries.progress import find_course
+
+__all__ = [
+    "as_markdown",
+    "disk_note",
+    "error_lines",
+    "make_report",
+    "next_prompt",
+    "read_facts",
+    "read_standing",
+]
+
+
+def next_prompt(facts: Facts) -> str | None:
+    """Words for whoever goes on with a mission: what is left, and what to do next; None if nothing is."""
+    from lcp_engine.engine.reports.structured import next_step  # its models are slow to load
+
+    return next_step(facts).prompt
 
 
 def read_facts(

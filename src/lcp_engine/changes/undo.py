@@ -9,6 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.changes.change_set import Carried, carry_out_all, decided, remove_empty_directories
 from lcp_engine.changes.recovery import APPLIED, CONFLICT, INTENT, VOID, is_directory
+from lcp_engine.core.kinds import UNDO as KIND
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import GENERAL, ErrorCode, Failed
@@ -23,7 +24,6 @@ from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import ExecutedBy, Hold, Worker, refuse_to_execute
-from lcp_engine.workers.registry import UNDO_KIND
 
 LEFT = "left"
 """What an undo does to a directory that is not empty."""
@@ -35,7 +35,7 @@ class _Nothing(BaseModel):
 
 
 UNDO = Worker(
-    kind=UNDO_KIND,
+    kind=KIND,
     params=_Nothing,
     result=_Nothing,
     execute=refuse_to_execute("an undo is carried out by the engine, not by a worker"),

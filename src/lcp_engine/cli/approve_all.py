@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lcp_engine.changes.show import Look
+from lcp_engine import Look
 from lcp_engine.cli.changes import show_job
 from lcp_engine.cli.job_tables import held_table, overview
 from lcp_engine.cli.output import make_console, print_err
@@ -22,9 +22,9 @@ from lcp_engine.errors import ErrorCode, Failed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lcp_engine import Job
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.inbox import HeldJob
-    from lcp_engine.store.queries.records import Job
 
 MANY = 20
 """Above so many jobs an overview comes first."""

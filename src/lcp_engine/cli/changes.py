@@ -23,10 +23,9 @@ from lcp_engine.core.safe_text import Shown, exact, json_block, one_line, shorte
 from lcp_engine.core.summaries import size
 
 if TYPE_CHECKING:
+    from lcp_engine import Diff, Job
     from lcp_engine.api.engine import Engine
-    from lcp_engine.changes.unified_diff import Diff
     from lcp_engine.runner.undo import Undo
-    from lcp_engine.store.queries.records import Job
 
 
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}

@@ -32,11 +32,10 @@ from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from lcp_engine import Job, Sight
     from lcp_engine.api.engine import Engine
     from lcp_engine.cli.approve_all import Candidate
     from lcp_engine.cli.editor import Draft
-    from lcp_engine.store.people import Sight
-    from lcp_engine.store.queries.records import Job
 
 
 F = TypeVar("F", bound=Callable[..., int])

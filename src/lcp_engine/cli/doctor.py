@@ -28,12 +28,12 @@ from lcp_engine.settings import resolve_root
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from lcp_engine import Workers
     from lcp_engine.core.protocol.read_reply import Dialect
     from lcp_engine.core.protocol.result_schema import ResultSchema
     from lcp_engine.planners.base import Question
     from lcp_engine.planners.environment import PlannerEnvironment
     from lcp_engine.settings import Settings
-    from lcp_engine.workers.base import Workers
 
 
 SECONDS = 150.0

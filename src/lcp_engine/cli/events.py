@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from lcp_engine import Job
 from lcp_engine.cli.job_tables import words_of
 from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import COLOURS
@@ -16,7 +17,6 @@ from lcp_engine.core.progress import Measure, milestone_of
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import gist, status_of, subject
-from lcp_engine.store.queries.records import Job
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,15 +5,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from lcp_engine import MissionStatus
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode
-from lcp_engine.store.queries.records import MissionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lcp_engine import Mission
     from lcp_engine.api.history import History
-    from lcp_engine.store.queries.records import Mission
 
 
 class Exit(IntEnum):

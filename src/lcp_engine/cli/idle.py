@@ -10,9 +10,9 @@ from lcp_engine.cli.output import print_err
 from lcp_engine.core.job_states import State
 
 if TYPE_CHECKING:
+    from lcp_engine import Mission
     from lcp_engine.api.history import History
     from lcp_engine.cli.base import Invocation
-    from lcp_engine.store.queries.records import Mission
 
 NOTICE = "nothing is working on this database: start `lcp work`"
 LOOK_SECONDS = 2.0

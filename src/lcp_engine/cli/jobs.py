@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from lcp_engine import Job
 from lcp_engine.api.history import History
 from lcp_engine.api.user import user_name
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
@@ -37,7 +38,6 @@ from lcp_engine.core.safe_text import Shown, block, json_line, one_line, sentenc
 from lcp_engine.core.summaries import OF_ENDED, as_question, left_out_line, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.queries.records import Job
 
 if TYPE_CHECKING:
     from lcp_engine.core.policy import Approvals

@@ -22,7 +22,7 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine.workers.base import Workers
+    from lcp_engine import Workers
     from lcp_engine.workers.mcp import McpServer, ServerTools
 
 

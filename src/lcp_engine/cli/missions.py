@@ -14,6 +14,7 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
+from lcp_engine import Job, Mission
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import mission_ids, schedule_names
 from lcp_engine.cli.events import EventFormatter, Follower, message_line, warning_lines
@@ -47,7 +48,6 @@ from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import block, json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import size, status_of, subject, unfulfilled_note
-from lcp_engine.store.queries.records import Job, Mission
 
 if TYPE_CHECKING:
     from lcp_engine.api.history import History

@@ -15,12 +15,11 @@ from typing import assert_never
 from pydantic import JsonValue
 from rich.text import Text
 
+from lcp_engine import Diff, Job, Look
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.inbox import HeldJob
-from lcp_engine.changes.show import Look
-from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.api.inbox import HeldJob, question_in
 from lcp_engine.cli.always import ask_for_rule
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import show_excerpt, show_job, show_params
@@ -49,10 +48,8 @@ from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormFiel
 from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
 from lcp_engine.core.safe_text import block, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
-from lcp_engine.engine.approvals import pick, question_shown
+from lcp_engine.engine.approvals import pick
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.queries.records import Job
-from lcp_engine.workers.ask_user import fields_of
 
 _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice("later"), Choice("quit"))
 MOST_LINES = 20
@@ -206,14 +203,13 @@ class JobPrompt:
 
     def _ask_for_words(self, job: Job, held: HeldJob, place: str) -> PromptResult:
         """Ask the planner's question; an empty line postpones it."""
-        options = job.params.get("options")
-        count = len(options) if isinstance(options, list) else 0
-        fields = fields_of(job.params)
+        question = question_in(job.params)
+        count = len(question.options)
         print_line(f"\njob {job.id}{place}: the planner asks")
         print_words(as_question(job.params))
         _say_expiry(held)
-        if fields:
-            return self._ask_for_form(job, fields)
+        if question.fields:
+            return self._ask_for_form(job, question.fields)
         how = f"1 to {count}, or your own words" if count else "your answer"
         while True:
             words = read_line(f"{how} (empty: later): ")
@@ -254,7 +250,7 @@ class JobPrompt:
     def _answer(
         self, job: Job, text: str, *, words: bool = False, form: Mapping[str, JsonValue] | None = None
     ) -> PromptResult | None:
-        shown = question_shown(job.params)
+        shown = question_in(job.params).shown
         return self._try(job, lambda: self._engine.answer(job.id, text, words=words, form=form, shown=shown))
 
     def _introduce(self, job: Job, held: HeldJob, place: str) -> None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import click
 
+from lcp_engine import Job, Mission
 from lcp_engine.api.dry_run import idle_rules_of, worst_case
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
@@ -38,7 +39,6 @@ from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.sandbox.root import unfit_root
 from lcp_engine.settings import shown_url
-from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import params_of
 from lcp_engine.workers.registry import find_workers
 

@@ -8,6 +8,7 @@ from functools import partial
 import click
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from lcp_engine import Worker
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
@@ -35,7 +36,6 @@ from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
-from lcp_engine.workers.base import Worker
 from lcp_engine.workers.registry import find_workers
 
 _Schema = Mapping[str, JsonValue]

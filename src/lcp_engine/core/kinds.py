@@ -19,6 +19,8 @@ MERGE = "merge"
 """The engine's own job that brings what a mission did in its stage into the root (R28)."""
 APPLY = "apply"
 """The engine's own job that brings what a command changed into the root."""
+UNDO = "undo"
+"""The engine's own job that takes changes back (R27)."""
 WRITE = "write_file"
 """What the action of the same name has done."""
 

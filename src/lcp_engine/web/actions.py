@@ -8,8 +8,10 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine import Sight
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import last_decision, missing_approvals
+from lcp_engine.api.inbox import question_in
 from lcp_engine.api.user import user_name
 from lcp_engine.core.inbox import Awaits
 from lcp_engine.core.job_states import State
@@ -19,15 +21,13 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.question_form import Unfilled, fill_in
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.store.people import Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
-from lcp_engine.web.jobs import entered_in, options_of, show_job
+from lcp_engine.web.jobs import entered_in, show_job
 from lcp_engine.web.merge_form import choice_in
 from lcp_engine.web.missions import show_mission
-from lcp_engine.workers.ask_user import fields_of
 
 MOST_FAULTS = 10
 NOTHING_SHOWN = Sight("", None, None, 0)
@@ -176,7 +176,7 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
 
 def _typed(context: PageContext, job_id: int, form: Form) -> dict[str, JsonValue]:
     """What was entered in the form of a question, as `form`; nothing if it has none."""
-    fields = fields_of(context.engine.job(job_id).params)
+    fields = question_in(context.engine.job(job_id).params).fields
     return {"form": {field.id: entered_in(form, field) for field in fields}} if fields else {}
 
 
@@ -184,7 +184,7 @@ def _fill_in(context: PageContext, request: Request, form: Form, job_id: int) ->
     """Answer a question with its form; what does not fit is shown beside its field, and all that was typed stays."""
     text, typed = form.text("answer"), _typed(context, job_id, form)
     entered: dict[str, JsonValue] = {"answer": text, **typed}
-    read = fill_in(fields_of(context.engine.job(job_id).params), object_in(typed["form"]))
+    read = fill_in(question_in(context.engine.job(job_id).params).fields, object_in(typed["form"]))
     if isinstance(read, Unfilled):
         entered["faults"] = {problem.path: problem.message for problem in read.problems}
         count = len(read.problems)
@@ -265,7 +265,7 @@ def _option(context: PageContext, job_id: int, chosen: str) -> str:
     """The text of the option with the number `chosen`; empty if none was chosen."""
     if not chosen:
         return ""
-    options = options_of(context.engine.job(job_id).params)
+    options = question_in(context.engine.job(job_id).params).options
     if not 1 <= number(chosen) <= len(options):
         message = f"job {job_id} has no option {chosen}; its options are 1 to {len(options)}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)

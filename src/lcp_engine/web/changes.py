@@ -5,12 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from lcp_engine import Job
-from lcp_engine.changes.show import Look
-from lcp_engine.changes.unified_diff import Diff
+from lcp_engine import Diff, Job, Look
+from lcp_engine.api.reports import disk_note
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.engine.reports.markdown import disk_note
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt, shown_line, whole
 from lcp_engine.web.forms import Form, cursor, number, shown_value

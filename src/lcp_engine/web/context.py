@@ -24,7 +24,6 @@ from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import COUNTED, Measure
 from lcp_engine.core.reasons import explain_reason, told_wait
 from lcp_engine.core.safe_text import block, exact, json_block, json_line, one_line, shortened
-from lcp_engine.engine.subjects import Subjects
 from lcp_engine.web.forms import FLASH_MESSAGES
 
 PACKAGE = Path(__file__).parent
@@ -72,7 +71,7 @@ class PageContext:
             csrf=self.csrf,
             held_count=held,
             has_evals=self.evals is not None,
-            subject=Subjects(self.engine.database).of,
+            subject=self.queries.subjects(),
             **values,
         )
         return HTMLResponse(text, status)

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from markupsafe import Markup, escape
 
-from lcp_engine.changes.unified_diff import Diff
+from lcp_engine import Diff
 from lcp_engine.core.safe_text import Shown, exact
 
 LINES_IN_LIST = 120

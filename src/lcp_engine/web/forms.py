@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.store.people import Sight, Unseen
+from lcp_engine import Sight, Unseen
 from lcp_engine.web.access import MOST_BYTES
 
 if TYPE_CHECKING:

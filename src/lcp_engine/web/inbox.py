@@ -11,18 +11,17 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine import Look, Sight
 from lcp_engine.api.bulk import MORE_APPROVALS, Tally, decide_each, last_decision, missing_approvals, told
-from lcp_engine.api.inbox import HeldJob
+from lcp_engine.api.inbox import HeldJob, question_in
 from lcp_engine.api.pages import HeldHead, JsonObject, Setting
 from lcp_engine.api.user import user_name
-from lcp_engine.changes.show import Look
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.errors import LcpError
-from lcp_engine.store.people import Sight
 from lcp_engine.web.actions import approve_shown, may_ask
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.changes import wants_split
@@ -39,7 +38,7 @@ from lcp_engine.web.forms import (
     shown_value,
     to_inbox,
 )
-from lcp_engine.web.jobs import AskedForm, asked_form, is_shown, options_of, read_filter
+from lcp_engine.web.jobs import AskedForm, asked_form, is_shown, read_filter
 
 JOBS = 50
 MOST_DECIDED = 1000
@@ -299,8 +298,8 @@ class Row:
         return self.held.job
 
     @property
-    def options(self) -> list[str]:
-        return options_of(object_in(self.job["params"]))
+    def options(self) -> Sequence[str]:
+        return question_in(object_in(self.job["params"])).options
 
     @property
     def asked(self) -> AskedForm | None:

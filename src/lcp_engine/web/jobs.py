@@ -11,24 +11,20 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Job
+from lcp_engine import Job, Look, MergeParams
+from lcp_engine.api.inbox import question_in
 from lcp_engine.api.pages import JobFilter, JsonObject, Page
-from lcp_engine.changes.show import Look
 from lcp_engine.core.inbox import Act
 from lcp_engine.core.job_states import RETRY, State
-from lcp_engine.core.kinds import TURN, kind_named
+from lcp_engine.core.kinds import TURN, UNDO, kind_named
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
-from lcp_engine.engine.approvals import question_shown
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import Excerpt, excerpt
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.web.merge_form import OfferedFile, offered_files
-from lcp_engine.workers.ask_user import asked_in
-from lcp_engine.workers.merge import MergeParams
-from lcp_engine.workers.registry import UNDO_KIND
 
 JOBS = 50
 EVENTS = 200
@@ -40,12 +36,6 @@ LARGEST_EDIT = 256 * 1024
 
 Entered: TypeAlias = Mapping[str, JsonValue]
 NOTHING: Entered = MappingProxyType({})
-
-
-def options_of(params: Mapping[str, JsonValue]) -> list[str]:
-    """The options of a question."""
-    options = params.get("options")
-    return [str(option) for option in options] if isinstance(options, list) else []
 
 
 @dataclass(frozen=True)
@@ -81,14 +71,14 @@ def asked_form(params: Mapping[str, JsonValue], entered: Entered = NOTHING) -> A
     typed, faults = entered.get("form"), entered.get("faults")
     values = typed if isinstance(typed, dict) else None
     told = faults if isinstance(faults, dict) else {}
-    question = asked_in(params)
+    question = question_in(params)
     fields = [
         AskedField(
             field, field.default if values is None else values.get(field.id), str(told.get(field.id, ""))
         )
-        for field in (question.fields if question is not None else None) or ()
+        for field in question.fields
     ]
-    return AskedForm(fields, question_shown(params), question.submit_label) if question and fields else None
+    return AskedForm(fields, question.shown, question.submit_label) if fields else None
 
 
 def entered_in(form: Form, field: FormField) -> JsonValue:
@@ -166,7 +156,7 @@ def show_job(
         has_kind=found.kind in engine.workers,
         questions=questions,
         question=None if review is None else review.question,
-        options=options_of(found.params),
+        options=question_in(found.params).options,
         asked=asked_form(found.params, entered) if Act.ANSWER in acts else None,
         diffs=parts,
         is_split=is_split,
@@ -183,7 +173,7 @@ def show_job(
         may_retry=_may_retry(found, events),
         was_stopped=was_stopped,
         may_undo=review is None and bool(diffs) and not was_stopped,
-        is_undo=found.kind == UNDO_KIND,
+        is_undo=found.kind == UNDO,
         runners=context.queries.runners(),
         next_held=_held_beside(context, found.id),
         previous_held=_held_beside(context, found.id, before=True),

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lcp_engine import Worker
 from lcp_engine.api.describe_kinds import (
     NO_FIELDS,
     NO_SCHEMA,
@@ -20,7 +21,6 @@ from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.context import context_of
-from lcp_engine.workers.base import Worker
 
 
 def kinds(request: Request) -> Response:

@@ -9,9 +9,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Job
-from lcp_engine.changes.show import Look
-from lcp_engine.changes.unified_diff import Diff, Hunk
+from lcp_engine import Diff, Hunk, Job, Look, MergeParams, params_taking
 from lcp_engine.core.safe_text import hides_nothing
 from lcp_engine.errors import LcpError
 from lcp_engine.web.ask_again import ask_again
@@ -19,7 +17,6 @@ from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, read_shown, shown_value, to_job
-from lcp_engine.workers.merge import MergeParams, params_taking
 
 MOST_BOXES = 1_500
 """Files and hunks that can be chosen in a browser; of a merge with more, files alone, or all of it."""

@@ -9,16 +9,15 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.changes.unified_diff import Diff
+from lcp_engine import Diff, Undo
+from lcp_engine.core.kinds import UNDO
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.runner.undo import Undo
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, number
-from lcp_engine.workers.registry import UNDO_KIND
 
 OUTDATED = "what would be undone has changed since this page was loaded; nothing was done"
 
@@ -57,7 +56,7 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
         status=200 if refused is None else status_of(refused),
         mission=mission.json,
         job=None if job is None else job.json,
-        is_redo=job is not None and job.kind == UNDO_KIND,
+        is_redo=job is not None and job.kind == UNDO,
         planned=planned,
         diffs=[excerpt(diff, is_split=wants_split(request)) for diff in diffs],
         is_split=wants_split(request),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.kinds import UNDO, KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
@@ -56,9 +56,8 @@ _BUILT_IN = (
     recall.WORKER.for_any_params(),
     remember.WORKER.for_any_params(),
 )
-UNDO_KIND = "undo"
 """The kind of the engine's own jobs that undo, which no planner can request."""
-ENGINE_KINDS = frozenset({UNDO_KIND, *ENGINE_WORKERS})
+ENGINE_KINDS = frozenset({UNDO, *ENGINE_WORKERS})
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}

@@ -17,13 +17,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
+from lcp_engine import Diff, Job, Look, Sight, params_taking
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.inbox import HeldJob, Review
+from lcp_engine.api.inbox import HeldJob, Review, question_in
 from lcp_engine.api.user import user_name
-from lcp_engine.changes.show import Look
-from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
 from lcp_engine.cli.decide import revised_params
@@ -51,12 +50,7 @@ from lcp_engine.core.protocol.question_form import Filled, FormField, Unfilled, 
 from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
 from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import age, as_question, duration
-from lcp_engine.engine.approvals import question_shown
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.people import Sight
-from lcp_engine.store.queries.records import Job
-from lcp_engine.workers.ask_user import fields_of
-from lcp_engine.workers.merge import params_taking
 
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""
@@ -420,21 +414,21 @@ class InboxView(Vertical):
             await self._show_whole(shown)
             return
         params = shown.job.params
-        fields = fields_of(params)
-        if fields:
-            form = await self._fill_in(fields)
+        question = question_in(params)
+        if question.fields:
+            form = await self._fill_in(question.fields)
             words = None if form is None else await self._desk.ask(
                 Ask("Anything else, in your own words (empty: nothing)")
             )  # fmt: skip
         else:
-            options = params.get("options")
-            how = f"1 to {len(options)}, or your own words" if isinstance(options, list) else "Your answer"
+            count = len(question.options)
+            how = f"1 to {count}, or your own words" if count else "Your answer"
             form, words = None, await self._desk.ask(Ask(how, words=as_question(params)))
         if words or (form is not None and words is not None):
             await self._decide(
                 shown,
                 lambda: self._desk.engine.answer(
-                    shown.job.id, words or "", words=form is not None, form=form, shown=question_shown(params)
+                    shown.job.id, words or "", words=form is not None, form=form, shown=question.shown
                 ),
                 "answered",
             )

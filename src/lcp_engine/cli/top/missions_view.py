@@ -15,6 +15,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
+from lcp_engine import Mission
+from lcp_engine.api.reports import error_lines
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import Table, cut, fact_column, id_column, mark_of, number_column, text_column
@@ -24,8 +26,6 @@ from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import age, status_of, subject
-from lcp_engine.engine.reports.markdown import error_lines
-from lcp_engine.store.queries.records import Mission
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from rich.text import Text
 
+from lcp_engine import Job
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import Review
 from lcp_engine.cli.approve_all import Candidate
@@ -21,7 +22,6 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_block, one_line, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
-from lcp_engine.store.queries.records import Job
 
 
 def title_of(shown: Review) -> str:

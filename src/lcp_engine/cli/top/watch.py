@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 from uuid import uuid4
 
+from lcp_engine import Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob
 from lcp_engine.api.pages import JobFilter, PageQueries
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.store.queries.records import Mission
 
 IDLE_SECONDS = 1.0
 BUSY_SECONDS = 0.4

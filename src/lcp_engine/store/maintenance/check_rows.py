@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import SETTLED, State, fulfils
+from lcp_engine.core.kinds import UNDO
 from lcp_engine.store.conditions import LIVE, WAITING
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.workers.registry import UNDO_KIND
 
 MOST = 100
 """Rows that one rule names."""
@@ -176,7 +176,7 @@ _JOBS = (
     ),
     Rule(
         "job {0}: it is an undo, which belongs to no plan and needs no approval; it has either",
-        f"SELECT id FROM jobs WHERE kind = '{UNDO_KIND}' AND (approved <> 0 OR plan_id IS NOT NULL)",
+        f"SELECT id FROM jobs WHERE kind = '{UNDO}' AND (approved <> 0 OR plan_id IS NOT NULL)",
     ),
     Rule(
         "job {0}: it is succeeded, so it should have a result; there is none",
@@ -247,7 +247,7 @@ _CHANGES = (
         "change {0}: its job {1} is a {2}, so it should {3} an earlier change",
         "SELECT c.id, j.id, j.kind, CASE WHEN c.undoes IS NULL THEN 'take back' ELSE 'not take back' END "
         "FROM changes c JOIN jobs j ON j.id = c.job_id "
-        f"WHERE (j.kind = '{UNDO_KIND}') <> (c.undoes IS NOT NULL)",
+        f"WHERE (j.kind = '{UNDO}') <> (c.undoes IS NOT NULL)",
     ),
     Rule(
         "change {0}: it takes back change {1} of {2!r}; it is one of {3!r}",
