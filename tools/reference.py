@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.config_file import CapSettings, ConfigFile
-from lcp_engine.core.decision_link import SignedLinks
+from lcp_engine.core.contacts import SignedLinks, Webhook
 from lcp_engine.core.evaluation.suite import Expectation, SuiteFile
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
@@ -35,7 +35,6 @@ from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.upkeep import Backups, Checks, Retention
-from lcp_engine.core.webhook import Webhook
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lcp_engine.changes.unified_diff import Diff, Hunk
     from lcp_engine.clock import Clock
     from lcp_engine.core.change_history import DiskState
-    from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.contacts import SignedLinks, Webhook
     from lcp_engine.core.evaluation.comparison import FigureDifference, compare_scores
     from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord
     from lcp_engine.core.evaluation.suite import Expectation, Suite, SuiteMission
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
-    from lcp_engine.core.webhook import Webhook
     from lcp_engine.engine.memory import Imported
     from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
@@ -347,7 +346,7 @@ _MODULES = {
     "changes.unified_diff": ("Diff", "Hunk"),
     "clock": ("Clock",),
     "core.change_history": ("DiskState",),
-    "core.decision_link": ("SignedLinks",),
+    "core.contacts": ("SignedLinks", "Webhook"),
     "core.evaluation.comparison": ("FigureDifference", "compare_scores"),
     "core.evaluation.scores": ("CheckResult", "Score", "TrialRecord"),
     "core.evaluation.suite": ("Expectation", "Suite", "SuiteMission"),
@@ -411,7 +410,6 @@ _MODULES = {
     "core.reasons": ("Reason", "ReasonCode"),
     "core.upkeep": ("Backups", "Checks", "Retention", "Upkeep"),
     "core.prices": ("Price", "Prices"),
-    "core.webhook": ("Webhook",),
     "api.run_job": ("JobResult", "run_job"),
     "engine.memory": ("Imported",),
     "engine.schedules": ("Overlap",),

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
-from lcp_engine.core.approvers import StatedApprovers
-from lcp_engine.core.decision_link import SignedLinks
+from lcp_engine.core.commands import split_command
+from lcp_engine.core.contacts import SignedLinks, StatedApprovers, Webhook
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
@@ -24,12 +24,10 @@ from lcp_engine.core.upkeep import (
     Upkeep,
 )
 from lcp_engine.core.walls import WallName
-from lcp_engine.core.webhook import Webhook
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.workers.base import Caps
-from lcp_engine.workers.external import split_command
 
 _Bytes = Annotated[int, Field(ge=1)]
 

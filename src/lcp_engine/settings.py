@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.config_file import ConfigFile
-    from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.contacts import SignedLinks, Webhook
     from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.prices import Prices
     from lcp_engine.core.secret_source import SecretSource
     from lcp_engine.core.upkeep import Upkeep
-    from lcp_engine.core.webhook import Webhook
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)

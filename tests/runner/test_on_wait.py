@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.core.webhook import Webhook
+from lcp_engine.core.contacts import Webhook
 from lcp_engine.runner.on_wait_hook import WaitHook
 from lcp_engine.runner.webhook import WebhookSender
 

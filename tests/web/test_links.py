@@ -20,7 +20,7 @@ from tests.web.conftest import ADDRESS, HOME, Answer, House
 from lcp_engine import Engine, LcpError
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.approvers import hash_of
-from lcp_engine.core.decision_link import SignedLinks
+from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import ErrorCode
 from lcp_engine.store.people import Sight
 from lcp_engine.web.access import Secrets

@@ -8,7 +8,8 @@ from datetime import timedelta
 from lcp_engine.changes import show
 from lcp_engine.changes.show import Look
 from lcp_engine.clock import micros
-from lcp_engine.core.decision_link import SignedLinks, name_of, read_link
+from lcp_engine.core.contacts import SignedLinks
+from lcp_engine.core.decision_link import name_of, read_link
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.link_decisions import (

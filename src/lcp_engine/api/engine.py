@@ -71,10 +71,9 @@ from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
     from lcp_engine.api.decision_links import DecisionLinks
-    from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.contacts import SignedLinks, Webhook
     from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.prices import Prices
-    from lcp_engine.core.webhook import Webhook
     from lcp_engine.replay.fork import Forked
     from lcp_engine.replay.replay import Replayed
 

@@ -44,7 +44,8 @@ def add_command(invocation: Invocation, name: str) -> int:
     A token for a name that is there already is refused; remove the name first.
     """
     from lcp_engine.api.config_text import add_entry
-    from lcp_engine.core.approvers import PREFIX, check_name, hash_of
+    from lcp_engine.core.approvers import PREFIX, hash_of
+    from lcp_engine.core.contacts import check_name
     from lcp_engine.errors import ErrorCode, LcpError
 
     try:

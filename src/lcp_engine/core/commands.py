@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+
+from lcp_engine.core.json_values import JsonValue
 
 ANY_MORE = "..."
 """As the last part of an entry: any further arguments, or none."""
@@ -22,6 +25,11 @@ def allows(entries: Iterable[Sequence[str]], command: Sequence[str]) -> bool:
 def as_entry(command: Sequence[str]) -> str:
     """The entry that fits exactly this command, as a mission file states it."""
     return json.dumps(list(command), ensure_ascii=False)
+
+
+def split_command(command: JsonValue) -> JsonValue:
+    """A command line split as a shell would split it, without expansion. Raises ValueError."""
+    return [*shlex.split(command)] if isinstance(command, str) else command
 
 
 def _fits(entry: Sequence[str], command: Sequence[str]) -> bool:

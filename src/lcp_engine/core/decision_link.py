@@ -11,30 +11,13 @@ import binascii
 import hashlib
 import hmac
 import json
-from datetime import timedelta
-from typing import Annotated, NamedTuple
-
-from pydantic import AfterValidator, Field
-
-from lcp_engine.core.secret_source import SecretSource, check_address
-from lcp_engine.core.upkeep import Length
+from typing import NamedTuple
 
 PATH = "/d/"
 """Where the page has them."""
 _PURPOSE = b"lcp-engine decision link 2\n"
 """The same secret may sign other things, which are not links."""
 _MOST_CHARACTERS = 2000
-
-
-class SignedLinks(SecretSource):
-    """Links that let a person decide one job without access to the page, sent with notices and made by `lcp link`."""
-
-    url: Annotated[str, AfterValidator(check_address)] = Field(
-        description="Where people reach the page of `lcp serve`, such as `https://lcp.example.org`."
-    )
-    expires: Length = Field(
-        default=timedelta(days=1), description="For how long a link can be used, such as `12h`."
-    )
 
 
 class DecisionLink(NamedTuple):

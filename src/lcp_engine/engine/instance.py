@@ -44,9 +44,8 @@ from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 
 if TYPE_CHECKING:
-    from lcp_engine.core.decision_link import SignedLinks
+    from lcp_engine.core.contacts import SignedLinks, Webhook
     from lcp_engine.core.prices import Prices
-    from lcp_engine.core.webhook import Webhook
 
 P = ParamSpec("P")
 T = TypeVar("T")

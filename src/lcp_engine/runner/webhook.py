@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from lcp_engine.changes.notice import compose_notice
 from lcp_engine.clock import SECOND, Micros, iso
+from lcp_engine.core.contacts import Webhook
 from lcp_engine.core.protocol.notice import Notice, WaitingMission
-from lcp_engine.core.webhook import Webhook, signature
+from lcp_engine.core.webhook import signature
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.secret_keys import read_key
 from lcp_engine.errors import LcpError

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.core.decision_link import SignedLinks
+from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import make_app

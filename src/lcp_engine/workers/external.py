@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from lcp_engine.core.commands import split_command
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
@@ -29,11 +29,6 @@ MOST_SECONDS = 86_400.0
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 NonEmpty = Annotated[str, Field(min_length=1)]
 _OPEN: dict[str, JsonValue] = {"type": "object"}
-
-
-def split_command(command: JsonValue) -> JsonValue:
-    """A command line split as a shell would split it, without expansion. Raises ValueError."""
-    return [*shlex.split(command)] if isinstance(command, str) else command
 
 
 class _Stated(BaseModel):

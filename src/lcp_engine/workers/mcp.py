@@ -29,6 +29,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from lcp_engine.core.commands import split_command
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest
@@ -42,7 +43,6 @@ from lcp_engine.workers.external import (
     found_command,
     python_process,
     readable_needs,
-    split_command,
 )
 from lcp_engine.workers.registry import check_kind
 
