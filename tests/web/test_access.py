@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine.web import app
-from lcp_engine.web.access import HEADERS, MOST_BYTES, Address, Secrets
+from lcp_engine.web.access import HEADERS, Address, Secrets
 from lcp_engine.web.context import PACKAGE
+from lcp_engine.web.forms import MOST_BYTES
 
 if TYPE_CHECKING:
     from tests.web.conftest import House

@@ -28,7 +28,7 @@ def approve_always(
     *, mark: str | None, by: str | None,
 ) -> int:  # fmt: skip
     """Show the rule, ask the terminal, approve the job and add the rule."""
-    from lcp_engine.cli.decide import seen_with
+    from lcp_engine.cli.changes import seen_with
 
     rule = chosen_rule(engine, job_id, paths)
     if not invocation.json:

@@ -21,9 +21,10 @@ from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import Shown, exact, json_block, one_line, shortened
 from lcp_engine.core.summaries import size
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine import Diff, Job
+    from lcp_engine import Diff, Job, Sight
     from lcp_engine.api.engine import Engine
     from lcp_engine.runner.undo import Undo
 
@@ -113,6 +114,17 @@ def print_diffs(diffs: Sequence[Diff]) -> None:
         show_diffs(console, diffs)
         return
     page(lambda shown: show_diffs(shown, diffs))
+
+
+def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
+    """Sight that `lcp diff` showed this person with that mark. Raises `CONFLICT` if it has shown something since."""
+    seen = engine.last_seen(job_id)
+    if seen is None or seen.mark != mark:
+        message = (
+            f"job {job_id} was not shown last with the mark {mark!r}: check it again with `lcp diff {job_id}`"
+        )
+        raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
+    return seen
 
 
 def show_diffs(console: Console, diffs: Sequence[Diff]) -> None:

@@ -19,6 +19,7 @@ from lcp_engine.cli.base import (
     pass_invocation,
     read_object,
 )
+from lcp_engine.cli.changes import seen_with
 from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.idle import advise
@@ -32,7 +33,7 @@ from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lcp_engine import Job, Sight
+    from lcp_engine import Job
     from lcp_engine.api.engine import Engine
     from lcp_engine.cli.approve_all import Candidate
     from lcp_engine.cli.editor import Draft
@@ -314,17 +315,6 @@ def _approve_shown(engine: Engine, candidate: Candidate, by: str | None, *, is_s
     if left_out is not None:
         raise LcpError.of(left_out)
     return engine.approve(candidate.job.id, shown=candidate.look.sight if is_shown else None, by=by)
-
-
-def seen_with(engine: Engine, job_id: int, mark: str) -> Sight:
-    """Sight that `lcp diff` showed this person with that mark. Raises `CONFLICT` if it has shown something since."""
-    seen = engine.last_seen(job_id)
-    if seen is None or seen.mark != mark:
-        message = (
-            f"job {job_id} was not shown last with the mark {mark!r}: check it again with `lcp diff {job_id}`"
-        )
-        raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
-    return seen
 
 
 def _list_all(invocation: Invocation, engine: Engine, mission: int | None) -> list[int]:

@@ -15,9 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lcp_engine.core.decision_link import PATH
-
-MOST_BYTES = 1024 * 1024
-"""The largest request body: an edited job, percent-encoded."""
+from lcp_engine.web.forms import MOST_BYTES
 
 HEADERS = {
     "Content-Security-Policy": (

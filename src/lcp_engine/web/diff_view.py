@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import groupby
 
 from markupsafe import Markup, escape
 
-from lcp_engine import Diff
-from lcp_engine.core.safe_text import Shown, exact
+from lcp_engine import Diff, Look
+from lcp_engine.core.json_values import JsonValue
+from lcp_engine.core.safe_text import Shown, exact, json_block
 
 LINES_IN_LIST = 120
 """Lines of a diff on a page with other content; the whole is on a page of its own."""
@@ -215,3 +216,12 @@ def _spans(words: Sequence[str], edits: Sequence[tuple[int, int]], start: int) -
     for word in words:
         places.append(places[-1] + len(word))
     return tuple((places[begin], places[end]) for begin, end in edits if begin < end)
+
+
+def is_shown(look: Look, parts: Sequence[Excerpt], params: Mapping[str, JsonValue], *, longest: int) -> bool:
+    """True if a page shows all that would run: the whole diff or, where there is none, params up to `longest`."""
+    if look.diff is not None:
+        return look.is_whole and all(part.is_whole for part in parts)
+    return all(
+        len(value if isinstance(value, str) else json_block(value)) <= longest for value in params.values()
+    )

@@ -18,11 +18,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine import Sight, Unseen
-from lcp_engine.web.access import MOST_BYTES
 
 if TYPE_CHECKING:
     from lcp_engine.web.context import PageContext
 
+MOST_BYTES = 1024 * 1024
+"""The largest request body: an edited job, percent-encoded."""
 MOST_FIELDS = 2000
 NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
 NOT_OF_THIS_PAGE = (

@@ -26,7 +26,7 @@ from lcp_engine.web.actions import approve_shown, may_ask
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.diff_view import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt
+from lcp_engine.web.diff_view import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt, is_shown
 from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import (
     NO_REASON,
@@ -38,7 +38,7 @@ from lcp_engine.web.forms import (
     shown_value,
     to_inbox,
 )
-from lcp_engine.web.jobs import AskedForm, asked_form, is_shown, read_filter
+from lcp_engine.web.jobs import AskedForm, asked_form, read_filter
 
 JOBS = 50
 MOST_DECIDED = 1000

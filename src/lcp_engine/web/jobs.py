@@ -22,7 +22,7 @@ from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
-from lcp_engine.web.diff_view import Excerpt, excerpt
+from lcp_engine.web.diff_view import excerpt, is_shown
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.web.merge_form import OfferedFile, offered_files
 
@@ -200,15 +200,6 @@ def _may_retry(found: Job, events: Sequence[JsonObject]) -> bool:
         return found.kind != TURN
     codes = [recorded_code(event["data"]) for event in events if isinstance(event["data"], dict)]
     return found.state == State.REJECTED and next(filter(None, reversed(codes)), None) in BY_PERSON
-
-
-def is_shown(look: Look, parts: Sequence[Excerpt], params: Mapping[str, JsonValue], *, longest: int) -> bool:
-    """True if a page shows all that would run: the whole diff or, where there is none, params up to `longest`."""
-    if look.diff is not None:
-        return look.is_whole and all(part.is_whole for part in parts)
-    return all(
-        len(value if isinstance(value, str) else json_block(value)) <= longest for value in params.values()
-    )
 
 
 def is_editable(found: Job) -> bool:

@@ -17,10 +17,9 @@ from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.ask_again import asked_about
 from lcp_engine.web.context import LONGEST, PageContext, context_of
-from lcp_engine.web.diff_view import whole
+from lcp_engine.web.diff_view import is_shown, whole
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import FLASH_MESSAGES, NO_REASON, Form, read_form, read_shown, shown_value
-from lcp_engine.web.jobs import is_shown
 
 _GONE = ("used", "expired")
 
