@@ -14,7 +14,7 @@ TOOL = PROJECT / "tools" / "budget.py"
 STATED = Path("tools") / "rooms.toml"
 find_faults: Callable[[Path], list[str]] = runpy.run_path(str(TOOL))["find_faults"]
 
-LIMITS = "kernel_is_closed = false\ndocstrings = 1\n"
+LIMITS = "kernel_is_closed = false\ndocstrings = 1\nin_circles = 0\n"
 LOOP = "[rooms.kernel-loop]\nmost = 3\nfiles = ['loop.py', '__init__.py']\n"
 MEMORY = "[rooms.memory]\nmost = 2\nfiles = ['memory/*']\n"
 KNOWN = "imports = ['loop.py -> memory/entry.py']\nreads = { lesson = 1 }\n"
@@ -168,6 +168,62 @@ def test_a_feature_is_read_by_the_kernel_alone_and_an_owner_tells_names_apart(pr
     assert find_faults(project) == []
 
 
+WEB = "[rooms.web]\nmost = 1\nwhy = 'a page'\nneeds = ['memory']\nfiles = ['web.py']\n"
+
+
+@pytest.fixture
+def page(project: Path) -> Path:
+    """The package with a feature that needs another one, and states it."""
+    _write(project, {"web.py": "from lcp_engine.memory import entry\n"})
+    _state(project, STATED_SO + WEB)
+    return project
+
+
+def test_a_feature_may_import_those_that_it_states_to_need(page: Path) -> None:
+    assert find_faults(page) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from lcp_engine.memory import entry\n",
+        "from lcp_engine.memory.entry import Entry\n",
+        "import lcp_engine.memory.entry\n",
+        "def show(): from lcp_engine.memory.entry import Entry\n",
+    ],
+)
+def test_an_import_between_features_is_stated(page: Path, text: str) -> None:
+    _write(page, {"web.py": text})
+    _state(page, STATED_SO + WEB.replace("['memory']", "[]"))
+    assert find_faults(page) == [
+        (
+            "src/lcp_engine/web.py:1: web imports memory, which it does not state to need; add it to `needs` in "
+            "tools/rooms.toml, or move what both use into the kernel"
+        )
+    ]
+
+
+def test_a_need_that_is_stated_is_imported(page: Path) -> None:
+    _write(page, {"web.py": "import lcp_engine.loop\n"})
+    assert find_faults(page) == [
+        "tools/rooms.toml: web states that it needs memory, and imports nothing of it; remove it"
+    ]
+
+
+def test_features_do_not_need_each_other(page: Path) -> None:
+    _write(page, {"memory/__init__.py": "import lcp_engine.web\n"})
+    circle = STATED_SO.replace("most = 2\n", "most = 3\nneeds = ['web']\n") + WEB
+    _state(page, circle)
+    fact = "tools/rooms.toml: 2 features need themselves through others"
+    assert find_faults(page) == [
+        f"{fact}, 0 are allowed; a feature of a circle cannot be removed alone: memory, web"
+    ]
+    _state(page, circle.replace("in_circles = 0", "in_circles = 2"))
+    assert find_faults(page) == []
+    _state(page, circle.replace("in_circles = 0", "in_circles = 3"))
+    assert find_faults(page) == [f"{fact}, 3 are allowed: lower `in_circles` to 2"]
+
+
 @pytest.fixture
 def history(project: Path) -> Path:
     """The same with one commit, after which a test states something else."""
@@ -186,6 +242,7 @@ def history(project: Path) -> Path:
             "web: `most` is 1, 0 in {commit}; say in a new `why` what for",
         ),
         (_replaced("docstrings = 1", "docstrings = 2"), "docstrings: 2 are stated, 1 in {commit}; that may only fall"),
+        (_replaced("in_circles = 0", "in_circles = 1"), "in_circles: 1 are stated, 0 in {commit}; that may only fall"),
         (_replaced("lesson = 1", "lesson = 2"), "reads.lesson: 2 are stated, 1 in {commit}; that may only fall"),
         (
             _replaced("lesson = 1", ""),

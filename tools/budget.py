@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -39,6 +39,7 @@ class Room(BaseModel):
     most: int
     why: str = ""
     files: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     reads: dict[str, int] = Field(default_factory=dict)
     imports: tuple[str, ...] = ()
 
@@ -53,6 +54,8 @@ class House(BaseModel):
 
     kernel_is_closed: bool
     docstrings: int
+    in_circles: int | None = None
+    """None in versions that did not state it; no feature may be in a circle then, as with 0."""
     rooms: dict[str, Room]
 
     def rooms_of(self, name: str) -> list[str]:
@@ -65,6 +68,20 @@ class House(BaseModel):
     @property
     def count_imports(self) -> int:
         return sum(len(room.imports) for room in self.rooms.values())
+
+    @property
+    def circular(self) -> list[str]:
+        """The features that need themselves, through those that they need."""
+        return [room for room in self.rooms if room in self._needed_by(room)]
+
+    def _needed_by(self, room: str) -> set[str]:
+        found, waiting = set[str](), [room]
+        while waiting:
+            stated = self.rooms.get(waiting.pop())
+            new = set(() if stated is None else stated.needs) - found
+            found |= new
+            waiting += new
+        return found
 
     @property
     def reads(self) -> dict[str, int]:
@@ -82,6 +99,8 @@ class Module:
     """Docstrings of modules, classes and functions that begin with one of `QUESTIONS`, each with its place."""
     reads: tuple[tuple[int, str, str], ...]
     """Line, owner and name of each `owner.name`, `owner["name"]` and `owner(name=…)` of a match; only in the kernel."""
+    imports: tuple[tuple[int, str], ...]
+    """Line and dotted name of what is imported of the package, in functions and for types, too."""
 
 
 def read_house(text: str) -> House:
@@ -97,7 +116,7 @@ def find_names(root: Path) -> list[str]:
 def read_module(name: str, text: str, *, in_kernel: bool) -> Module:
     lines = enumerate(text.splitlines(), start=1)
     code = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
-    docstrings, tree = list[str](), ast.parse(text)
+    docstrings, imports, tree = list[str](), list[tuple[int, str]](), ast.parse(text)
     for node in _statements(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=last) if last is not None:
@@ -106,7 +125,12 @@ def read_module(name: str, text: str, *, in_kernel: bool) -> Module:
                 said = ast.get_docstring(node) or ""
                 if re.split(r"\W", said, maxsplit=1)[0] in QUESTIONS:
                     docstrings.append(f"{SOURCE / name}:{node.body[0].lineno}: {said.splitlines()[0]}")
-    return Module(name, len(code), tuple(docstrings), tuple(_reads(tree)) if in_kernel else ())
+            case ast.ImportFrom(module=str(module), names=named, lineno=line):
+                imports += ((line, f"{module}.{one.name}") for one in named)
+            case ast.Import(names=named, lineno=line):
+                imports += ((line, one.name) for one in named)
+    own = tuple((line, one) for line, one in imports if one.split(".")[0] == SOURCE.name)
+    return Module(name, len(code), tuple(docstrings), tuple(_reads(tree)) if in_kernel else (), own)
 
 
 def find_faults(root: Path) -> list[str]:
@@ -121,6 +145,8 @@ def find_faults(root: Path) -> list[str]:
         *_find_large(house, modules),
         *_find_reads(house, modules),
         *_find_docstrings(house, modules),
+        *_find_needs(house, modules),
+        *_find_circles(house),
         *_find_risen(house, earlier_houses(root)),
     ]
 
@@ -145,6 +171,18 @@ def count_reads(house: House, modules: list[Module]) -> dict[str, list[str]]:
             for stated in (name, f"{owner}.{name}"):
                 if stated in places:
                     places[stated].append(f"{SOURCE / module.name}:{line}")
+    return places
+
+
+def find_needed(house: House, modules: list[Module]) -> dict[tuple[str, str], str]:
+    """Return the first place at which a feature imports another one, by both."""
+    names, places = {module.name for module in modules}, dict[tuple[str, str], str]()
+    for module in modules:
+        for room in house.rooms_of(module.name):
+            for line, dotted in () if room.startswith(KERNEL) else module.imports:
+                for needed in house.rooms_of(_file_of(dotted, names)):
+                    if needed != room and not needed.startswith(KERNEL):
+                        places.setdefault((room, needed), f"{SOURCE / module.name}:{line}")
     return places
 
 
@@ -203,6 +241,29 @@ def _find_docstrings(house: House, modules: list[Module]) -> Iterator[str]:
         yield f"{fact}: lower `docstrings` to {count}"
 
 
+def _find_needs(house: House, modules: list[Module]) -> Iterator[str]:
+    needed = find_needed(house, modules)
+    for (room, other), place in needed.items():
+        if other not in house.rooms[room].needs:
+            yield (
+                f"{place}: {room} imports {other}, which it does not state to need; add it to `needs` in {STATED}, "
+                "or move what both use into the kernel"
+            )
+    for room, one in house.rooms.items():
+        for other in one.needs:
+            if (room, other) not in needed:
+                yield f"{STATED}: {room} states that it needs {other}, and imports nothing of it; remove it"
+
+
+def _find_circles(house: House) -> Iterator[str]:
+    circular, most = house.circular, house.in_circles or 0
+    fact = f"{STATED}: {len(circular)} features need themselves through others, {most} are allowed"
+    if len(circular) > most:
+        yield f"{fact}; a feature of a circle cannot be removed alone: {', '.join(circular)}"
+    elif len(circular) < most:
+        yield f"{fact}: lower `in_circles` to {len(circular)}"
+
+
 def _find_risen(house: House, earlier: Mapping[str, House]) -> Iterator[str]:
     checks: list[Callable[[House, str, House], Iterator[str]]] = [_find_risen_lines, _find_risen_counts]
     found = (
@@ -232,6 +293,8 @@ def _find_risen_counts(house: House, commit: str, then: House) -> Iterator[str]:
         yield f"kernel_is_closed: it is false, true in {commit}; leave it true"
     if house.docstrings > then.docstrings:
         yield f"docstrings: {house.docstrings} are stated, {then.docstrings} in {commit}; that may only fall"
+    if then.in_circles is not None and (house.in_circles or 0) > then.in_circles:
+        yield f"in_circles: {house.in_circles} are stated, {then.in_circles} in {commit}; that may only fall"
     if house.count_imports > then.count_imports:
         yield (
             f"imports: {house.count_imports} are listed in all rooms, {then.count_imports} in {commit}; "
@@ -279,6 +342,16 @@ def _reads(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 yield line, _last_name(owner), name
             case ast.MatchClass(cls=owner, kwd_attrs=names, lineno=line):
                 yield from ((line, _last_name(owner), name) for name in names)
+
+
+def _file_of(dotted: str, names: Collection[str]) -> str:
+    """Path of the module that has a name, or is it; empty for none of the package."""
+    _, *parts = dotted.split(".")
+    for path in ("/".join(parts), "/".join(parts[:-1])):
+        for name in (f"{path}.py", f"{path}/__init__.py".lstrip("/")):
+            if name in names:
+                return name
+    return ""
 
 
 def _last_name(node: ast.expr) -> str:
