@@ -93,11 +93,11 @@ class Review:
     """The turn that a person is to reply to."""
 
 
+@dataclass(frozen=True)
 class Inbox:
     """The held jobs of a database. Nothing that is read here is noted as seen."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    _instance: Instance
 
     def awaited(self, jobs: Iterable[tuple[int, str]]) -> dict[int, Awaits]:
         """The decision that each of these held jobs awaits, given by its id and kind, by its id."""

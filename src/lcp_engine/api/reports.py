@@ -22,17 +22,9 @@ __all__ = [
     "disk_note",
     "error_lines",
     "make_report",
-    "next_prompt",
     "read_facts",
     "read_standing",
 ]
-
-
-def next_prompt(facts: Facts) -> str | None:
-    """Words for whoever goes on with a mission: what is left, and what to do next; None if nothing is."""
-    from lcp_engine.engine.reports.structured import next_step  # its models are slow to load
-
-    return next_step(facts).prompt
 
 
 def read_facts(

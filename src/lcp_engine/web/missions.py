@@ -12,11 +12,12 @@ from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine import Mission
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
-from lcp_engine.api.reports import as_markdown, make_report, next_prompt
+from lcp_engine.api.reports import as_markdown, make_report
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
+from lcp_engine.engine.reports.structured import next_step
 from lcp_engine.errors import NotFound
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
@@ -180,7 +181,7 @@ def report(request: Request) -> Response:
         tab="report",
         report=make_report(facts),
         done_among=facts.done_among,
-        next_step=next_prompt(facts),
+        next_step=next_step(facts).prompt,
         percentage=percentage,
         milestone=milestone_of(0, percentage),
     )
