@@ -160,6 +160,12 @@ def enter_namespaces() -> None:
     mount("none", "/", None, _PRIVATE, None)
 
 
+def enter_mounts() -> None:
+    """Give root mounts of its own, with the users of this machine."""
+    assert ctypes.CDLL(None).unshare(_NEW_MOUNTS) == 0
+    mount("none", "/", None, _PRIVATE, None)
+
+
 def mount(source: str, at: str, kind: str | None, flags: int, options: str | None) -> None:
     """mount(2). Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
 import sys
@@ -20,18 +21,19 @@ from tests.patience import wait_until
 from tests.pids_limit import pids_limit
 from tests.processes import family
 from tests.tables import table
-from tests.wall.namespaces import EACH_USER, SECONDS, TOOLS, USERS, Place, ended, supervised
-from tests.wall.overlays import enter_namespaces, mount
+from tests.wall.namespaces import EACH_USER, SECONDS, TOOLS, USERS, Place, Supervised, ended, supervised
+from tests.wall.overlays import enter_mounts, enter_namespaces, in_child, mount
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.file_systems import file_system_type
+from lcp_engine.sandbox.landlock import adopt_orphans
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.masks import Rights
-from lcp_engine.wall.mounts import enter_namespace
+from lcp_engine.wall.namespaced import Namespaced
 from lcp_engine.wall.programs import Bounds, CannotConfine, supervise
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -381,7 +383,7 @@ def test_settings_that_only_root_may_read_stay_closed_to_the_owner_of_a_root() -
 
         def said(mode: int) -> bytes:
             def cover() -> None:
-                enter_namespace()
+                enter_mounts()
                 secret.chmod(mode)
                 mount(str(secret), "/etc/profile", None, MS_BIND, None)
 
@@ -528,6 +530,54 @@ def test_nothing_outlives_a_supervisor_that_is_killed(place: Place) -> None:
     os.kill(running.pid, signal.SIGKILL)
     assert running.wait() == {"is": "died"}
     wait_until(lambda: not any(_lives(one) for one in all_of_it), "something is left")
+
+
+@pytest.mark.parametrize("kills", [12, pytest.param(60, marks=pytest.mark.proof)])
+def test_nothing_outlives_a_supervisor_that_is_killed_at_any_moment_of_a_start(
+    place: Place, kills: int
+) -> None:
+    """Its processes become children of the one that adopts orphans, as of a fork server, unless they end."""
+    program = place.program("/bin/sh", "-c", "trap '' TERM HUP; echo > started; setsid sleep 300 & sleep 300")
+
+    def kill_supervisors() -> None:
+        adopt_orphans()
+        begun = time.monotonic()
+        first = supervised(program, place.user)
+        wait_until((place.up / "started").exists, "it has not started")
+        whole = time.monotonic() - begun
+        _kill_supervisor(first, "once it ran")
+        for nth in range(kills):
+            running = supervised(program, place.user)
+            time.sleep(1.2 * whole * nth / kills)
+            _kill_supervisor(running, f"in part {nth} of {kills}")
+
+    in_child(kill_supervisors)
+
+
+def _kill_supervisor(running: Supervised, when: str) -> None:
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    try:
+        wait_until(_has_no_child, f"something outlives a supervisor that was killed {when}")
+    finally:
+        for one in family(os.getpid())[1:]:
+            os.kill(one, signal.SIGKILL)
+
+
+def _has_no_child() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
+def test_the_end_of_a_supervisor_opens_no_gate() -> None:
+    inside = Namespaced()
+    inside.close()
+    assert select.select([inside.gate], [], [], 0)[0] == []
+    inside.close_ends_of_child()
 
 
 def test_it_ends_when_nobody_waits(place: Place) -> None:

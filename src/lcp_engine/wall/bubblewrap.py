@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.sandbox.root import look_at
 from lcp_engine.sandbox.seccomp import filter_in_namespaces
-from lcp_engine.wall.mounts import Mounts, become, enter_namespace
+from lcp_engine.wall.mounts import Mounts, become
 from lcp_engine.wall.toolchains import has_credential
 from lcp_engine.wall.view import View
 
@@ -118,8 +118,10 @@ def _examined(path: str) -> Bubblewrap | NoBubblewrap:
     return Bubblewrap(path, version)
 
 
-def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> tuple[list[str], list[int]]:
-    """Give this process the mounts of a view of a program, and become its user.
+def prepare(
+    program: Program, tool: Bubblewrap, status: int, gate: int, *, is_in_user_namespace: bool
+) -> tuple[list[str], list[int]]:
+    """Give this process, in a mount namespace of its own, the mounts of a view of a program, and become its user.
 
     Returns the command to execute, and descriptors of the overlays that were mounted.
 
@@ -127,7 +129,6 @@ def prepare(program: Program, tool: Bubblewrap, status: int, gate: int) -> tuple
     `CannotMount`, and OSError if something cannot be opened.
     """
     view = program.view or View()
-    is_in_user_namespace = enter_namespace()
     of_program = os.umask(0o022)  # all that is made here may be read by any user
     mounts = Mounts.made(_sources(program, view, tool))
     layout = _Layout()

@@ -56,7 +56,10 @@ class Namespaced:
 
     def __init__(self) -> None:
         self._reports, self.status = os.pipe2(os.O_CLOEXEC)
-        self.gate, self._opens = os.pipe2(os.O_CLOEXEC)
+        gate, self._opens = os.pipe2(os.O_CLOEXEC)
+        # A pipe whose reader may write it has no end, at which bwrap would start the program, too.
+        self.gate = os.open(f"/proc/self/fd/{gate}", os.O_RDWR | os.O_CLOEXEC)
+        os.close(gate)
         self._said = b""
         self._first = 0
         """Its process that is number 1 in there."""
@@ -73,9 +76,9 @@ class Namespaced:
             if one is not None:
                 os.close(one)
 
-    def let_start(self, processes: int) -> None:
+    def let_start(self, bwrap: int, processes: int) -> None:
         """Let the program start once its namespaces are there; if they are not to be, `exit_code` says so."""
-        if not self._hear_first():
+        if not self._hear_first(bwrap):
             return
         most = processes * _THREADS
         with suppress(ProcessLookupError, PermissionError):
@@ -111,7 +114,7 @@ class Namespaced:
             return os.waitstatus_to_exitcode(status)
         return 128 - told if told - 128 in _DEADLY else told
 
-    def _hear_first(self) -> bool:
+    def _hear_first(self, bwrap: int) -> bool:
         until = time.monotonic() + _START_SECONDS
         waiting = select.poll()
         waiting.register(self._reports, select.POLLIN)
@@ -119,13 +122,15 @@ class Namespaced:
             if waiting.poll(1000):
                 if not self._hear():
                     return False
-                found = re.search(rb'"child-pid"\s*:\s*(\d+)', self._said)
-                if found is not None:
-                    self._first = int(found[1])
-                    with suppress(ProcessLookupError):
-                        self._first_fd = os.pidfd_open(self._first)
-                    return True
+                if b'"child-pid"' in self._said:  # its number there is another one than here
+                    return self._find_first(bwrap)
         raise NotStarted(None, f"bwrap has not made namespaces within {_START_SECONDS:g} s")
+
+    def _find_first(self, bwrap: int) -> bool:
+        with suppress(OSError, IndexError):  # it has ended
+            self._first = _children(bwrap)[0]
+            self._first_fd = os.pidfd_open(self._first)
+        return self._first_fd is not None
 
     def _hear(self) -> bool:
         """Read what bwrap reports; false at the end."""
@@ -140,18 +145,21 @@ class Namespaced:
     def _find_program(self) -> None:
         """Open the program while it runs: its exit status can be read then when it is gone."""
         until = time.monotonic() + _SPIN_SECONDS
-        children = Path(f"/proc/{self._first}/task/{self._first}/children")
         while time.monotonic() < until:
             try:
-                found = children.read_text().split()
-                if found:
-                    self._program = os.pidfd_open(int(found[0]))
+                if found := _children(self._first):
+                    self._program = os.pidfd_open(found[0])
                     return
             except OSError:
                 return
             time.sleep(_SPIN)
             if not self._hear() or b"exit-code" in self._said:
                 return
+
+
+def _children(process: int) -> list[int]:
+    """Those of a process with one thread. Raises OSError."""
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
 
 
 def _exit_status(program: int) -> int | None:

@@ -41,7 +41,7 @@ from lcp_engine.sandbox.seccomp import Notice, Notices, can_filter, hold_births,
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap, prepare
 from lcp_engine.wall.footprint import Footprint
-from lcp_engine.wall.mounts import CannotMount
+from lcp_engine.wall.mounts import CannotMount, fork_into_namespaces, settle
 from lcp_engine.wall.namespaced import Namespaced, NotStarted
 from lcp_engine.wall.supervised_calls import SupervisedCalls
 from lcp_engine.wall.view import View
@@ -232,11 +232,13 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
         raise CannotConfine(tool.reason)
     inside = Namespaced()
     trouble, tell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    began, here = time.monotonic(), os.getpid()
-    child = os.fork()
+    began = time.monotonic()
+    try:
+        child, mapped = fork_into_namespaces()
+    except CannotMount as error:
+        raise CannotConfine(str(error.strerror)) from error
     if child == 0:
-        die_with_parent(here)
-        _become_namespaced(program, tool, inside, streams, tell)
+        _become_namespaced(program, tool, inside, streams, tell, mapped=mapped)
     with suppress(PermissionError):  # else those of a program that forks without end would come first
         os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
     tell.close()
@@ -257,7 +259,7 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
             if kind == "confine":
                 raise CannotConfine(reason)
             raise OSError(int(number), reason, program.path)
-        inside.let_start(program.bounds.processes)
+        inside.let_start(child, program.bounds.processes)
         return run.follow()
     except NotStarted as error:
         raise (
@@ -269,24 +271,36 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
 
 
 def _become_namespaced(
-    program: Program, tool: Bubblewrap, inside: Namespaced, streams: _Streams, tell: socket.socket
+    program: Program,
+    tool: Bubblewrap,
+    inside: Namespaced,
+    streams: _Streams,
+    tell: socket.socket,
+    *,
+    mapped: tuple[int, int] | None,
 ) -> NoReturn:
-    """Become bubblewrap, which starts the program. `tell` is sent why not."""
-    parent = os.getppid()
+    """Become bubblewrap, which starts the program. `tell` is sent why not.
+
+    All below ends with this process, and this one with its supervisor: bubblewrap binds what it starts too late.
+    """
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.setsid()
         streams.become_standard()
         close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
+        _die_with_supervisor(tell)
+        settle(mapped)
         os.chdir("/")
         if program.view is not None and program.view.host_network:
             forbid_abstract_sockets()
-        command, overlays = prepare(program, tool, inside.status, inside.gate)
+        command, overlays = prepare(
+            program, tool, inside.status, inside.gate, is_in_user_namespace=mapped is not None
+        )
         for one in overlays:
             socket.send_fds(tell, [_OVERLAY], [one])
         _limit(program.bounds)  # its own, not that of what prepares it
-        die_with_parent(parent)  # a change of the user has ended that
+        _die_with_supervisor(tell)  # a change of the user has ended that
         for one in (inside.status, inside.gate):
             os.set_inheritable(one, True)
         forbid_new_privileges()
@@ -306,6 +320,18 @@ def _become_namespaced(
         tell.send(f"confine 1 {error!r}".encode())
     finally:
         os._exit(127)
+
+
+def _die_with_supervisor(supervisor: socket.socket) -> None:
+    """Have the kernel end this process with its supervisor, a process of one thread; end at once if that is gone.
+
+    The supervisor sends nothing, and has no number in this namespace, so that only the end of the socket tells. The
+    kernel closes that before it signals the children of a process.
+    """
+    die_with_parent(os.getppid())
+    with suppress(BlockingIOError):
+        supervisor.recv(1, socket.MSG_DONTWAIT)
+        os._exit(0)
 
 
 def _limit(bounds: Bounds) -> None:
