@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-MOST = 700
-"""Processes and threads in a limit."""
+MOST = 3000
+"""Processes and threads in a limit: more than the kernel lets one command have; its supervisor may find that late."""
 _PLACES = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
 
 

@@ -33,7 +33,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap
 from lcp_engine.wall.masks import Rights
-from lcp_engine.wall.namespaced import Namespaced
+from lcp_engine.wall.namespaced import Namespaced, has_own_numbers
 from lcp_engine.wall.programs import Bounds, CannotConfine, supervise
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.view import HOME, Bind, Overlay, View
@@ -502,6 +502,97 @@ def test_a_program_that_forks_without_end_is_ended(place: Place) -> None:
             stopped = {"it had more than 20 processes", "it ran for more than 20 s"}
             assert found.stopped in stopped or is_refused, found
             assert limit.left() == 0
+
+
+PERMITTED = os.geteuid() == 0 and not has_own_numbers()
+"""Root's processes wait for a permit of their supervisor each."""
+FORKS = """
+import os, signal
+failed = handled = 0
+def count(*_):
+    global handled
+    handled += 1
+for number in (signal.SIGCHLD, signal.SIGALRM):
+    signal.signal(number, count)
+    signal.siginterrupt(number, True)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+for nth in range({forks}):
+    while True:
+        try:
+            if os.fork() == 0: os._exit(0)
+            break
+        except InterruptedError:
+            failed += 1
+    if nth % 20 == 19:
+        for _ in range(20): os.waitpid(-1, 0)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(failed, handled > {forks} / 4)
+"""
+
+
+@pytest.mark.skipif(PERMITTED, reason="a signal ends a fork that waits for a permit")
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("forks", [500, pytest.param(8000, marks=pytest.mark.proof)])
+def test_no_signal_ends_a_fork(user: str, forks: int) -> None:
+    with made(user) as place:
+        found = place.python(FORKS.format(forks=forks))
+        assert (found.stdout, found.stderr, found.exit_code) == (b"0 True\n", b"", 0)
+
+
+@pytest.mark.skipif(PERMITTED, reason="a supervisor permits each process")
+def test_a_process_starts_although_its_supervisor_is_slow(place: Place) -> None:
+    log = place.up / "log"
+    running = supervised(
+        place.program("/bin/sh", "-c", "while :; do /bin/true; echo >> log; done"), place.user
+    )
+    wait_until(log.exists, "it has not started")
+    os.kill(running.pid, signal.SIGSTOP)
+    try:
+        before = log.stat().st_size
+        wait_until(lambda: log.stat().st_size > before + 300, "its processes wait")
+    finally:
+        os.kill(running.pid, signal.SIGCONT)
+        running.other_side.close()
+    running.wait()
+
+
+UNCOUNTED = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+open("ready", "w").close()
+signal.sigwait({signal.SIGUSR1})
+for nth in range(1000):
+    try:
+        if os.fork() == 0: signal.pause()
+    except BlockingIOError:
+        break
+with open("new", "w") as file: file.write(str(nth))
+os.rename("new", "started")
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(PERMITTED, reason="a supervisor permits each process")
+def test_processes_have_an_end_although_their_supervisor_does_not_count_them(place: Place) -> None:
+    program = place.program("/usr/bin/python3", "-c", UNCOUNTED, bounds=Bounds(seconds=SECONDS, processes=10))
+    running = supervised(program, place.user)
+    wait_until((place.up / "ready").exists, "it has not started")
+    os.kill(running.pid, signal.SIGSTOP)
+    try:
+        os.kill(family(running.pid)[-1], signal.SIGUSR1)
+        wait_until((place.up / "started").exists, "it has not told how many it has started")
+    finally:
+        os.kill(running.pid, signal.SIGCONT)
+    assert int((place.up / "started").read_text()) < 10 * 8 + 300
+    assert running.wait()["stopped"] == "it had more than 10 processes"
+
+
+@pytest.mark.skipif(not has_own_numbers(), reason="since Linux 6.14")
+def test_numbers_of_processes_are_limited_in_namespaces_alone(place: Place) -> None:
+    most = Path("/proc/sys/kernel/pid_max")
+    before = most.read_text()
+    found = place.shell("! echo 9999 2>/dev/null > /proc/sys/kernel/pid_max")
+    assert (found.exit_code, most.read_text()) == (0, before)
 
 
 def test_files_and_rooms_in_memory_have_a_size(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import platform
 import re
 import resource
 import select
@@ -19,7 +20,12 @@ _START_SECONDS = 60.0
 _SPIN_SECONDS = 5.0
 _SPIN = 0.0001
 _THREADS = 8
-"""Threads that each process may have on average: RLIMIT_NPROC counts those."""
+"""Threads that each process may have on average: RLIMIT_NPROC counts those, and so do numbers."""
+_NUMBERS = Path("/proc/sys/kernel/pid_max")
+_OWN_NUMBERS = (6, 14)
+"""The version of Linux since which each namespace of processes has a largest number of its own."""
+_FIRST_NUMBERS, _MOST_NUMBERS = 300, 2**22
+"""Numbers that the kernel gives only once (kernel/pid.c), and all there are."""
 _GET_INFO, _EXIT = 0xC040FF0B, 1 << 3  # PIDFD_GET_INFO, PIDFD_INFO_EXIT (linux/pidfd.h, Linux 6.15)
 _DEADLY = frozenset(
     {
@@ -49,6 +55,30 @@ class NotStarted(Exception):
         super().__init__(reason)
         self.number = number
         self.reason = reason
+
+
+def has_own_numbers() -> bool:
+    """True if this kernel has a largest number of processes for each namespace of them."""
+    return tuple(int(one) for one in re.findall(r"\d+", platform.release())[:2]) >= _OWN_NUMBERS
+
+
+def limit_numbers(processes: int) -> bool:
+    """Limit the processes and threads of this namespace of processes by their numbers; false if that is refused.
+
+    It is the only limit of the kernel that holds for root, and nothing waits for it. An older kernel has one number for
+    the whole machine, which stays as it is.
+    """
+    most = processes * _THREADS + _FIRST_NUMBERS
+    while has_own_numbers() and most <= _MOST_NUMBERS:
+        try:
+            _NUMBERS.write_text(str(most))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                return False
+            most *= 2  # it wants room for some processes on each processor
+        else:
+            return True
+    return False
 
 
 class Namespaced:

@@ -42,7 +42,7 @@ from lcp_engine.sandbox.syscalls import landlock_version
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap, prepare
 from lcp_engine.wall.footprint import Footprint
 from lcp_engine.wall.mounts import CannotMount, fork_into_namespaces, settle
-from lcp_engine.wall.namespaced import Namespaced, NotStarted
+from lcp_engine.wall.namespaced import Namespaced, NotStarted, limit_numbers
 from lcp_engine.wall.supervised_calls import SupervisedCalls
 from lcp_engine.wall.view import View
 
@@ -70,7 +70,7 @@ _MOST_COUNTED = 20_000
 _MOST_SERVED = 256
 """Calls that are answered in a row, before limits are looked at again."""
 _FIRST = -20
-"""The priority of a supervisor, if it may have one: root's processes are in no number limited by the kernel."""
+"""The priority of a supervisor, if it may have one: it counts processes, which may start others without end."""
 _SOME_MORE = 8
 """Processes that are bubblewrap's, and one too many."""
 _BIRTHS, _OVERLAY = b"births", b"overlay"
@@ -291,6 +291,7 @@ def _become_namespaced(
         close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
         _die_with_supervisor(tell)
         settle(mapped)
+        is_numbered = limit_numbers(program.bounds.processes)
         os.chdir("/")
         if program.view is not None and program.view.host_network:
             forbid_abstract_sockets()
@@ -304,7 +305,7 @@ def _become_namespaced(
         for one in (inside.status, inside.gate):
             os.set_inheritable(one, True)
         forbid_new_privileges()
-        if os.getuid() == 0:  # no other limit holds for root, and its supervisor answers at once
+        if os.getuid() == 0 and not is_numbered:  # no other limit holds for root
             try:
                 socket.send_fds(tell, [_BIRTHS], [hold_births()])
             except OSError as error:
