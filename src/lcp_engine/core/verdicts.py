@@ -385,7 +385,10 @@ def _java(text: str) -> _Found | None:
     return None
 
 
-_RSPEC = _lines(r"^(\d+) (?:examples?|tests?), (\d+) failures?(?:, \d+ [^\n]+)?$")  # bats and ExUnit, too
+_RSPEC = _lines(
+    r"^(?:\d+ (?:doctests?|propert(?:y|ies)), )*(\d+) (?:examples?|tests?|doctests?|propert(?:y|ies)), (\d+) failures?"
+    r"(?:, \d+ [^\n]+)?$"
+)  # bats and ExUnit, too
 _RSPEC_FAILED = _lines(
     r"^(?:rspec (?=\S+ *(?:#|$))| ✗ |  1\) (?=test )|An error occurred while loading )(\S[^\n]*?)(?: +#[^\n]*|\.)?$"
 )
@@ -433,9 +436,24 @@ def _dotnet(text: str) -> _Found | None:
     return _Found(_with_first(total.said, _DOTNET_FAILED.search(text) if failed else None), total.has_failed)
 
 
+_CABAL = _lines(r"^(\d+) of (\d+) test suites \((\d+) of (\d+) test cases\) passed\.$")
+_CABAL_FAILED = _lines(r"^Test suite (\S+): FAIL$")
+
+
+def _cabal(text: str) -> _Found | None:
+    packages = [*_CABAL.finditer(text)]
+    if not packages:
+        return None
+    passed, count = (sum(int(each[column]) for each in packages) for column in (1, 2))
+    total = _total(((count - passed, "failed"), (passed, "passed")), passed < count)
+    return _Found(
+        _with_first(total.said, _CABAL_FAILED.search(text) if passed < count else None), total.has_failed
+    )
+
+
 _OF_TESTS: Sequence[_Reader] = (
     _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _automake, _meson, _googletest,
-    _tap, _ctest, _prove, _java, _ruby, _phpunit, _dotnet,
+    _tap, _ctest, _prove, _java, _ruby, _phpunit, _dotnet, _cabal,
 )  # fmt: skip
 
 
@@ -460,6 +478,10 @@ _LINKER = _lines(
 )
 
 
+_LINT = _lines(r"^(\S[^\n:]*\.pyi?:\d+(?::\d+)?: [A-Z]+\d+:? [^\n]+)$")  # of flake8, pycodestyle and Pylint
+_BLACK = _lines(r"^(\d+ files? would be reformatted|\d+ files? would fail to reformat)(?:, [^\n]+)?\.$")
+_ISORT = _lines(r"^ERROR: (\S[^\n]*) Imports are incorrectly sorted and/or formatted\.$")
+_RUSTFMT = _lines(r"^Diff in (\S[^\n]*?):?(?: at line |:)(\d+):$")
 _PRETTIER = _lines(
     r"^\[warn\] (Code style issues [^\n]*?)\. Run Prettier [^\n]*$|^(All matched files use Prettier [^\n]*)$"
 )
@@ -494,7 +516,22 @@ def _prettier(text: str) -> _Found | None:
     return found and _Found(found[1] or found[2], found[1] is not None)
 
 
-_OF_CHECKS: Sequence[_Reader] = (_mypy, _ruff, _eslint, _prettier)
+def _lint(text: str) -> _Found | None:
+    found = None if _RUFF.search(text) else [each[1] for each in _LINT.finditer(text)]
+    return _Found(f"{_s(len(found), 'problem')}; first: {found[0]}", True) if found else None
+
+
+def _formatters(text: str) -> _Found | None:
+    if black := _last(_BLACK, text):
+        return _Found(black[1], True)
+    if unsorted := [*dict.fromkeys(each[1] for each in _ISORT.finditer(text))]:
+        return _Found(f"imports of {_s(len(unsorted), 'file')} are not sorted; first: {unsorted[0]}", True)
+    differing = [(each[1], each[2]) for each in _RUSTFMT.finditer(text)]
+    files = _s(len({file for file, _ in differing}), "file")
+    return _Found(f"{files} would be formatted; first: {':'.join(differing[0])}", True) if differing else None
+
+
+_OF_CHECKS: Sequence[_Reader] = (_mypy, _ruff, _eslint, _prettier, _lint, _formatters)
 
 
 def _tsc(text: str) -> _Found | None:
@@ -546,6 +583,9 @@ _PANIC = _lines(r"^(thread '[^'\n]*' (?:\(\d+\) )?panicked at [^\n]+?):?\n([^\n]
 _SHELL = _lines(
     r"^((?:\S*/)?(?:sh|bash|dash|zsh): [^\n]*(?:not found|No such file or directory|Permission denied))$"
 )
+_MIX = _lines(r"^\*\* \(\w+\) ([^\n]+)$")
+_TOX = _lines(r"^  (\S[^\n:]*): FAIL code \d+\b[^\n]*$")
+_NOX = _lines(r"^nox > (?:\* (\S[^\n]*): failed|Session (\S[^\n]*?) failed\.)$")
 _MAKE = _lines(r"^(g?make(?:\[\d+\])?: \*\*\* [^\n]+)$")
 _NINJA = _lines(r"^(ninja: (?:error: |build stopped: )[^\n]+)$")
 
@@ -562,6 +602,13 @@ def _line_of(*patterns: re.Pattern[str], last: bool = False) -> _Reader:
     return read
 
 
+def _sessions(text: str) -> _Found | None:
+    """Environments of tox and sessions of nox, for which no tool has spoken."""
+    failed = [*dict.fromkeys(each[1] for each in _TOX.finditer(text))]
+    failed += dict.fromkeys(each[1] or each[2] for each in _NOX.finditer(text))
+    return _Found(f"failed: {', '.join(failed)}", True) if failed else None
+
+
 def _npm(text: str) -> _Found | None:
     why, code = _NPM_WHY.search(text), _NPM_CODE.search(text)
     if why is None:
@@ -572,5 +619,5 @@ def _npm(text: str) -> _Found | None:
 _OF_ERRORS: Sequence[_Reader] = (
     _tsc, _rustc, _cc, _go_build, _linker, _line_of(_CMAKE), _line_of(_GRADLE_WRONG), _line_of(_MAVEN),
     _line_of(_EXCEPTION, last=True), _line_of(_PANIC, _UNCAUGHT), _line_of(_NO_SCRIPT, _SHELL),
-    _line_of(_MAKE, _NINJA), _npm,
+    _line_of(_MIX), _sessions, _line_of(_MAKE, _NINJA), _npm,
 )  # fmt: skip
