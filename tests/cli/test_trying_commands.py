@@ -51,6 +51,11 @@ def test_programs_that_run_say_their_version(lcp: Lcp) -> None:
     assert str(of(done, "python3")[1]).startswith("Python 3.")
 
 
+def test_a_line_that_is_drawn_is_no_version(lcp: Lcp) -> None:
+    place = program(lcp.home / "bin/drawn", "printf '\\n------\\nDrawn 4.4\\n------\\n'").parent
+    assert of(tried(lcp, "drawn", path=str(place)), "drawn") == ("ok", "Drawn 4.4", None)
+
+
 def test_a_program_that_cannot_read_what_it_needs_is_mended_by_the_line_that_is_shown(
     lcp: Lcp,
 ) -> None:

@@ -317,6 +317,14 @@ def test_maven_reads_a_project(tmp_path: Path) -> None:
 
 
 @confined
+@needs("ghc")
+def test_ghc_finds_the_packages_that_are_installed_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "Main.hs", "main = print (6 * 7)\n")
+    found = run(tmp_path, "ghc", "-e", "main", "Main.hs")
+    assert (found.exit_code, found.stdout) == (0, "42\n"), found
+
+
+@confined
 @needs("go")
 @pytest.mark.proof
 def test_go_tests_a_module_with_what_was_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,10 @@ class _Trial:
             return self._in_root()
         result = self._run(())
         if result.exit_code == 0:
-            said = without_escapes(result.stdout + result.stderr).strip().partition("\n")[0]
+            lines = without_escapes(result.stdout + result.stderr).split("\n")
+            said = next(
+                (line for line in lines if any(map(str.isalnum, line))), ""
+            )  # Gradle draws a line first
             return well(self._name, _shortened(said) or "starts")
         missing = self._missing()
         if missing:

@@ -33,7 +33,8 @@ _RUN_OTHERS = frozenset(
 """Programs that run others, whose toolchains they need."""
 _ANY = (
     "/etc/alternatives", "/etc/ca-certificates", "/etc/fonts", "/etc/perl", "/etc/pki/ca-trust", "/etc/pki/java",
-    "/etc/pki/tls/certs", "/etc/python3*", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs", "/etc/python3*", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/var/lib/gems", "/var/lib/ghc",
+    "/var/lib/texmf",
 )  # fmt: skip
 _OF_CERTIFICATES = (
     "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "PIP_CERT",
