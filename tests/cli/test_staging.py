@@ -43,6 +43,17 @@ def test_a_mission_says_where_its_stage_is_and_what_of_its_limits_is_used(staged
     assert "stage: removed" in staged("show", 1).out
 
 
+def test_a_stage_is_found_again_where_the_path_of_the_home_directory_passes_a_link(staged: Lcp) -> None:
+    (staged.home / "disk").mkdir()
+    (staged.home / "linked").symlink_to("disk")
+    state = str(staged.home / "linked/state")
+    done = staged("run", "mission-0.yaml", "--root", "root", "--stage", "-q", XDG_STATE_HOME=state)
+    assert done.code == 3, done.err
+    assert staged("approve", _held(staged), XDG_STATE_HOME=state).code == 0
+    assert staged("work", "--until-idle", "-q", XDG_STATE_HOME=state).code == 0
+    assert _written(staged) == WRITES
+
+
 def _written(lcp: Lcp) -> int:
     return len([*(lcp.root / "out").glob("*.txt")])
 

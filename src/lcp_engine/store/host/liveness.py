@@ -82,10 +82,13 @@ def runtime_directory(url: str, environment: Mapping[str, str]) -> Path:
 
 
 def stages_directory(url: str) -> Path:
-    """Where the stages of a database are on this machine: no root lies in the engine's own places."""
+    """Where the stages of a database are on this machine: no root lies in the engine's own places.
+
+    Links are resolved, such as a home directory that is one: a stage that is opened again passes none.
+    """
     from platformdirs import user_state_path
 
-    return user_state_path(f"{APP}-stages") / digest_of(url)
+    return user_state_path(f"{APP}-stages").resolve() / digest_of(url)
 
 
 def wall_directory(url: str) -> Path:
