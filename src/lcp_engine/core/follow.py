@@ -97,19 +97,29 @@ STOPS, STOPS_REST = Stops(is_fault=True), Stops(is_fault=False)
 NO_REPLY, JOB_FAILED, NOTHING_LEFT = map(EndsBy, (Cause.NO_REPLY, Cause.JOB_FAILED, Cause.NOTHING_LEFT))
 
 
+class Stated(NamedTuple):
+    """The failures of a stated plan.
+
+    `is_fault`: the job is a failed step that no condition of another one handles; `is_tolerant`: that does not stop the
+    plan; `is_stopped`: one has stopped it; `falls_back`: then another plan takes its place.
+    """
+
+    is_fault: bool = False
+    is_tolerant: bool = False
+    is_stopped: bool = False
+    falls_back: bool = False
+
+
 class Situation(NamedTuple):
     """All that `follow` needs of a plan whose mission has not ended, and of its job.
 
     `is_released`: the `Releases` or `Stops` of this event was carried out. `answered` follows from what a person
     answered to a question of the engine; `is_refused`: the job is a turn that a person does not reply to.
     `fails_mission`: the job failed, and the mission says that it fails with it. `has_ended`: the plan; `open` and
-    `held` count its jobs. `continues` is the mission's `continue`.
+    `held` count its jobs. `steps` is None for the plan of a planner, `continues` the mission's `continue`.
 
-    Read only where it matters: `is_asking` (a turn of the plan is held) if nothing is open, `waits_behind` (a job waits
-    for this one) of a step while jobs are held, `has_news` (since its last question) while jobs are held.
-
-    Of a stated plan (`is_stated`): `is_fault` is a failed step that no condition of another one handles;
-    `is_tolerant`: that does not stop it; `is_stopped`: one has stopped it; `falls_back`: then another plan begins.
+    Read only while jobs are held: `is_asking` (one of them is a turn) if none is open, `waits_behind` (a job waits for
+    this one) of a step, `has_news` (since the last question) when that job was held.
     """
 
     event: Event
@@ -120,15 +130,11 @@ class Situation(NamedTuple):
     has_ended: bool = False
     open: int = 0
     held: int = 0
+    steps: Stated | None = None
     continues: str = "per_batch"
     is_asking: bool = False
     waits_behind: bool = False
     has_news: bool = False
-    is_stated: bool = False
-    is_fault: bool = False
-    is_tolerant: bool = False
-    is_stopped: bool = False
-    falls_back: bool = False
 
 
 def follow(of: Situation) -> Followup:
@@ -137,8 +143,8 @@ def follow(of: Situation) -> Followup:
         return of.answered
     if of.is_refused:
         return NO_REPLY
-    if of.is_stated:
-        return _follow_step(of)
+    if of.steps is not None:
+        return _follow_step(of, of.steps)
     if of.event is Event.HELD or of.is_released:
         return ASK_NEXT if _is_next_turn_due(of) else GO_ON
     return JOB_FAILED if of.fails_mission and of.event is Event.SETTLED else RELEASES
@@ -157,14 +163,14 @@ def _is_next_turn_due(of: Situation) -> bool:
     return is_at_rest and (of.held == 0 or (of.has_news and not awaits_decision))
 
 
-def _follow_step(of: Situation) -> Followup:
+def _follow_step(of: Situation, plan: Stated) -> Followup:
     if not of.is_released:
         if of.event is Event.HELD:
-            return STOPS_REST if of.is_stopped else GO_ON
-        if of.is_fault and not of.is_tolerant:
+            return STOPS_REST if plan.is_stopped else GO_ON
+        if plan.is_fault and not plan.is_tolerant:
             return STOPS
-        if not of.is_stopped:
-            return RELEASES_FAULT if of.is_fault else RELEASES
+        if not plan.is_stopped:
+            return RELEASES_FAULT if plan.is_fault else RELEASES
     if of.has_ended or of.open > 0 or of.held > 0:
         return GO_ON
-    return REPLACES if of.is_stopped and of.falls_back else NOTHING_LEFT
+    return REPLACES if plan.is_stopped and plan.falls_back else NOTHING_LEFT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
+from lcp_engine.core.follow import Ends
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.mission.spec import spec_of
@@ -56,15 +57,11 @@ def request_merge(
     ledger.note(mission, CLAIMED, job_id, claim)
 
 
-def end_of_merge(ledger: Ledger, job: JobRow) -> tuple[End, Failed | None, int | None] | None:
-    """End of the mission now that its merge is settled, why it failed, and the question that made the claim.
-
-    None for a merge that was not done, if a planner goes on.
-    """
+def end_of_merge(ledger: Ledger, job: JobRow) -> Ends | None:
+    """End of the mission now that its merge is settled; None for a merge that was not done, if a planner goes on."""
     data = event_data(ledger.tx, job.mission_id, job.id, CLAIMED)
     if job.state is State.SUCCEEDED and data.get("succeeded") is True:
-        message, limit, unmet = data.get("message"), data.get("limit"), data.get("unmet")
-        number = data.get(CLAIMED_IN)
+        message, limit, unmet, number = map(data.get, ("message", "limit", "unmet", CLAIMED_IN))
         end = End(
             str(data["outcome"]),
             succeeded=True,
@@ -73,7 +70,7 @@ def end_of_merge(ledger: Ledger, job: JobRow) -> tuple[End, Failed | None, int |
             failed_checks=tuple(map(str, unmet)) if isinstance(unmet, list) else (),
             is_declined=data.get("is_declined") is True,
         )
-        return end, None, number if isinstance(number, int) else None
+        return Ends(end, None, number if isinstance(number, int) else None, of_mission=True)
     has_planner = job.plan_id is None or ledger.plan(job.plan_id).on_failure is None
     if has_planner or data.get("succeeded") is not True:
         return None
@@ -81,4 +78,4 @@ def end_of_merge(ledger: Ledger, job: JobRow) -> tuple[End, Failed | None, int |
     message = f"the merge of its stage, job {job.id}, {fact}; the root is as it was"
     advice = "Change the plan as the person says, then launch it again."
     failed = Failed(ErrorCode.NOT_ALLOWED, message, {"outcome": Outcome.JOB_FAILED, "job": job.id}, advice)
-    return End(Outcome.JOB_FAILED, succeeded=False, message=message), failed, None
+    return Ends(End(Outcome.JOB_FAILED, succeeded=False, message=message), failed, of_mission=True)

@@ -260,7 +260,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
             advice=GENERAL,
         )
     plan = ledger.plan(mission.root_plan)
-    if plan.on_failure is not None and plan.failed_job is None and mission.status != MissionStatus.CANCELLED:
+    if plan.has_steps and plan.failed_job is None and mission.status != MissionStatus.CANCELLED:
         message = f"mission {mission_id} has completed its plan; nothing of it is left to continue"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     before = spec_of(mission.spec).limits.model_dump(include=set(limits))
@@ -277,7 +277,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
     turns = (job.id for job in live_jobs(ledger, mission) if job.role is not Role.WORK and job.state in OPEN)
     mission.asking = next(turns, None)
     ledger.note(mission, "resumed", None, {"by": by, "limits": dict(limits), "before": before})
-    if plan.on_failure is not None:
+    if plan.has_steps:
         _take_up_steps(ledger, mission, plan)
         return
     _take_up_plans(ledger, mission, plan)
@@ -357,9 +357,9 @@ def _check_step_may_run(ledger: Ledger, step: JobRow) -> None:
     assert step.plan_id is not None
     plan, mission = ledger.plan(step.plan_id), ledger.mission(step.mission_id)
     if mission.has_ended or plan.outcome is not None:
-        does = "asks the planner again" if plan.on_failure is None else "continues it"
+        does = "continues it" if plan.has_steps else "asks the planner again"
         command = f"lcp resume {step.mission_id}"
-        if plan.on_failure is not None and plan.job_id is not None and not mission.has_ended:
+        if plan.has_steps and plan.job_id is not None and not mission.has_ended:
             command = f"lcp retry {plan.job_id}"
         message = f"job {step.id} is a step of a plan that has ended: `{command}` {does}"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
@@ -409,7 +409,7 @@ def _take_up(ledger: Ledger, step: JobRow) -> None:
 
 def _go_on(ledger: Ledger, mission: MissionRow, plan: PlanRow, notice: str) -> None:
     """Let a plan that was reopened go on where it stopped: with its steps, or with the next turn of its planner."""
-    if plan.on_failure is not None:
+    if plan.has_steps:
         _take_up_steps(ledger, mission, plan)
     elif not _take_up_plans(ledger, mission, plan):
         queue_turn(ledger, plan, notices=[notice])

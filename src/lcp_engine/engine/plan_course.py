@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
+from lcp_engine.core.follow import Stated
 from lcp_engine.core.job_states import SKIP, Need, State
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
@@ -24,28 +25,28 @@ MOST_TOLD = 100_000
 """Characters of results that the result of a planner's plan repeats."""
 
 
-def note_failure(ledger: Ledger, plan: PlanRow, step: JobRow) -> bool:
-    """Note the first failed step that nothing handles. Whether the plan ends because of it.
+def look_at(ledger: Ledger, plan: PlanRow, step: JobRow | None) -> Stated:
+    """The failures of a stated plan, and whether `step`, which has ended, is one that nothing handles.
 
     A step is handled if a condition of another one waits for its failure, or asks how it ended.
     """
-    if step.state not in _FAILED or step.terms is None:
-        return False
-    if is_handled(ledger, step):
-        return False
-    if plan.failed_job is None:
-        plan.failed_job = step.id
-    return plan.on_failure != CONTINUE
+    is_fault = step is not None and step.terms is not None and step.state in _FAILED
+    return Stated(
+        is_fault=is_fault and step is not None and not is_handled(ledger, step),
+        is_tolerant=plan.on_failure == CONTINUE,
+        is_stopped=is_aborted(plan),
+        falls_back=plan.on_failure == FALL_BACK,
+    )
+
+
+def note_fault(plan: PlanRow, step: JobRow) -> None:
+    """Remember the first failed step that nothing handles."""
+    plan.failed_job = plan.failed_job or step.id
 
 
 def is_handled(ledger: Ledger, step: JobRow) -> bool:
     """True if a condition of another step is about how this one ends, or about its failure."""
     return any(needs is not Need.SUCCESS for _, needs in followers_of(ledger.tx, step))
-
-
-def is_over(plan: PlanRow) -> bool:
-    """True if nothing of a stated plan is left to do or to decide."""
-    return plan.outcome is None and plan.open == 0 and plan.held == 0
 
 
 def is_aborted(plan: PlanRow) -> bool:
@@ -65,17 +66,14 @@ def skip_rest(ledger: Ledger, plan: PlanRow) -> None:
                 mission.asking = None
 
 
-def begin_fallback(ledger: Ledger, plan: PlanRow) -> bool:
-    """Begin the plan that an aborted one falls back to, once. False if there is none."""
-    if not is_aborted(plan) or plan.on_failure != FALL_BACK:
-        return False
+def begin_fallback(ledger: Ledger, plan: PlanRow) -> None:
+    """Begin the plan that an aborted one falls back to, once."""
     mission = ledger.mission(plan.mission_id)
     stated = from_text(stated_plan(ledger.tx, mission.id, plan.stated or ""))
     assert stated.fallback is not None
     plan.outcome = Outcome.JOB_FAILED
     ledger.note(mission, "fell_back", plan.failed_job, {"plan": plan.stated, "to": stated.fallback})
     store_plan(ledger, mission, from_text(stated_plan(ledger.tx, mission.id, stated.fallback)), parent=plan)
-    return True
 
 
 def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None]:

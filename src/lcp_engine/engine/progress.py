@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import NamedTuple, assert_never
 
 from pydantic import JsonValue
 
 from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, Usage, end_by_person
+from lcp_engine.core.follow import (
+    AskNext,
+    Cause,
+    Changes,
+    Ends,
+    EndsBy,
+    Event,
+    Followup,
+    GoOn,
+    Releases,
+    Replaces,
+    Situation,
+    Stops,
+    follow,
+)
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED, SKIP, Role, State, Transition
-from lcp_engine.core.kinds import MERGE
-from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.kinds import MERGE, QUESTION
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.lessons import keep_failure
@@ -19,9 +35,8 @@ from lcp_engine.engine.merges import CLAIMED_IN, end_of_merge, is_staged, reques
 from lcp_engine.engine.plan_course import (
     begin_fallback,
     end_by_rule,
-    is_aborted,
-    is_over,
-    note_failure,
+    look_at,
+    note_fault,
     skip_rest,
     what_came_of,
 )
@@ -61,120 +76,171 @@ def usage_of(mission: MissionRow, now: int) -> Usage:
 def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> None:
     """Advance the plan of a settled job: queue its next turn once no other job of it is open (R7)."""
     mission = ledger.mission(job.mission_id)
-    if job.plan_id is None or mission.has_ended:
+    if job.plan_id is not None and not mission.has_ended:
+        _Advance(ledger, mission, ledger.plan(job.plan_id), Event.SETTLED, job, error).begin()
+    else:
         refresh(ledger, mission)
-        return
-    if is_about_limit(ledger, job):
-        settle_limit(ledger, job)
-        refresh(ledger, mission)
-        return
-    plan = ledger.plan(job.plan_id)
-    if job.kind == MERGE and _end_after_merge(ledger, mission, plan, job):
-        return
-    if plan.on_failure is not None:
-        _advance_stated(ledger, mission, plan, job)
-        return
-    end = answered_end(ledger, job) if plan.outcome is None else None
-    if end is not None:
-        failed = (
-            None if end.succeeded else agent_error(failure_of(end, mission.id), mission.uid, ledger.tx.now)
-        )
-        number = event_data(ledger.tx, job.mission_id, job.id, ASKED).get(CLAIMED_IN)
-        number = number if isinstance(number, int) else None
-        said = None if number is None else said_in(ledger, mission, number)
-        end_plan(ledger, plan, end, failed, said, claimed_in=number)
-        return
-    spec = spec_of(mission.spec)
-    if job.state is State.FAILED and spec.on_job_failure == "fail":
-        message = f"job {job.id} ({job.kind}) failed, and on_job_failure is fail"
-        end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
-        assert mission.root_plan is not None
-        _end_root_plan(ledger, mission, ledger.plan(mission.root_plan), end, error)
-        return
-    release_followers(ledger, job)
-    if job.role is Role.STEP:
-        unblock_turn(ledger, mission)
-    # The next step continues a plan with a held job, not another turn.
-    waits = job.role is Role.STEP and plan.held > 0 and has_follower(ledger, job)
-    is_over = plan.open == 0 and not is_asking(ledger, plan) and not _awaits_decision(spec, plan)
-    if plan.outcome is None and not waits and (spec.continue_ == "per_result" or is_over):
-        queue_turn(ledger, plan)
-    refresh(ledger, mission)
-
-
-def _awaits_decision(spec: MissionSpec, plan: PlanRow) -> bool:
-    """True if the planner gets its next turn only when a person has decided on every held job of the plan."""
-    return spec.continue_ == "per_decision" and plan.held > 0
 
 
 def after_rejecting(ledger: Ledger, job: JobRow) -> None:
     """Advance the plan of a rejected job: queue a turn with the reasons if nothing else of the plan is open."""
     mission = ledger.mission(job.mission_id)
-    if is_about_limit(ledger, job):
-        settle_limit(ledger, job)
-        refresh(ledger, mission)
-        return
-    if mission.asking == job.id:
-        _end_without_reply(ledger, mission, job)
-        return
     if job.plan_id is not None and not mission.has_ended:
-        plan = ledger.plan(job.plan_id)
-        if job.kind == MERGE and _end_after_merge(ledger, mission, plan, job):
-            return
-        if plan.on_failure is not None:
-            _advance_stated(ledger, mission, plan, job)
-            return
-        release_followers(ledger, job)
-        if plan.outcome is None and plan.open == 0 and plan.held == 0:
-            queue_turn(ledger, plan)
-    refresh(ledger, mission)
+        _Advance(ledger, mission, ledger.plan(job.plan_id), Event.REJECTED, job).begin()
+    else:
+        refresh(ledger, mission)
 
 
-def _end_after_merge(ledger: Ledger, mission: MissionRow, plan: PlanRow, job: JobRow) -> bool:
-    """End the mission whose merge was settled. False if its planner goes on."""
-    found = None if plan.outcome is not None else end_of_merge(ledger, job)
-    if found is None:
-        return False
-    end, failed, number = found
-    plan.outcome = end.outcome
-    error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
-    end_mission(ledger, mission, end, error, None if number is None else said_in(ledger, mission, number))
-    return True
+def after_holding(ledger: Ledger, plan: PlanRow) -> None:
+    """Queue a turn for a plan that only waits for held jobs, if its planner has not seen the other results yet.
+
+    Also if none of the held jobs is its own: an equal job of another plan is held, and a decision on that does not
+    advance this plan.
+    """
+    _Advance(ledger, ledger.mission(plan.mission_id), plan, Event.HELD).begin()
 
 
-def _advance_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, step: JobRow) -> None:
-    """Let a plan that the mission states go on after a step of it was settled, or end the mission by rule (R27)."""
-    if note_failure(ledger, plan, step):
-        _abort(ledger, mission, plan)
-    elif not is_aborted(plan):
-        release_followers(ledger, step)
-    _end_if_over(ledger, mission, plan)
-    refresh(ledger, mission)
+class _Advance(NamedTuple):
+    """An event of a plan whose mission goes on, with what follows; `error` is why its job failed."""
+
+    ledger: Ledger
+    mission: MissionRow
+    plan: PlanRow
+    event: Event
+    job: JobRow | None = None
+    error: str | None = None
+
+    def begin(self) -> None:
+        self._carry_out(follow(self._rest() if self.job is None else self._decided(self.job)))
+
+    def go_on(self) -> None:
+        """Carry out what follows once the jobs behind this one were released."""
+        self._carry_out(follow(self._rest(is_released=True)))
+
+    def _decided(self, job: JobRow) -> Situation:
+        """The situation in which a settled or rejected job leaves its plan, before others are released."""
+        ledger, mission, plan, event = self.ledger, self.mission, self.plan, self.event
+        answered = _answered(ledger, mission, plan, job)
+        is_stated = plan.has_steps and answered is None
+        stated = look_at(ledger, plan, job) if is_stated else None
+        is_fatal = job.state is State.FAILED and spec_of(mission.spec).on_job_failure == "fail"
+        return Situation(
+            event, False, answered, event is Event.REJECTED and mission.asking == job.id, is_fatal,
+            plan.outcome is not None, plan.open, plan.held, stated,
+        )  # fmt: skip
+
+    def _rest(self, *, is_released: bool = False) -> Situation:
+        """The situation of what is left of the plan."""
+        ledger, mission, plan, event = self.ledger, self.mission, self.plan, self.event
+        has_ended, open_, held = plan.outcome is not None, plan.open, plan.held
+        if plan.has_steps:
+            stated = look_at(ledger, plan, None)
+            return Situation(event, is_released, None, False, False, has_ended, open_, held, stated)
+        continues = spec_of(mission.spec).continue_
+        is_asked = waits_behind = has_news = False
+        if held > 0 and not has_ended and event is not Event.REJECTED:
+            is_asked = open_ == 0 and is_asking(ledger, plan)
+            if event is Event.HELD:
+                has_news = open_ == 0 and not is_asked and _has_news(ledger, plan)
+            elif self.job is not None and self.job.role is Role.STEP:
+                waits_behind = has_follower(ledger, self.job)
+        return Situation(
+            event, is_released, None, False, False, has_ended, open_, held, None, continues,
+            is_asked, waits_behind, has_news,
+        )  # fmt: skip
+
+    def _carry_out(self, followup: Followup) -> None:
+        ledger, mission, plan = self.ledger, self.mission, self.plan
+        match followup:
+            case GoOn():
+                pass
+            case Releases(is_fault):
+                self._release(is_fault=is_fault)
+                return self.go_on()
+            case Stops(is_fault):
+                self._stop(is_fault=is_fault)
+                return self.go_on()
+            case AskNext():
+                queue_turn(ledger, plan)
+            case Changes():
+                assert self.job is not None
+                settle_limit(ledger, self.job)
+            case Ends():
+                return _end_as_answered(ledger, mission, plan, followup)
+            case EndsBy(cause):
+                self._end(cause)
+            case Replaces():
+                begin_fallback(ledger, plan)
+            case _:
+                assert_never(followup)
+        if self.event is not Event.HELD:
+            refresh(ledger, mission)
+        return None
+
+    def _release(self, *, is_fault: bool) -> None:
+        assert self.job is not None
+        if is_fault:
+            note_fault(self.plan, self.job)
+        release_followers(self.ledger, self.job)
+        if self.job.role is Role.STEP and self.event is Event.SETTLED and not self.plan.has_steps:
+            unblock_turn(self.ledger, self.mission)
+
+    def _stop(self, *, is_fault: bool) -> None:
+        """Begin no further step of a stated plan; the sub-plans of its steps end with it."""
+        ledger, mission, plan = self.ledger, self.mission, self.plan
+        if is_fault:
+            assert self.job is not None
+            note_fault(plan, self.job)
+            ended = _end_sub_plans(ledger, mission, Outcome.JOB_FAILED, within=plan)
+            turns = [job for plan_id in sorted(ended) for job in open_turns(ledger, ledger.plan(plan_id))]
+            _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
+        skip_rest(ledger, plan)
+
+    def _end(self, cause: Cause) -> None:
+        match cause:
+            case Cause.JOB_FAILED:
+                assert self.job is not None
+                _end_with_job(self.ledger, self.mission, self.job, self.error)
+            case Cause.NO_REPLY:
+                assert self.job is not None
+                _end_without_reply(self.ledger, self.mission, self.job)
+            case Cause.NOTHING_LEFT:
+                _end_by_rule(self.ledger, self.mission, self.plan)
+            case _:
+                assert_never(cause)
 
 
-def continue_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, steps: Iterable[JobRow]) -> None:
-    """Let the steps of a reopened plan begin that may, and end the mission again if none does."""
-    for known in steps:
-        step = ledger.job(known.id)  # those before it may have moved it
-        may_begin = step.state is State.BLOCKED and not step.waits_for
-        if step.state in SETTLED or (may_begin and not begin_step(ledger, step)):
-            release_followers(ledger, step)
-    _end_if_over(ledger, mission, plan)
-    refresh(ledger, mission)
+def _answered(ledger: Ledger, mission: MissionRow, plan: PlanRow, job: JobRow) -> Changes | Ends | None:
+    """Followup of a person's answer about a limit, the end of the plan or its merge; None for other jobs."""
+    if job.kind == QUESTION and is_about_limit(ledger, job):
+        return Changes()
+    if plan.outcome is not None:
+        return None
+    if job.kind == MERGE:
+        return end_of_merge(ledger, job)
+    return answered_end(ledger, job) if not plan.has_steps else None
 
 
-def _abort(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
-    """Begin no further step of a stated plan; the sub-plans of its steps end with it."""
-    ended = _end_sub_plans(ledger, mission, Outcome.JOB_FAILED, within=plan)
-    turns = [job for plan_id in sorted(ended) for job in open_turns(ledger, ledger.plan(plan_id))]
-    _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
-    skip_rest(ledger, plan)
+def _end_as_answered(ledger: Ledger, mission: MissionRow, plan: PlanRow, ends: Ends) -> None:
+    error = None if ends.failed is None else agent_error(ends.failed, mission.uid, ledger.tx.now)
+    said = None if ends.claimed_in is None else said_in(ledger, mission, ends.claimed_in)
+    if ends.of_mission:
+        plan.outcome = ends.end.outcome
+        end_mission(ledger, mission, ends.end, error, said)
+    else:
+        end_plan(ledger, plan, ends.end, error, said, claimed_in=ends.claimed_in)
 
 
-def _end_if_over(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
-    """End the mission of a stated plan of which nothing is left, unless another plan takes its place."""
-    if not is_over(plan) or begin_fallback(ledger, plan):
-        return
+def _end_with_job(ledger: Ledger, mission: MissionRow, job: JobRow, error: str | None) -> None:
+    """End a mission of which a job has failed (R10)."""
+    message = f"job {job.id} ({job.kind}) failed, and on_job_failure is fail"
+    end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
+    assert mission.root_plan is not None
+    _end_root_plan(ledger, mission, ledger.plan(mission.root_plan), end, error)
+
+
+def _end_by_rule(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
+    """End a stated plan of which nothing is left."""
     end, failed = end_by_rule(ledger, plan)
     error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
     if plan.job_id is None:
@@ -194,25 +260,16 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
     end_plan(ledger, acting_plan(ledger, turn), end, error)
     if turn.role is Role.STEP:
         after_settling(ledger, turn, error)
-    refresh(ledger, mission)
 
 
-def after_holding(ledger: Ledger, plan: PlanRow) -> None:
-    """Queue a turn for a plan that only waits for held jobs, if its planner has not seen the other results yet.
-
-    Also if none of the held jobs is its own: an equal job of another plan is held, and a decision on that does not
-    advance this plan.
-    """
-    if plan.on_failure is not None:
-        if is_aborted(plan):  # the step was running when another one failed
-            skip_rest(ledger, plan)
-            _end_if_over(ledger, ledger.mission(plan.mission_id), plan)
-        return
-    if plan.outcome is not None or plan.open > 0 or is_asking(ledger, plan):
-        return
-    spec = spec_of(ledger.mission(plan.mission_id).spec)
-    if plan.held == 0 or (_has_news(ledger, plan) and not _awaits_decision(spec, plan)):
-        queue_turn(ledger, plan)
+def continue_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, steps: Iterable[JobRow]) -> None:
+    """Let the steps of a reopened plan begin that may, and end the mission again if none does."""
+    for known in steps:
+        step = ledger.job(known.id)  # those before it may have moved it
+        may_begin = step.state is State.BLOCKED and not step.waits_for
+        if step.state in SETTLED or (may_begin and not begin_step(ledger, step)):
+            release_followers(ledger, step)
+    _Advance(ledger, mission, plan, Event.SETTLED).go_on()
 
 
 def refresh(ledger: Ledger, mission: MissionRow) -> None:
@@ -329,10 +386,10 @@ def cancel_sub_plans(ledger: Ledger, mission: MissionRow, limit: str, turn: JobR
     settled = [job for job in (turn, *stopped) if job.state in SETTLED]
     assert mission.root_plan is not None
     root = ledger.plan(mission.root_plan)
-    if root.on_failure is not None:
+    if root.has_steps:
         for job in settled:
-            if job.plan_id == root.id and not mission.has_ended:
-                _advance_stated(ledger, mission, root, job)
+            if job.plan_id == root.id:
+                after_settling(ledger, job)
         return
     for job in settled:
         release_followers(ledger, job)
@@ -449,7 +506,7 @@ def ask_person(
     return job_id
 
 
-def answered_end(ledger: Ledger, job: JobRow) -> End | None:
+def answered_end(ledger: Ledger, job: JobRow) -> Ends | None:
     """End of a plan by the answer to a question of `ask_person`; None if the plan continues, and for other jobs."""
     if job.kind != KIND or job.state is not State.SUCCEEDED or job.fingerprint is not None:
         return None
@@ -457,14 +514,18 @@ def answered_end(ledger: Ledger, job: JobRow) -> End | None:
     result = ledger.result(job.id)
     if not data or result is None:
         return None
-    message, unmet = data.get("message"), data.get("unmet")
+    message, unmet, number = data.get("message"), data.get("unmet"), data.get(CLAIMED_IN)
     claim = Claim(Outcome(str(data["outcome"])), message if isinstance(message, str) else None)
     listed = tuple(map(str, unmet)) if isinstance(unmet, list) else ()
     options = from_json(job.params).get("options")
     answer = from_json(result).get("answer")
     if not isinstance(options, list) or answer not in options:
         return None
-    return end_by_person(claim, listed, options.index(answer))
+    end = end_by_person(claim, listed, options.index(answer))
+    if end is None:
+        return None
+    failed = None if end.succeeded else failure_of(end, job.mission_id)
+    return Ends(end, failed, number if isinstance(number, int) else None)
 
 
 def has_new_message(ledger: Ledger, plan: PlanRow, since_seq: int) -> bool:

@@ -87,6 +87,11 @@ class PlanRow:
     on_failure: str | None
     failed_job: int | None
 
+    @property
+    def has_steps(self) -> bool:
+        """True if its steps are stated, and no planner says what comes next."""
+        return self.on_failure is not None
+
     def reopen(self) -> None:
         """Let it go on as if nothing had been counted against it."""
         self.outcome = self.failed_job = None

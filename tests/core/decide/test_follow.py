@@ -24,6 +24,7 @@ from lcp_engine.core.follow import (
     Event,
     Followup,
     Situation,
+    Stated,
     follow,
 )
 
@@ -50,22 +51,18 @@ OF_A_PLANNER: dict[str, tuple[object, ...]] = {
 }
 STATED: dict[str, tuple[object, ...]] = {
     **VALUES,
-    "is_stated": (True,),
-    "is_fault": BOTH,
-    "is_tolerant": BOTH,
-    "is_stopped": BOTH,
-    "falls_back": BOTH,
+    "steps": tuple(Stated(*values) for values in product(BOTH, repeat=4)),
 }
 
 Row = tuple[dict[str, object], Followup]
 UNASKED: dict[str, object] = {"answered": None, "is_refused": False}
 """No person has decided about the end of the plan."""
-FIRST: dict[str, object] = {**UNASKED, "is_stated": False, "is_released": False}
-TURN: dict[str, object] = {**UNASKED, "is_stated": False, "is_released": True, "has_ended": False}
+FIRST: dict[str, object] = {**UNASKED, "is_planners": True, "is_released": False}
+TURN: dict[str, object] = {**UNASKED, "is_planners": True, "is_released": True, "has_ended": False}
 AFTER_SETTLING: dict[str, object] = {**TURN, "event": SETTLED, "waits_behind": False}
-AFTER_HOLDING: dict[str, object] = {**UNASKED, "is_stated": False, "has_ended": False, "event": HELD}
+AFTER_HOLDING: dict[str, object] = {**UNASKED, "is_planners": True, "has_ended": False, "event": HELD}
 AT_REST: dict[str, object] = {"open": 0, "is_asking": False}
-STEP: dict[str, object] = {**UNASKED, "is_stated": True}
+STEP: dict[str, object] = {**UNASKED, "is_planners": False}
 ENDED_STEP: dict[str, object] = {**STEP, "is_released": False, "event": (SETTLED, REJECTED)}
 LEFT: dict[str, object] = {**STEP, "has_ended": False, "open": 0, "held": 0}
 
@@ -113,7 +110,8 @@ def situations(values: dict[str, tuple[object, ...]]) -> Iterator[Situation]:
 
 def is_row_for(situation: Situation, conditions: dict[str, object]) -> bool:
     """Conditions name a value, or a tuple of those that will do."""
-    facts = situation._asdict()
+    stated = situation.steps or Stated()
+    facts = {**situation._asdict(), **stated._asdict(), "is_planners": situation.steps is None}
     return all(
         facts[name] in wanted if isinstance(wanted, tuple) else facts[name] == wanted
         for name, wanted in conditions.items()
