@@ -23,7 +23,6 @@ from hypothesis.stateful import (
 )
 from pydantic import JsonValue
 from tests.engine.conftest import Lab, check_books
-from tests.model.both_ways import compared
 from tests.model.replies import (
     answers,
     dialect_of,
@@ -594,12 +593,6 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """The URL of a database without rows, which all examples use."""
     url: str = request.getfixturevalue(request.param)
     return url
-
-
-@pytest.fixture(autouse=True)
-def _both_ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with compared(monkeypatch):
-        yield
 
 
 @pytest.fixture
