@@ -16,6 +16,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
+from lcp_engine.engine.points import load_points
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
 from lcp_engine.planners.registry import own_planners
@@ -126,6 +127,7 @@ def open_instance(url: str, options: Options) -> Instance:
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
     for a planner whose name is taken or that has no `answer`, and for a place that commands must not read.
     """
+    load_points()
     workers = find_workers(options.workers)
     for source in (options.webhook, options.links):
         if source is not None and source.secret_file is not None:

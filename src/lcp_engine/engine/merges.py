@@ -9,6 +9,8 @@ from lcp_engine.core.follow import Ends
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.engine.points import Asker, EndGate
+from lcp_engine.engine.turn_queue import CLAIMED_IN
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import event_data
@@ -18,8 +20,6 @@ from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 ATTEMPTS = 3
 CLAIMED = "merge_requested"
 """The event of a merge: how the mission ends once its stage is merged."""
-CLAIMED_IN = "question"
-"""The key of a claim's data that names the question whose reply made it."""
 
 
 def is_staged(mission: MissionRow) -> bool:
@@ -79,3 +79,7 @@ def end_of_merge(ledger: Ledger, job: JobRow) -> Ends | None:
     advice = "Change the plan as the person says, then launch it again."
     failed = Failed(ErrorCode.NOT_ALLOWED, message, {"outcome": Outcome.JOB_FAILED, "job": job.id}, advice)
     return Ends(End(Outcome.JOB_FAILED, succeeded=False, message=message), failed, of_mission=True)
+
+
+ASKER = Asker(end_of_merge)
+GATE = EndGate(is_staged, request_merge)

@@ -17,8 +17,8 @@ from lcp_engine.core.mission.spec import Background, MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
 from lcp_engine.engine.limit_holds import was_declined
-from lcp_engine.engine.plan_course import is_handled
 from lcp_engine.engine.plan_steps import PlannedPlan, as_text, store_plan
+from lcp_engine.engine.points import steps
 from lcp_engine.engine.progress import cancel_mission, continue_stated, refresh
 from lcp_engine.engine.turn_queue import (
     RESUMED,
@@ -389,7 +389,7 @@ def _take_up_steps(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
             reason = unanswered_hold(ledger.tx, step) or because(ReasonCode.HELD_BEFORE)
             ledger.move(step, RETRY_HELD, reason=reason)
         elif step.state in RETRY_BLOCKED.sources and not (
-            step.state is State.FAILED and is_handled(ledger, step)
+            step.state is State.FAILED and steps().is_handled(ledger, step)
         ):
             _take_up(ledger, step)
     continue_stated(ledger, mission, plan, steps_of_plan(ledger.tx, plan.id))

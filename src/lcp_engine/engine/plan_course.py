@@ -6,17 +6,26 @@ from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Stated
-from lcp_engine.core.job_states import SKIP, Need, State
+from lcp_engine.core.job_states import SKIP, UNBLOCK, Need, Role, State
+from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.terms import terms_of
-from lcp_engine.engine.plan_steps import from_text, store_plan
+from lcp_engine.engine.plan_steps import from_text, store_plan, whole_steps_before
+from lcp_engine.engine.points import PlanType
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.edges import followers_of
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, PlanRow
-from lcp_engine.store.stated_plans import count_steps, error_of, stated_plan, steps_of_plan, unsettled_steps
+from lcp_engine.store.stated_plans import (
+    MOST_COMPARED,
+    count_steps,
+    error_of,
+    stated_plan,
+    steps_of_plan,
+    unsettled_steps,
+)
 
 ABORT, CONTINUE, FALL_BACK = "abort_plan", "continue_plan", "execute_fallback"
 _FAILED = {State.FAILED: "failed", State.REJECTED: "was rejected", State.CANCELLED: "was cancelled"}
@@ -137,3 +146,34 @@ def _told(counts: dict[str, int]) -> str:
         if counts.get(state):
             said.append(f"{counts[state]:,} {words}")
     return ", ".join(said)
+
+
+def begin_step(ledger: Ledger, step: JobRow) -> bool:
+    """Let a blocked step of a stated plan begin, if its condition holds; otherwise it is skipped, and this is False."""
+    condition = None if step.terms is None else terms_of(step.terms).condition
+    if condition is not None and not _holds(ledger, step, condition):
+        ledger.move(step, SKIP, reason=because(ReasonCode.CONDITION_UNMET, condition=condition))
+        return False
+    if step.state is State.BLOCKED and step.role is Role.WORK:
+        ledger.move(step, UNBLOCK)
+    return True
+
+
+def _holds(ledger: Ledger, step: JobRow, condition: str) -> bool:
+    ledger.write_results()
+    before = whole_steps_before(ledger.tx, step.id, MOST_COMPARED)
+    return is_true(
+        parse_expression(condition), {one.step: StepFacts(one.state, one.result) for one in before}
+    )
+
+
+STEPS = PlanType(
+    look=look_at,
+    note_fault=note_fault,
+    skip_rest=skip_rest,
+    replace=begin_fallback,
+    end=end_by_rule,
+    result=what_came_of,
+    begin=begin_step,
+    is_handled=is_handled,
+)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.kinds import TURN, kind_named
@@ -22,7 +22,7 @@ from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.core.terms import Terms, terms_of
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
-from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY, whole_steps_before
+from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
@@ -31,9 +31,11 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import RESOLVED, store_resolved
+from lcp_engine.store.stated_plans import RESOLVED, Before, steps_before, store_resolved
 from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+from lcp_engine.workers.params import Result
+from lcp_engine.workers.registry import BUILT_IN
 
 _MOST_SAID = 3
 
@@ -421,3 +423,18 @@ def as_text(plan: PlannedPlan) -> str:
 
 def from_text(text: str) -> PlannedPlan:
     return PlannedPlan.model_validate_json(text)
+
+
+def whole_steps_before(tx: Tx, job_id: int, most: int = 2**31 - 1) -> list[Before]:
+    """Like `steps_before`, with the keys that results of the engine's own kinds leave out (`Result.whole`)."""
+    return [one._replace(result=_whole(one)) for one in steps_before(tx, job_id, most)]
+
+
+def _whole(one: Before) -> JsonValue:
+    worker = BUILT_IN.get(one.kind)
+    if worker is None or not issubclass(worker.result, Result) or one.result is None:
+        return one.result
+    try:
+        return worker.result.model_validate(one.result).whole()
+    except ValidationError:  # of another version of the engine
+        return one.result

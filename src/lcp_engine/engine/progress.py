@@ -25,24 +25,16 @@ from lcp_engine.core.follow import (
     follow,
 )
 from lcp_engine.core.job_states import CANCEL, PLAN_FAIL, PLAN_SUCCEED, SETTLED, SKIP, Role, State, Transition
-from lcp_engine.core.kinds import MERGE, QUESTION
+from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.lessons import keep_failure
 from lcp_engine.engine.limit_holds import is_about_limit, settle_limit
-from lcp_engine.engine.merges import CLAIMED_IN, end_of_merge, is_staged, request_merge
-from lcp_engine.engine.plan_course import (
-    begin_fallback,
-    end_by_rule,
-    look_at,
-    note_fault,
-    skip_rest,
-    what_came_of,
-)
+from lcp_engine.engine.points import asker_of, end_gates, steps
 from lcp_engine.engine.turn_queue import (
+    CLAIMED_IN,
     acting_plan,
-    begin_step,
     has_follower,
     is_asking,
     queue_turn,
@@ -122,7 +114,7 @@ class _Advance(NamedTuple):
         ledger, mission, plan, event = self.ledger, self.mission, self.plan, self.event
         answered = _answered(ledger, mission, plan, job)
         is_stated = plan.has_steps and answered is None
-        stated = look_at(ledger, plan, job) if is_stated else None
+        stated = steps().look(ledger, plan, job) if is_stated else None
         is_fatal = job.state is State.FAILED and spec_of(mission.spec).on_job_failure == "fail"
         return Situation(
             event, False, answered, event is Event.REJECTED and mission.asking == job.id, is_fatal,
@@ -134,7 +126,7 @@ class _Advance(NamedTuple):
         ledger, mission, plan, event = self.ledger, self.mission, self.plan, self.event
         has_ended, open_, held = plan.outcome is not None, plan.open, plan.held
         if plan.has_steps:
-            stated = look_at(ledger, plan, None)
+            stated = steps().look(ledger, plan, None)
             return Situation(event, is_released, None, False, False, has_ended, open_, held, stated)
         continues = spec_of(mission.spec).continue_
         is_asked = waits_behind = has_news = False
@@ -170,7 +162,7 @@ class _Advance(NamedTuple):
             case EndsBy(cause):
                 self._end(cause)
             case Replaces():
-                begin_fallback(ledger, plan)
+                steps().replace(ledger, plan)
             case _:
                 assert_never(followup)
         if self.event is not Event.HELD:
@@ -180,7 +172,7 @@ class _Advance(NamedTuple):
     def _release(self, *, is_fault: bool) -> None:
         assert self.job is not None
         if is_fault:
-            note_fault(self.plan, self.job)
+            steps().note_fault(self.plan, self.job)
         release_followers(self.ledger, self.job)
         if self.job.role is Role.STEP and self.event is Event.SETTLED and not self.plan.has_steps:
             unblock_turn(self.ledger, self.mission)
@@ -190,11 +182,11 @@ class _Advance(NamedTuple):
         ledger, mission, plan = self.ledger, self.mission, self.plan
         if is_fault:
             assert self.job is not None
-            note_fault(plan, self.job)
+            steps().note_fault(plan, self.job)
             ended = _end_sub_plans(ledger, mission, Outcome.JOB_FAILED, within=plan)
             turns = [job for plan_id in sorted(ended) for job in open_turns(ledger, ledger.plan(plan_id))]
             _settle_all(ledger, mission, turns, SKIP, because(ReasonCode.PLAN_ENDED))
-        skip_rest(ledger, plan)
+        steps().skip_rest(ledger, plan)
 
     def _end(self, cause: Cause) -> None:
         match cause:
@@ -216,8 +208,9 @@ def _answered(ledger: Ledger, mission: MissionRow, plan: PlanRow, job: JobRow) -
         return Changes()
     if plan.outcome is not None:
         return None
-    if job.kind == MERGE:
-        return end_of_merge(ledger, job)
+    asker = asker_of(job.kind)
+    if asker is not None:
+        return asker.answered(ledger, job)
     return answered_end(ledger, job) if not plan.has_steps else None
 
 
@@ -241,12 +234,12 @@ def _end_with_job(ledger: Ledger, mission: MissionRow, job: JobRow, error: str |
 
 def _end_by_rule(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
     """End a stated plan of which nothing is left."""
-    end, failed = end_by_rule(ledger, plan)
+    end, failed = steps().end(ledger, plan)
     error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
     if plan.job_id is None:
         _end_root_plan(ledger, mission, plan, end, error)
     else:  # the planner that answered with it reads what came of it
-        end_plan(ledger, plan, end, error, what_came_of(ledger, plan, end))
+        end_plan(ledger, plan, end, error, steps().result(ledger, plan, end))
 
 
 def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> None:
@@ -262,12 +255,14 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
         after_settling(ledger, turn, error)
 
 
-def continue_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow, steps: Iterable[JobRow]) -> None:
+def continue_stated(
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, known_steps: Iterable[JobRow]
+) -> None:
     """Let the steps of a reopened plan begin that may, and end the mission again if none does."""
-    for known in steps:
+    for known in known_steps:
         step = ledger.job(known.id)  # those before it may have moved it
         may_begin = step.state is State.BLOCKED and not step.waits_for
-        if step.state in SETTLED or (may_begin and not begin_step(ledger, step)):
+        if step.state in SETTLED or (may_begin and not steps().begin(ledger, step)):
             release_followers(ledger, step)
     _Advance(ledger, mission, plan, Event.SETTLED).go_on()
 
@@ -324,12 +319,12 @@ def _end_root_plan(
 
     Of one that fails a person may still take what it did.
     """
-    has_stage = is_staged(mission) and not mission.has_ended
-    if not (has_stage and end.succeeded):
+    gate = None if mission.has_ended else next((one for one in end_gates() if one.concerns(mission)), None)
+    if gate is None or not end.succeeded:
         plan.outcome = end.outcome
         end_mission(ledger, mission, end, error, result)
-    if has_stage:
-        request_merge(ledger, mission, plan, end, claimed_in)
+    if gate is not None:
+        gate.ask(ledger, mission, plan, end, claimed_in)
         refresh(ledger, mission)
 
 

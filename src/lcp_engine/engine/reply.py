@@ -56,7 +56,6 @@ from lcp_engine.engine.admission import (
 )
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.lessons import keep_reply
-from lcp_engine.engine.merges import CLAIMED_IN
 from lcp_engine.engine.messages import seen_job
 from lcp_engine.engine.plan_steps import begin_answered
 from lcp_engine.engine.progress import (
@@ -70,6 +69,7 @@ from lcp_engine.engine.progress import (
 )
 from lcp_engine.engine.question import drop_turn, unseen_jobs
 from lcp_engine.engine.turn_queue import (
+    CLAIMED_IN,
     VERIFIES,
     acting_plan,
     queue_correction,

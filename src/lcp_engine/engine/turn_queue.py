@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.core.terms import terms_of
+from lcp_engine.engine.points import steps
 from lcp_engine.store.db.json_text import from_json, to_json
-from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.edges import followers_of, next_turn
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import find_plan_of
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import MOST_COMPARED, Before, steps_before
-from lcp_engine.workers.params import Result
-from lcp_engine.workers.registry import BUILT_IN
 
 TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
@@ -29,6 +24,8 @@ TURN_ORDER = ReasonCode.TURN_ORDER
 
 VERIFIES = "verifies"
 """The param of a turn that verifies a claim of the planner (R9)."""
+CLAIMED_IN = "question"
+"""The key of a claim's data that names the question whose reply made it."""
 RESUMED = "resumed"
 """The param of the turn that a person began by resuming the mission."""
 _QUESTION = ("user_prompt", "context", "notices", VERIFIES, RESUMED)
@@ -143,39 +140,7 @@ def release_followers(ledger: Ledger, settled: JobRow) -> None:
                 fault = _FAULTS[before.state]
                 ledger.move(follower, SKIP, reason=because(ReasonCode.STEP_ENDED, job=before.id, fault=fault))
                 ended.append(follower)
-            elif follower.terms is not None and not follower.waits_for and not begin_step(ledger, follower):
+            elif (
+                follower.terms is not None and not follower.waits_for and not steps().begin(ledger, follower)
+            ):
                 ended.append(follower)
-
-
-def begin_step(ledger: Ledger, step: JobRow) -> bool:
-    """Let a blocked step of a stated plan begin, if its condition holds; otherwise it is skipped, and this is False."""
-    condition = None if step.terms is None else terms_of(step.terms).condition
-    if condition is not None and not _holds(ledger, step, condition):
-        ledger.move(step, SKIP, reason=because(ReasonCode.CONDITION_UNMET, condition=condition))
-        return False
-    if step.state is State.BLOCKED and step.role is Role.WORK:
-        ledger.move(step, UNBLOCK)
-    return True
-
-
-def _holds(ledger: Ledger, step: JobRow, condition: str) -> bool:
-    ledger.write_results()
-    before = whole_steps_before(ledger.tx, step.id, MOST_COMPARED)
-    return is_true(
-        parse_expression(condition), {one.step: StepFacts(one.state, one.result) for one in before}
-    )
-
-
-def whole_steps_before(tx: Tx, job_id: int, most: int = 2**31 - 1) -> list[Before]:
-    """Like `steps_before`, with the keys that results of the engine's own kinds leave out (`Result.whole`)."""
-    return [one._replace(result=_whole(one)) for one in steps_before(tx, job_id, most)]
-
-
-def _whole(one: Before) -> JsonValue:
-    worker = BUILT_IN.get(one.kind)
-    if worker is None or not issubclass(worker.result, Result) or one.result is None:
-        return one.result
-    try:
-        return worker.result.model_validate(one.result).whole()
-    except ValidationError:  # of another version of the engine
-        return one.result
