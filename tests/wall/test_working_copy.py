@@ -15,6 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall import working_copy as module
+from lcp_engine.wall.shown_directories import Shown, keep_ignored
 from lcp_engine.wall.working_copy import MOST_CHANGES, scratch_directory, working_copy
 
 
@@ -91,6 +92,20 @@ def test_another_name_of_what_may_not_be_read_is_left_out(project: Path) -> None
     with Root(project) as root, working_copy(root, may_read) as copy:
         assert not (copy.files / "notes.txt").exists()
         assert (copy.files / "docs/d.md").read_text() == "c"
+
+
+@pytest.mark.parametrize("without", [(), ("node_modules",)])
+def test_packages_of_the_root_are_seen_only_if_its_stage_was_made_without_them(
+    tmp_path: Path, without: tuple[str, ...]
+) -> None:
+    root, stage = tmp_path / "root", tmp_path / "stages/1/made"
+    (root / "node_modules/ok").mkdir(parents=True)
+    stage.mkdir(parents=True)
+    keep_ignored(stage, Shown(without))
+    with Root(str(stage)) as opened:
+        opened.set_copied(str(root), lambda: Root(str(root)))
+        with working_copy(opened, lambda path: True) as copy:
+            assert copy.shared == tuple(f"{root}/{name}" for name in without)
 
 
 def test_it_tells_what_was_changed(project: Path) -> None:

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from lcp_engine.sandbox.directories import status_of
 from lcp_engine.sandbox.list_tree import PRUNED, is_text
 from lcp_engine.sandbox.root import Root
-
-SHARED = ("node_modules", ".venv", "venv")
-"""Directories of installed packages: a copy leads to those of the root, which can be read and executed."""
+from lcp_engine.wall.shown_directories import SHARED, shown_in
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,13 @@ def packages_of(
 
 
 def _opened(root: Root, name: str) -> Root | None:
-    """The directory of packages, if there is one."""
+    """The directory of packages, if there is one: that of the root only if its stage was made without it."""
     with suppress(OSError):
         return Root(f"{root.path}/{name}", opened=root.open_directory(name))
     if root.copy_of is not None:
         with suppress(OSError), root.open_copied() as copied:
-            return Root(f"{copied.path}/{name}", opened=copied.open_directory(name))
+            if name in shown_in(root, copied).directories:
+                return Root(f"{copied.path}/{name}", opened=copied.open_directory(name))
     return None
 
 

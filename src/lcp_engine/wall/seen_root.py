@@ -13,8 +13,8 @@ from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.wall.bubblewrap import Bubblewrap
-from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.masks import Rights
+from lcp_engine.wall.shown_directories import SHARED
 from lcp_engine.wall.steps import Found
 from lcp_engine.wall.toolchains import Toolchain
 from lcp_engine.wall.view import HOME, Bind, View

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.covers import names_by_directory
-from lcp_engine.wall.installed_packages import SHARED
 from lcp_engine.wall.masks import Tree, digest, kept_layer, mode_of
 from lcp_engine.wall.trail import Trail
+
+SHARED = ("node_modules", ".venv", "venv")
+"""Directories of installed packages: a copy leads to those of the root, which can be read and executed."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.list_tree import Filters, list_files
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.installed_packages import SHARED, packages_of
+from lcp_engine.wall.installed_packages import packages_of
 from lcp_engine.wall.masks import Rights, hidden_in
+from lcp_engine.wall.shown_directories import SHARED
 
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 1024 * 1024
