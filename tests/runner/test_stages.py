@@ -441,6 +441,29 @@ def test_files_that_git_tracks_are_in_a_stage_although_their_directory_is_ignore
     }
 
 
+@NEEDS_OVERLAY
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works for other users")
+def test_root_runs_commands_of_a_stage_as_the_owner_of_its_root(theatre: Theatre) -> None:
+    theatre.write(".gitignore", "build/\n")
+    theatre.write("build/old.o", "of the root\n")
+    theatre.write("src/a.c", "int a;\n")
+    for place in (theatre.root, *theatre.root.rglob("*")):
+        os.chown(place, 1234, 1235)
+    theatre.play(
+        ask(edit("src/a.c", "int a;", "int b;")),
+        shell(
+            "id -u; id -g; rm build/old.o; touch build/new.o; echo more >> src/a.c; touch src/b.c; ls build"
+        ),
+        DONE,
+        commands=SHELL,
+    )
+    assert said(theatre) == ["1234\n1235\nnew.o\n"]
+    theatre.approve(theatre.merge())
+    assert (theatre.root / "src/a.c").read_text() == "int b;\nmore\n"
+    assert (theatre.root / "src/a.c").stat().st_uid == 1234
+    assert (theatre.root / "build/old.o").exists()
+
+
 @EACH_WALL
 def test_commands_of_a_stage_see_nothing_of_a_directory_in_the_place_of_its_root(theatre: Theatre) -> None:
     theatre.write(".gitignore", "node_modules/\n")

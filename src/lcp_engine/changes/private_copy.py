@@ -74,9 +74,11 @@ class _Copy:
         self._root, self._to, self._copied = root, to, copied
         self._can_clone = True
         self._umask = _umask()
+        self._keeps_owners = os.geteuid() == 0
         self._waiting = [Scope()]
 
     def run(self) -> None:
+        self._own(self._to, os.fstat(self._root.descriptor))
         while self._waiting:
             scope = self._waiting.pop()
             path = scope.prefix.rstrip("/")
@@ -126,8 +128,17 @@ class _Copy:
     def _make(self, path: str) -> None:
         if not (self._to / path).exists():
             self._make(path.rpartition("/")[0])
-            mode = os.stat(path, dir_fd=self._root.descriptor, follow_symlinks=False).st_mode
-            (self._to / path).mkdir(stat.S_IMODE(mode) | 0o700)
+            status = os.stat(path, dir_fd=self._root.descriptor, follow_symlinks=False)
+            (self._to / path).mkdir(stat.S_IMODE(status.st_mode) | 0o700)
+            self._own(self._to / path, status)
+
+    def _own(self, made: Path | int, status: os.stat_result) -> None:
+        """Give what root has copied to the owner of the original, as whom commands run."""
+        if self._keeps_owners and (status.st_uid, status.st_gid) != (0, 0):
+            try:
+                os.chown(made, status.st_uid, status.st_gid)
+            except PermissionError:  # in a container root may lack the capability
+                self._keeps_owners = False
 
     def _copy_directory(self, source: int, target: int, scope: Scope) -> None:
         with os.scandir(source) as found:
@@ -147,7 +158,9 @@ class _Copy:
             if inner.is_ignored:
                 self._copied.ignored.append(path)
                 return
-            os.mkdir(entry.name, mode=stat.S_IMODE(entry.stat().st_mode) | 0o700, dir_fd=target)
+            status = entry.stat(follow_symlinks=False)
+            os.mkdir(entry.name, mode=stat.S_IMODE(status.st_mode) | 0o700, dir_fd=target)
+            self._own(self._to / path, status)
             self._waiting.append(inner)
         elif entry.is_file() and not is_temporary(entry.name):
             self._copy_file(source, target, entry.name, path)
@@ -173,6 +186,7 @@ class _Copy:
             new = os.open(name, _NEW, mode, dir_fd=target)
             try:
                 self._fill(opened.descriptor, new, status)
+                self._own(new, status)
                 # They tell `make` what is out of date.
                 os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
                 if mode & self._umask:
