@@ -35,8 +35,8 @@ from lcp_engine.runner.confined import external
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.workers import registry
-from lcp_engine.workers.base import Caps, Context, Worker
-from lcp_engine.workers.external import Answered, Needs, kinds_in
+from lcp_engine.workers.base import Answered, Caps, Context, Worker
+from lcp_engine.workers.external import Needs, kinds_in
 from lcp_engine.workers.load_files import load_workers
 
 pytestmark = NEEDS_LANDLOCK

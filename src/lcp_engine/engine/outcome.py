@@ -15,8 +15,7 @@ from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import JsonObject, storable, to_json
 from lcp_engine.store.people import Sight
-from lcp_engine.workers.base import Applied, FileEffect, Hold, Kept, MemoryEffect, Outcome, Worker
-from lcp_engine.workers.external import Answered
+from lcp_engine.workers.base import Answered, Applied, FileEffect, Hold, Kept, MemoryEffect, Outcome, Worker
 
 MAX_RESULT = 256 * 1024 * 1024
 """Characters; a database field holds about 10^9 bytes."""

@@ -43,9 +43,9 @@ from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
 from lcp_engine.wall.workspace import Ground, Workspace, owner_of
-from lcp_engine.workers.base import Context, FileEffect, Hold, Kept, Worker
+from lcp_engine.workers.base import Answered, Context, FileEffect, Hold, Kept, Worker
 from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
-from lcp_engine.workers.external import Answered, Keep, with_left_out
+from lcp_engine.workers.external import Keep, with_left_out
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import (
     WORKER,

@@ -81,8 +81,7 @@ from lcp_engine.store.queue import release
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.server_waits import end_wait, waits_until
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
-from lcp_engine.workers.external import Answered
+from lcp_engine.workers.base import Answered, ExecutedBy, FileEffect, Hold, Worker, params_of
 from lcp_engine.workers.merge import MERGE
 
 MOST_TOGETHER = 1024 * 1024

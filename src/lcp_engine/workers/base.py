@@ -336,6 +336,14 @@ class Kept:
     written_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Answered:
+    """What a program answered to a job, and the end of what it wrote to stderr meanwhile."""
+
+    outcome: BaseModel | Kept | Failed
+    stderr: str
+
+
 Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Hold | Failed
 
 

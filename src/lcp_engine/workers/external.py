@@ -18,7 +18,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
-from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.plug_ins import import_paths
 from lcp_engine.wall.installed_programs import found_program, readable_place
 from lcp_engine.wall.upper import Changes
@@ -126,14 +126,6 @@ def with_output(kept: Kept, place: Workspace, changes: Changes) -> Kept:
     """End of a program's changes, once its ignored output is kept, or named as left out for want of room."""
     why = place.keep_output(changes, is_whole=kept.is_whole)
     return replace(kept, result=with_left_out(kept.result, [why])) if why else kept
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What a program answered to a job, and the end of what it wrote to stderr meanwhile."""
-
-    outcome: BaseModel | Kept | Failed
-    stderr: str
 
 
 @dataclass(frozen=True)

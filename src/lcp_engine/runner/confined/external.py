@@ -35,8 +35,8 @@ from lcp_engine.wall.programs import SYSTEM, Bounds, Ended, Program
 from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.wall.working_copy import scratch_directory
-from lcp_engine.workers.base import Context, Kept, Worker
-from lcp_engine.workers.external import Answered, ExternalProgram, Keep, Needs, with_left_out, with_output
+from lcp_engine.workers.base import Answered, Context, Kept, Worker
+from lcp_engine.workers.external import ExternalProgram, Keep, Needs, with_left_out, with_output
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
