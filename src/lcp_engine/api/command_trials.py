@@ -109,9 +109,8 @@ class _Trial:
         result = self._run(())
         if result.exit_code == 0:
             lines = without_escapes(result.stdout + result.stderr).split("\n")
-            said = next(
-                (line for line in lines if any(map(str.isalnum, line))), ""
-            )  # Gradle draws a line first
+            # Gradle draws a line above it.
+            said = next((line for line in lines if any(map(str.isalnum, line))), "")
             return well(self._name, _shortened(said) or "starts")
         missing = self._missing()
         if missing:

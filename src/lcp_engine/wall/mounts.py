@@ -166,9 +166,8 @@ def _forked(users: int) -> int:
     if platform.machine() not in _CLONE:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     flags = _NEW_MOUNTS | _NEW_PROCESSES | users | signal.SIGCHLD
-    call = ctypes.PyDLL(
-        None, use_errno=True
-    ).syscall  # keeps the interpreter's lock, which the child has then
+    # The child needs the interpreter's lock, which PyDLL keeps.
+    call = ctypes.PyDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     forked = int(call(*map(ctypes.c_long, (_CLONE[platform.machine()], flags, 0, 0, 0, 0))))
     if forked < 0:
