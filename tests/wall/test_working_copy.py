@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall import working_copy as module
-from lcp_engine.wall.shown_directories import Shown, keep_ignored
+from lcp_engine.wall.shown_directories import Shown, keep_ignored, shown_in
 from lcp_engine.wall.working_copy import MOST_CHANGES, scratch_directory, working_copy
 
 
@@ -106,6 +106,16 @@ def test_packages_of_the_root_are_seen_only_if_its_stage_was_made_without_them(
         opened.set_copied(str(root), lambda: Root(str(root)))
         with working_copy(opened, lambda path: True) as copy:
             assert copy.shared == tuple(f"{root}/{name}" for name in without)
+
+
+@pytest.mark.parametrize("stored", [b"", b"node_modules", b"1\0node_modules", b"\xff\0node_modules"])
+def test_what_earlier_commits_stored_beside_a_stage_is_read(tmp_path: Path, stored: bytes) -> None:
+    root, stage = tmp_path / "root", tmp_path / "stages/1/made"
+    (root / "node_modules").mkdir(parents=True)
+    stage.mkdir(parents=True)
+    (tmp_path / "stages/.ignored-made").write_bytes(stored)
+    with Root(str(stage)) as opened, Root(str(root)) as copied:
+        assert shown_in(opened, copied) == Shown(("node_modules",) if stored else ())
 
 
 def test_it_tells_what_was_changed(project: Path) -> None:

@@ -43,16 +43,22 @@ def forget_ignored(stage: Path) -> None:
 def shown_in(stage: Root, root: Root) -> Shown:
     """The directories of a root that its stage was made without, where both have the directory around them."""
     try:
-        found: list[list[str]] = json.loads(_list_of(Path(stage.path)).read_text(encoding="ascii"))
+        directories, copied = _stored(_list_of(Path(stage.path)).read_bytes())
     except FileNotFoundError:
-        found = [_listed_by_links(stage), []]
-    directories, copied = found
+        directories, copied = _listed_by_links(stage), []
     with Trail(stage.descriptor) as above, Trail(root.descriptor) as below:
         shown = [
             path for path in directories if above.has(path[: path.rfind("/") + 1]) and below.has(f"{path}/")
         ]
     beneath = tuple(f"{path}/" for path in shown)
     return Shown(tuple(shown), tuple(path for path in copied if path.startswith(beneath)))
+
+
+def _stored(text: bytes) -> list[list[str]]:
+    if not text.startswith(b"[["):  # of an earlier commit: names of directories, separated by NUL
+        return [[os.fsdecode(path) for path in text.split(b"\0") if path], []]
+    stored: list[list[str]] = json.loads(text)
+    return stored
 
 
 def _listed_by_links(stage: Root) -> list[str]:
