@@ -33,8 +33,19 @@ def test_missions_are_listed_the_newest_first_with_their_state(house: House) -> 
     words = house.get("/").words
     assert words.index("mission #2") < words.index("First one #1")
     assert "completed" in words
-    assert "Decide on 1 held job" in words
+    assert "1 held" in words
+    assert 'aria-label="Decide on 1 held job of mission 2"' in house.get("/").text
     assert "First one" not in house.get("/?status=waiting").words
+
+
+def test_the_row_of_a_mission_shows_its_jobs_by_state(house: House) -> None:
+    look, write = house.job("list_files", patterns=["*"]), house.job("write_file", rel_path="a", content="x")
+    house.run(house.ask(look, write), house.complete)
+    page = house.get("/")
+    assert "3 succeeded, 1 held 3/4 1 held 2" in page.words
+    assert re.findall(r'rect class="run (\w+)" x="(\d)" width="(\d)"', page.text) == [
+        ("succeeded", "0", "3"), ("held", "3", "1"),
+    ]  # fmt: skip
 
 
 def test_missions_are_searched_and_counted_by_status(house: House) -> None:

@@ -66,6 +66,7 @@ def test_a_turn_says_its_model_tokens_price_and_what_was_left_out(
     assert "Left out of its prompt: 2 parts" in page
     assert 'read_file "a.log": all of it' in page
     assert "mission_complete tiny" in priced.get("/missions/1/questions/3").words
+    assert "0.0054 EUR" in priced.get("/").words
 
 
 def test_the_pages_say_until_when_a_server_asks_to_wait(priced: House, faults: FaultServer) -> None:

@@ -24,7 +24,7 @@ from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.plan_chart import draw_plan
 from lcp_engine.web.timeline_chart import draw
 
-MISSIONS = 30
+MISSIONS = 25
 JOBS = 200
 EVENTS = 300
 LISTED = 100

@@ -27,8 +27,8 @@ JOBS_SEARCHED = 10_000
 
 _MISSIONS = Columns(
     "mission_overview",
-    ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "created_at", "started_at", "ended_at",
-     "waits_for", "open"),
+    ("id", "name", "goal", "root", "status", "outcome", "turns", "jobs", "tokens", "created_at", "started_at",
+     "ended_at", "waits_for", "open", "cost"),
 )  # fmt: skip
 _JOBS = Columns(
     "job_history",
