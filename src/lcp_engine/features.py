@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import TypeVar
+
+T = TypeVar("T")
 
 STEPS = "lcp_engine.engine.plan_course:STEPS"
 """The type of plans whose steps are stated."""
@@ -10,3 +14,17 @@ ASKERS: Mapping[str, str] = {"merge": "lcp_engine.engine.merges:ASKER"}
 """What a person's decision on jobs of a kind does to the end of the mission."""
 END_GATES = ("lcp_engine.engine.merges:GATE",)
 """What a mission waits for before it ends, in this order."""
+ENGINE_KINDS: Mapping[str, tuple[str, str]] = {
+    "merge": ("lcp_engine.workers.merge:MERGE", "lcp_engine.changes.merge:CARRIED_OUT"),
+    "apply": ("lcp_engine.workers.apply:APPLY", "lcp_engine.changes.held_changes:CARRIED_OUT"),
+}
+"""The kinds of jobs that the engine makes and a person approves: their workers, and how they are shown and done."""
+
+
+def load(place: str, kind: type[T]) -> T:
+    """The value at a place. Raises TypeError if it is of another type."""
+    module, _, name = place.partition(":")
+    value: object = getattr(import_module(module), name)
+    if not isinstance(value, kind):
+        raise TypeError(f"{place} is no {kind.__name__}")
+    return value

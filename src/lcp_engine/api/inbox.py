@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from lcp_engine.api.queries import approvals_for
+from lcp_engine.changes.own_kinds import own_kind
 from lcp_engine.changes.show import Look, look_over
 from lcp_engine.core.inbox import Act, Awaits, acts_on, awaited_by
 from lcp_engine.core.json_values import int_in
@@ -25,6 +26,7 @@ from lcp_engine.store.queries.held_jobs import are_heard, find_awaited_replies, 
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import asked_in
 from lcp_engine.workers.base import ExecutedBy
+from lcp_engine.workers.engine_kinds import engine_workers
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class Inbox:
             has_ended, is_heard = missions[int_in(job["mission_id"])]
             worker = self._instance.admission.workers.get(kind)
             may_have_rule = worker is not None and worker.may_have_rule
-            acts = acts_on(awaited[id_], kind, may_have_rule=may_have_rule, is_heard=is_heard)
+            change = Act.EDIT if (own := own_kind(kind)) is None else Act.TAKE if own.has_parts else None
+            acts = acts_on(awaited[id_], change, may_have_rule=may_have_rule, is_heard=is_heard)
             found.append(HeldJob(job, subjects.of(job), awaited[id_], acts, expiries.get(id_), has_ended))
         return found
 
@@ -137,5 +140,5 @@ class Inbox:
         return Review(held, job, look, approvals, turns[-1] if turns else None)
 
     def _has_worker(self, kind: str) -> bool:
-        worker = self._instance.admission.workers.get(kind)
+        worker = engine_workers().get(kind) or self._instance.admission.workers.get(kind)
         return worker is not None and worker.executed_by is not ExecutedBy.PERSON

@@ -20,7 +20,7 @@ from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.people import hold_code
 from lcp_engine.store.queries.mission_spec import asked_turn, spec_and_root
 from lcp_engine.store.queries.records import Job
-from lcp_engine.workers.engine_kinds import ENGINE_WORKERS
+from lcp_engine.workers.engine_kinds import engine_workers
 
 
 def explain_policy(instance: Instance, job: Job) -> JsonObject:
@@ -65,7 +65,7 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
     policies: dict[int, Policy] = {}
     found: dict[int, Approvals] = {}
     for job in jobs:
-        worker = ENGINE_WORKERS.get(job.kind) or instance.admission.workers.get(job.kind)
+        worker = engine_workers().get(job.kind) or instance.admission.workers.get(job.kind)
         params = None if worker is None else params_of(worker, job.params)
         if worker is None or params is None:
             continue

@@ -19,16 +19,17 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.changes.apply import Apply, Changed, finish
 from lcp_engine.changes.change_set import Carried, Reasons, counted, has_drifted, in_words
+from lcp_engine.changes.own_kinds import LeasedJob, OwnKind
 from lcp_engine.changes.set_view import SetView, difference, new_mode_in_words
 from lcp_engine.changes.unified_diff import Diff
-from lcp_engine.core.policy import Ruling, Verdict
+from lcp_engine.core.policy import Policy, Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, confined_threads
+from lcp_engine.sandbox.file_access import FileAccess, confined_threads
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import open_known, this_machine
@@ -43,6 +44,8 @@ from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.apply import APPLY, AppliedFile, ApplyParams, ApplyResult
 from lcp_engine.workers.base import Hold
+from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
+from lcp_engine.workers.write_file import WRITE_FILE
 
 PATH = "what it applies"
 """The file that an approval of it names."""
@@ -116,17 +119,25 @@ def view_held(instance: Instance, mission_id: int, params: Mapping[str, JsonValu
     return SetView(diffs, found.digest, found.conflict, PATH, _HEAD, _NOTHING)
 
 
-def execute_apply(
-    instance: Instance, job: JobRow, threads: ConfinedThreads, open_root: Callable[[], Root], judge: Judge
-) -> Succeeded | Hold | Failed:
+def execute_apply(leased: LeasedJob) -> Succeeded | Hold | Failed:
     """Apply what a command changed, if a person approved exactly that; else, and in conflicts, it is held again.
 
     Raises errors that another attempt may not meet; the last attempt holds the job.
     """
+    judge = judge_of(leased.policy())
     try:
-        return _execute(instance, job, threads, open_root, judge)
+        return _execute(leased, judge)
     except LcpError as error:
-        return _REASONS.refusal_of(job, error)
+        return _REASONS.refusal_of(leased.row, error)
+
+
+def judge_of(policy: Policy) -> Judge:
+    """The judge of what commands change in a mission with this policy."""
+    writes, deletes = (
+        policy.for_kind(worker.named, has_effects=True, writes=True)
+        for worker in (WRITE_FILE.for_any_params(), DELETE_FILE.for_any_params())
+    )
+    return lambda path, is_deleted: (deletes if is_deleted else writes)(path)
 
 
 def remove_held(database: Database, walls: Path) -> None:
@@ -270,13 +281,12 @@ def _diff(one: _File, held: _Held, access: FileAccess, instance: Instance) -> Di
 # -- apply it
 
 
-def _execute(
-    instance: Instance, job: JobRow, threads: ConfinedThreads, open_root: Callable[[], Root], judge: Judge
-) -> Succeeded | Hold:
+def _execute(leased: LeasedJob, judge: Judge) -> Succeeded | Hold:
+    instance, job, threads = leased.instance, leased.row, leased.threads
     carried = finish(instance.database, job, threads) if job.approved else None
     if carried is not None:
         return _outcome(carried)
-    with _opened(instance, _params(from_json(job.params))) as held, open_root() as root:
+    with _opened(instance, _params(from_json(job.params))) as held, leased.open_root() as root:
         with threads.access(root) as access:
             found = _compared(held, root, access, 0)
         if not job.approved:
@@ -316,3 +326,6 @@ def _outcome(carried: Carried) -> Succeeded | Hold:
     said = counted([one.change for one in files]) or ["nothing to apply"]
     result = ApplyResult(summary=", ".join(said), files=files)
     return Succeeded(to_json(result.model_dump(mode="json")), carried.written_bytes)
+
+
+CARRIED_OUT = OwnKind(execute=execute_apply, view=view_held, path=PATH)

@@ -8,7 +8,7 @@ file that a person takes in part or has edited, with the content that was kept b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os.path import normpath
 
@@ -33,9 +33,10 @@ from lcp_engine.changes.change_set import (
     replaced,
 )
 from lcp_engine.changes.kept_files import MOST_IN_DATABASE, KeptFiles
-from lcp_engine.changes.merge_contents import PART, kept_of
+from lcp_engine.changes.merge_contents import PART, kept_of, merged_content
 from lcp_engine.changes.merge_parts import Part, part_of
-from lcp_engine.changes.merge_view import PATH, unknown_file
+from lcp_engine.changes.merge_view import PATH, merged_text, unknown_file, view_merge
+from lcp_engine.changes.own_kinds import LeasedJob, OwnKind
 from lcp_engine.changes.recovery import MERGE_MODE, MODES
 from lcp_engine.changes.staged_files import (
     Compared,
@@ -51,11 +52,10 @@ from lcp_engine.changes.staged_files import (
 )
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, Snapshot
-from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Patience, lock_all
+from lcp_engine.sandbox.file_access import FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import place_of
@@ -64,7 +64,7 @@ from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.held_jobs import NO_PERSON
-from lcp_engine.store.row_types import ChangeRow, JobRow
+from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import Hold
 from lcp_engine.workers.merge import MERGE, MergedFile, MergeParams, MergeResult
@@ -76,28 +76,24 @@ WAIT_SECONDS = 30.0
 """How long a merge waits for writes to its files that are under way."""
 
 
-def execute_merge(
-    instance: Instance, job: JobRow, threads: ConfinedThreads, open_root: Callable[[], Root]
-) -> Succeeded | Failed | Hold:
+def execute_merge(leased: LeasedJob) -> Succeeded | Failed | Hold:
     """Hold a merge that no person approved, if there is anything to merge; carry an approved one out.
 
     Raises errors that another attempt may not meet; the last attempt holds the merge.
     """
     try:
-        return _Merge(instance, job, threads, open_root).execute()
+        return _Merge(leased).execute()
     except LcpError as error:
-        return _REASONS.refusal_of(job, error)
+        return _REASONS.refusal_of(leased.row, error)
 
 
 class _Merge:
     """One attempt of the job of a merge."""
 
-    def __init__(
-        self, instance: Instance, job: JobRow, threads: ConfinedThreads, open_root: Callable[[], Root]
-    ) -> None:
-        self._instance, self._database, self._job = instance, instance.database, job
-        self._threads, self._open_root = threads, open_root
-        self._params = MergeParams.model_validate(from_json(job.params))
+    def __init__(self, leased: LeasedJob) -> None:
+        self._instance, self._database, self._job = leased.instance, leased.instance.database, leased.row
+        self._threads, self._open_root = leased.threads, leased.open_root
+        self._params = MergeParams.model_validate(from_json(leased.row.params))
 
     def execute(self) -> Succeeded | Hold:
         row = self._database.read(lambda tx: stage_of(tx, self._job.mission_id))
@@ -312,3 +308,8 @@ def _reason(compared: Sequence[Compared]) -> Reason:
     twins = in_words([json.dumps(one.twin) for one in compared if one.twin is not None])
     beside = f", beside the same name in another Unicode form: {twins}" if twins else ""
     return because(ReasonCode.MERGE, count=count, files=f"{count:,} file{'' if count == 1 else 's'}{beside}")
+
+
+CARRIED_OUT = OwnKind(
+    execute=execute_merge, view=view_merge, path=PATH, text=merged_text, content=merged_content
+)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pydantic import ValidationError
+
 from lcp_engine.changes.merge_parts import part_of, text_of
+from lcp_engine.changes.own_kinds import Params
 from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_in_words
 from lcp_engine.changes.staged_files import (
     Compared,
@@ -17,6 +20,7 @@ from lcp_engine.changes.staged_files import (
     with_names_and_modes,
 )
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -37,9 +41,12 @@ _MOST_WORDS = 160
 _FOR_GOOD = "it is too large to be kept, so that this cannot be undone"
 
 
-def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> SetView:
-    """View of what the merge of a mission would do now. Raises `LcpError` if the root or the stage cannot be opened."""
-    database = instance.database
+def view_merge(instance: Instance, mission_id: int, stated: Params) -> SetView:
+    """View of what the merge of a mission would do now.
+
+    Raises `INVALID_PARAMS`, and `LcpError` if the root or the stage cannot be opened.
+    """
+    params, database = _params(stated), instance.database
     known = database.read(lambda tx: changed_root(tx, mission_id))
     assert known is not None
     threads = confined_threads(instance.isolation)
@@ -60,12 +67,12 @@ def view_merge(instance: Instance, mission_id: int, params: MergeParams) -> SetV
     return SetView(tuple(diff for diff, _ in shown), digest_of_all(compared), refused, PATH, _HEAD, _NOTHING)
 
 
-def merged_text(instance: Instance, mission_id: int, path: str, params: MergeParams) -> str:
+def merged_text(instance: Instance, mission_id: int, path: str, stated: Params) -> str:
     """The text that a merge with these params would give a file, to be edited.
 
     Raises `INVALID_PARAMS` for a file that is not in the merge, or is not text; `TOO_LARGE`; and like `view_merge`.
     """
-    known = instance.database.read(lambda tx: changed_root(tx, mission_id))
+    params, known = _params(stated), instance.database.read(lambda tx: changed_root(tx, mission_id))
     assert known is not None
     threads = confined_threads(instance.isolation)
     with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
@@ -83,6 +90,14 @@ def merged_text(instance: Instance, mission_id: int, path: str, params: MergePar
     contents = (data_of(before), data_of(staged))
     part = part_of(params, path, *contents, cap)
     return text_of(path, contents[1] if part is None else part.data)
+
+
+def _params(stated: Params) -> MergeParams:
+    try:
+        return MergeParams.model_validate(dict(stated))
+    except ValidationError as error:
+        message = f"the params of a merge are not valid: {explain_first(error, MergeParams)}"
+        raise LcpError(ErrorCode.INVALID_PARAMS, message) from error
 
 
 def unknown_file(path: str) -> LcpError:

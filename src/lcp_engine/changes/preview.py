@@ -8,16 +8,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
-from lcp_engine.changes.held_changes import view_held
-from lcp_engine.changes.merge_view import PATH, view_merge
+from lcp_engine.changes.own_kinds import OwnKind, own_kind
 from lcp_engine.changes.set_view import SetView
 from lcp_engine.changes.unified_diff import Diff, diff_bytes, replacing
 from lcp_engine.clock import Micros
-from lcp_engine.core.kinds import APPLY
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.refused_values import explain_first
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import outcome_of
 from lcp_engine.errors import ErrorCode, Failed, LcpError
@@ -35,7 +32,6 @@ from lcp_engine.workers.base import (
     Worker,
     too_large_to_change,
 )
-from lcp_engine.workers.merge import MERGE, MergeParams
 
 
 @dataclass(frozen=True)
@@ -95,11 +91,9 @@ class Previews:
 
     def of(self, mission_id: int, kind: str, params: Mapping[str, JsonValue]) -> Preview | None:
         """Preview of the job; None for a kind without previews."""
-        if kind == MERGE.kind:
-            return self._of_merge(mission_id, params)
-        if kind == APPLY:
-            view = view_held(self._instance, mission_id, params)
-            return Preview(view.path, view.digest, refused=view.refused, merged=view)
+        own = own_kind(kind)
+        if own is not None:
+            return self._of_own(own, mission_id, params)
         worker = self._instance.admission.workers.get(kind)
         if worker is None or worker.preview is None:
             return None
@@ -109,15 +103,12 @@ class Previews:
         except LcpError as error:
             return Preview("", error.code, refused=error.failed)
 
-    def _of_merge(self, mission_id: int, params: Mapping[str, JsonValue]) -> Preview:
+    def _of_own(self, own: OwnKind, mission_id: int, params: Mapping[str, JsonValue]) -> Preview:
         try:
-            view = view_merge(self._instance, mission_id, MergeParams.model_validate(dict(params)))
+            view = own.view(self._instance, mission_id, params)
         except LcpError as error:
-            return Preview(PATH, error.code, refused=error.failed)
-        except ValidationError as error:
-            message = f"the params of a merge are not valid: {explain_first(error, MergeParams)}"
-            return Preview(PATH, None, refused=Failed(ErrorCode.INVALID_PARAMS, message))
-        return Preview(PATH, view.digest, refused=view.refused, merged=view)
+            return Preview(own.path, error.code, refused=error.failed)
+        return Preview(view.path, view.digest, refused=view.refused, merged=view)
 
     def with_sight(
         self, mission_id: int, kind: str, params: Mapping[str, JsonValue]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lcp_engine.changes.kept_files import KeptFiles
-from lcp_engine.changes.merge_contents import merged_content
+from lcp_engine.changes.own_kinds import own_kind
 from lcp_engine.core.job_states import SETTLED
 from lcp_engine.errors import DatabaseFailed, ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile
@@ -198,8 +198,9 @@ def content_of(database: Database, change: ChangeRow) -> bytes | None:
     after = change.sha256_after
     if after is None:
         return None
-    if change.mode == MERGE_MODE:
-        return merged_content(database, change)
+    own = own_kind(change.mode)
+    if own is not None and own.content is not None:
+        return own.content(database, change)
     data, kept = database.read(lambda tx: content(tx, after)), from_json(change.result).get(KEPT)
     if data is None and isinstance(kept, str):
         data = KeptFiles(Path(kept)).read(after)

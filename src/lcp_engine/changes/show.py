@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from lcp_engine.changes import merge_view
+from lcp_engine.changes.own_kinds import own_kind
 from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.recovery import MOVE, is_directory
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
@@ -30,7 +30,6 @@ from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import met
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.workers.merge import MERGE, MergeParams
 
 _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
@@ -118,7 +117,7 @@ def look_at_params(instance: Instance, job: JsonObject, params: JsonObject) -> L
 def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonObject) -> Look:
     mission_id, kind, _ = _parts(job)
     preview, sight = previews.with_sight(mission_id, kind, params)
-    worker = instance.admission.workers.get(kind)
+    worker, own = instance.admission.workers.get(kind), own_kind(kind)
     if preview is not None:
         forecast = Forecast.DIFF
     else:
@@ -127,7 +126,7 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
         forecast,
         None if preview is None else preview.diff,
         replace(sight, job_id=int(str(job["id"]))),
-        () if preview is None or preview.merged is None or kind != MERGE.kind else preview.merged.diffs,
+        preview.merged.diffs if preview and preview.merged and own and own.has_parts else (),
     )
 
 
@@ -176,16 +175,15 @@ def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sig
 def merged_text(instance: Instance, job_id: int, path: str, params: JsonObject | None) -> str:
     """The text that a held merge, with other params if given, would give a file.
 
-    Raises `NOT_FOUND`, `WRONG_STATE`, and like `merge_view.merged_text`.
+    Raises `NOT_FOUND`, `WRONG_STATE`, and what `OwnKind.text` raises.
     """
     job = instance.database.read(lambda tx: history.find_job(tx, job_id))
     mission_id, kind, stated = _parts(job)
-    if kind != MERGE.kind or job["state"] != State.HELD:
+    own = own_kind(kind)
+    if own is None or own.text is None or job["state"] != State.HELD:
         message = f"job {job_id} is a {kind} that is {job['state']}; only files of a held merge can be edited"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
-    return merge_view.merged_text(
-        instance, mission_id, path, MergeParams.model_validate(stated if params is None else params)
-    )
+    return own.text(instance, mission_id, path, stated if params is None else params)
 
 
 def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from lcp_engine.core.kinds import APPLY, MERGE, QUESTION
+from lcp_engine.core.kinds import QUESTION
 
 NO_WORKER = "no worker executes its kind: it can only be rejected"
 
@@ -49,11 +49,12 @@ def awaited_by(kind: str, *, is_relayed: bool, has_worker: bool) -> Awaits:
         return Awaits.ANSWER
     if is_relayed:
         return Awaits.REPLY
-    return Awaits.APPROVAL if has_worker or kind in (MERGE, APPLY) else Awaits.REJECTION
+    return Awaits.APPROVAL if has_worker else Awaits.REJECTION
 
 
-def acts_on(awaits: Awaits, kind: str, *, may_have_rule: bool, is_heard: bool) -> frozenset[Act]:
-    """The acts that a held job admits; `is_heard`: its mission has a planner that would read a message.
+def acts_on(awaits: Awaits, change: Act | None, *, may_have_rule: bool, is_heard: bool) -> frozenset[Act]:
+    """The acts that a held job admits. `change` is how it is approved in another form, if it can be; `is_heard`: its
+    mission has a planner that would read a message.
 
     A turn is not rejected, which would end its mission: that is cancelled.
     """
@@ -63,7 +64,6 @@ def acts_on(awaits: Awaits, kind: str, *, may_have_rule: bool, is_heard: bool) -
     if awaits is Awaits.ANSWER:
         acts.add(Act.ANSWER)
     if awaits is Awaits.APPROVAL:
-        acts.add(Act.APPROVE)
-        acts |= {Act.TAKE} if kind == MERGE else set() if kind == APPLY else {Act.EDIT}
+        acts |= {Act.APPROVE, change} if change is not None else {Act.APPROVE}
         acts |= {Act.RULE} if may_have_rule else set()
     return frozenset(acts)

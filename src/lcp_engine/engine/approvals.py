@@ -48,7 +48,7 @@ from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.ask_user import KIND, AskUserResult, fields_of
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
-from lcp_engine.workers.engine_kinds import ENGINE_WORKERS
+from lcp_engine.workers.engine_kinds import engine_workers
 from lcp_engine.workers.params import FileParams
 
 BY = "hold_timeout"
@@ -145,7 +145,7 @@ def locked_job(ledger: Ledger, job_id: int) -> JobRow:
 
 def worker_of(workers: Workers, job: JobRow) -> Worker[BaseModel]:
     """Worker that executes the job. Raises `NO_WORKER`."""
-    own = ENGINE_WORKERS.get(job.kind) if job.fingerprint is None else None  # else a planner requested it
+    own = engine_workers().get(job.kind) if job.fingerprint is None else None  # else a planner requested it
     worker = own or workers.get(job.kind)
     if worker is None:
         message = f"job {job.id} has kind {job.kind!r}; no worker for it is installed"

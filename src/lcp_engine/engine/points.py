@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from typing import TypeVar
 
 from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.errors import Failed
-from lcp_engine.features import ASKERS, END_GATES, STEPS
+from lcp_engine.features import ASKERS, END_GATES, STEPS, load
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,27 +50,20 @@ class EndGate:
 
 @cache
 def steps() -> PlanType:
-    return _load(STEPS, PlanType)
+    return load(STEPS, PlanType)
 
 
 @cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
-    return _load(ASKERS[kind], Asker) if kind in ASKERS else None
+    return load(ASKERS[kind], Asker) if kind in ASKERS else None
 
 
 @cache
 def end_gates() -> Sequence[EndGate]:
-    return tuple(_load(place, EndGate) for place in END_GATES)
+    return tuple(load(place, EndGate) for place in END_GATES)
 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
     steps(), end_gates(), [*map(asker_of, ASKERS)]
-
-
-def _load(place: str, kind: type[T]) -> T:
-    module, _, name = place.partition(":")
-    value: object = getattr(import_module(module), name)
-    assert isinstance(value, kind), f"{place} is no {kind.__name__}"
-    return value

@@ -14,11 +14,11 @@ from pydantic import BaseModel
 
 from lcp_engine.changes.apply import Apply, Changed, finish, note_of
 from lcp_engine.changes.change_set import Carried
-from lcp_engine.changes.held_changes import execute_apply, hold_changes
+from lcp_engine.changes.held_changes import Judge, hold_changes, judge_of
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
-from lcp_engine.core.policy import Ruling, Verdict
+from lcp_engine.core.policy import Verdict
 from lcp_engine.engine.admission import too_many_bytes
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import KeptForPerson, Succeeded, outcome_of
@@ -44,7 +44,6 @@ from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
 from lcp_engine.wall.workspace import Ground, Workspace, owner_of
 from lcp_engine.workers.base import Answered, Context, FileEffect, Hold, Kept, Worker
-from lcp_engine.workers.delete_file import WORKER as DELETE_FILE
 from lcp_engine.workers.external import Keep, with_left_out
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import (
@@ -54,7 +53,6 @@ from lcp_engine.workers.run_command import (
     run_and_keep,
     run_behind_wall,
 )
-from lcp_engine.workers.write_file import WRITE_FILE
 
 RUN_COMMAND = WORKER.for_any_params()
 _KEPT = frozenset({Verdict.AUTO})
@@ -115,12 +113,6 @@ class Commands:
     def keeps_changes_of(worker: Worker[BaseModel]) -> bool:
         """True for a kind whose program may leave changes, which a later call for the same job finds."""
         return worker.program is not None and worker.program.needs.root == "write"
-
-    def apply(self, job: JobRow) -> Succeeded | Hold | Failed:
-        """Bring what a command changed into the root, once a person has approved it."""
-        judge = self._judges(self._missions.of_jobs([job]))
-        root = partial(self._missions.open_root, job.mission_id)
-        return execute_apply(self._instance, job, self._threads, root, judge)
 
     def _earlier(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Kept | None:
         """The result of an attempt that was interrupted once it had decided what is kept; None if none had."""
@@ -260,7 +252,7 @@ class Commands:
         self, job: JobRow, mission: OpenMission, changes: Changes, verdicts: Container[Verdict]
     ) -> tuple[list[Changed], list[str]]:
         """Like `_judged`; none is kept of changes that are more than the mission may still write."""
-        kept, left_out = _judged(changes, self._judges(mission), verdicts)
+        kept, left_out = _judged(changes, judge_of(self._missions.policy(mission)), verdicts)
         written = {one.path for one in kept if one.after not in {None, one.before}}
         made = (one.after for one in changes.changes if one.path in written)
         size = sum(one.size for one in made if one is not None)
@@ -271,14 +263,6 @@ class Commands:
         return (
             (kept, left_out) if reason is None else ([], [*left_out, f"{len(kept):,} files: {reason.text}"])
         )
-
-    def _judges(self, mission: OpenMission) -> Callable[[str, bool], Ruling]:
-        policy = self._missions.policy(mission)
-        writes, deletes = (
-            policy.for_kind(worker.named, has_effects=True, writes=True)
-            for worker in (WRITE_FILE.for_any_params(), DELETE_FILE.for_any_params())
-        )
-        return lambda path, is_deleted: (deletes if is_deleted else writes)(path)
 
 
 def ground_of(instance: Instance, root: Root, mission_id: int, attempt: Attempt) -> Ground | None:
@@ -304,9 +288,7 @@ def _is_settled(database: Database, run: str) -> bool | None:
     return None if found[0].state is State.RUNNING else found[0].state is State.SUCCEEDED
 
 
-def _judged(
-    changes: Changes, judge: Callable[[str, bool], Ruling], verdicts: Container[Verdict]
-) -> tuple[list[Changed], list[str]]:
+def _judged(changes: Changes, judge: Judge, verdicts: Container[Verdict]) -> tuple[list[Changed], list[str]]:
     """The changes that are kept, for which policy has one of the verdicts, and the others, each with the reason."""
     kept: list[Changed] = []
     left_out: list[str] = []
@@ -321,7 +303,7 @@ def _judged(
     return [], [*left_out, f"{changes.more:,} further changes: too many to be kept"]
 
 
-def _why_not(one: Change, judge: Callable[[str, bool], Ruling], verdicts: Container[Verdict]) -> str | None:
+def _why_not(one: Change, judge: Judge, verdicts: Container[Verdict]) -> str | None:
     """Reason why a change is not kept; None if it is."""
     if one.problem is not None:
         return str(one.problem)

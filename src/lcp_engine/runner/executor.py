@@ -15,15 +15,15 @@ from typing import TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.changes.journal import UNTRACKED, JobEffect, Journal, Tracker
-from lcp_engine.changes.merge import execute_merge
+from lcp_engine.changes.own_kinds import LeasedJob, own_kind
 from lcp_engine.changes.preview import Preview, preview_of, sight_of
 from lcp_engine.changes.undo import execute_undo
 from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.echo import Told
-from lcp_engine.core.kinds import APPLY
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
+from lcp_engine.core.policy import Policy
 from lcp_engine.core.prices import cost_of
 from lcp_engine.core.protocol.actions import (
     Action,
@@ -82,7 +82,6 @@ from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.server_waits import end_wait, waits_until
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Answered, ExecutedBy, FileEffect, Hold, Worker, params_of
-from lcp_engine.workers.merge import MERGE
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -249,13 +248,14 @@ class Executor:
 
     def _execute_own(self, job: JobRow) -> Succeeded | Failed | Hold:
         """Execute a job of the engine itself."""
-        if job.kind == APPLY:
-            return self._commands.apply(job)
-        if job.kind != MERGE.kind:
+        own = own_kind(job.kind)
+        if own is None:
             return execute_undo(self._database, job, self._threads)
-        return execute_merge(
-            self._instance, job, self._threads, partial(self._missions.open_root, job.mission_id)
-        )
+        open_root, policy = partial(self._missions.open_root, job.mission_id), partial(self._policy_for, job)
+        return own.execute(LeasedJob(job, self._instance, self._threads, open_root, policy))
+
+    def _policy_for(self, job: JobRow) -> Policy:
+        return self._missions.policy(self._missions.of_jobs([job]))
 
     def _admit(self, job: JobRow, worker: Worker[BaseModel]) -> JobRow | Failed | Hold:
         """The step of a plan with its references resolved, if it may run; one that is held is stored as it is now."""

@@ -45,7 +45,7 @@ from lcp_engine.store.host.wakeup import IdleThreads
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
-from lcp_engine.workers.engine_kinds import ENGINE_WORKERS
+from lcp_engine.workers.engine_kinds import engine_workers
 
 if TYPE_CHECKING:
     from lcp_engine.runner.timetable import Timetable
@@ -140,7 +140,7 @@ class Runner:
             raise LcpError(ErrorCode.INVALID_ARGUMENT, f"threads is {threads}; at least 1 is needed")
         if mission_id is not None:
             instance.database.read(lambda tx: spec_and_root(tx, mission_id))
-        self._workers = {**instance.admission.workers, UNDO.kind: UNDO, **ENGINE_WORKERS}
+        self._workers = {**instance.admission.workers, UNDO.kind: UNDO, **engine_workers()}
         known = sorted(self._workers)
         kinds = None if kinds is None else [kind_named(kind, self._workers) for kind in kinds]
         unknown = sorted(set(kinds or ()) - set(known))

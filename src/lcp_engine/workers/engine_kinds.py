@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from functools import cache
 
-from lcp_engine.workers.apply import APPLY
-from lcp_engine.workers.base import Workers
-from lcp_engine.workers.merge import MERGE
+from lcp_engine.features import ENGINE_KINDS, load
+from lcp_engine.workers.base import Worker, Workers
 
-ENGINE_WORKERS: Workers = MappingProxyType({worker.kind: worker for worker in (MERGE, APPLY)})
+
+@cache
+def engine_workers() -> Workers:
+    """Workers that state their params and results; none of them is called."""
+    return {kind: load(place, Worker) for kind, (place, _) in ENGINE_KINDS.items()}

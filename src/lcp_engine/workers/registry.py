@@ -14,6 +14,7 @@ from lcp_engine.core.kinds import UNDO, KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features import ENGINE_KINDS
 from lcp_engine.plug_ins import offered_in
 from lcp_engine.workers import (
     agent_plan,
@@ -31,7 +32,6 @@ from lcp_engine.workers import (
     write_file,
 )
 from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
-from lcp_engine.workers.engine_kinds import ENGINE_WORKERS
 from lcp_engine.workers.external import Needs, python_program
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ _BUILT_IN = (
     recall.WORKER.for_any_params(),
     remember.WORKER.for_any_params(),
 )
-"""The kind of the engine's own jobs that undo, which no planner can request."""
-ENGINE_KINDS = frozenset({UNDO, *ENGINE_WORKERS})
 BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}
@@ -170,7 +168,7 @@ def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
         fact = f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {kind!r}"
     elif kind in NOT_KINDS:
         fact = f"{kind!r} is an action or a result, not a kind of job"
-    elif kind in ENGINE_KINDS:
+    elif kind == UNDO or kind in ENGINE_KINDS:
         fact = f"jobs of kind {kind!r} are the engine's own"
     elif kind in taken:
         fact = f"kind {kind!r} has another worker already"
