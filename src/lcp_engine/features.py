@@ -20,6 +20,9 @@ ENGINE_KINDS: Mapping[str, tuple[str, str]] = {
 }
 """The kinds of jobs that the engine makes and a person approves: their workers, and how they are shown and done."""
 
+COMMANDS = "lcp_engine.runner.commands:EXECUTION"
+"""How jobs and acceptance checks are executed that are commands or external programs."""
+
 
 def load(place: str, kind: type[T]) -> T:
     """The value at a place. Raises TypeError if it is of another type."""

@@ -33,6 +33,7 @@ from lcp_engine.runner.confined.process import spawner
 from lcp_engine.store.queries.records import Job
 from lcp_engine.wall.programs import descendants
 from lcp_engine.workers.base import Caps, Context, Worker
+from lcp_engine.workers.external import program_of
 from lcp_engine.workers.mcp import (
     McpTool,
     ServerTools,
@@ -204,8 +205,9 @@ def test_a_tool_is_a_kind_that_is_held_and_described(tmp_path: Path) -> None:
         True,
     )
     assert worker.params.model_json_schema()["required"] == ["word"]
-    assert worker.program is not None
-    assert worker.program.claims == "changes nothing"
+    program = program_of(worker)
+    assert program is not None
+    assert program.claims == "changes nothing"
     assert worker.max_attempts == 1
 
 
@@ -276,8 +278,9 @@ def test_the_client_of_a_server_is_a_fork_that_permits_no_process_itself(kinds: 
     programs = ExternalPrograms()
     try:
         programs.execute(worker, worker.params(), context, None)
-        assert worker.program is not None
-        loaded = spawner(worker.program.call[0])._process
+        program = program_of(worker)
+        assert program is not None
+        loaded = spawner(program.call[0])._process
         assert loaded is not None
         supervisor, client, server = map(Path, (f"/proc/{one}" for one in descendants(loaded.pid)))
         commands = {(one / "cmdline").read_bytes() for one in (supervisor, client)}

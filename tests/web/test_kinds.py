@@ -19,7 +19,7 @@ from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
 from lcp_engine.workers.base import Worker
-from lcp_engine.workers.external import kinds_in
+from lcp_engine.workers.external import kinds_in, program_of
 from lcp_engine.workers.registry import BUILT_IN
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ def odd(place: Path) -> Worker[BaseModel]:
         "concurrency": 2,
     }
     (worker,) = kinds_in({"odd.kind": stated}, place)
-    assert worker.program is not None
-    return replace(worker, program=replace(worker.program, claims="changes nothing"))
+    stated_program = program_of(worker)
+    assert stated_program is not None
+    return replace(worker, execution=replace(stated_program, claims="changes nothing"))
 
 
 def test_every_kind_has_a_line_and_a_page(house: House) -> None:

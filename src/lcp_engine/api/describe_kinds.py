@@ -18,7 +18,7 @@ from lcp_engine.core.protocol import envelopes
 from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
-from lcp_engine.workers.external import ExternalProgram
+from lcp_engine.workers.external import ExternalProgram, program_of
 
 
 def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
@@ -36,8 +36,8 @@ def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:
         "writes": worker.writes,
         "is_held": is_held(worker),
         "executed_by": worker.executed_by.value,
-        "is_confined": any(how is not None for how in (worker.confined, worker.command, worker.program)),
-        "program": None if worker.program is None else _program(worker.program),
+        "is_confined": any(how is not None for how in (worker.confined, worker.execution)),
+        "program": None if (program := program_of(worker)) is None else _program(program),
         "timeout_seconds": worker.timeout,
         "max_attempts": worker.max_attempts,
         "backoff_seconds": worker.backoff,

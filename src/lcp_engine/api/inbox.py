@@ -120,7 +120,7 @@ class Inbox:
             has_ended, is_heard = missions[int_in(job["mission_id"])]
             worker = self._instance.admission.workers.get(kind)
             may_have_rule = worker is not None and worker.may_have_rule
-            change = Act.EDIT if (own := own_kind(kind)) is None else Act.TAKE if own.has_parts else None
+            change = Act.EDIT if (own := own_kind(kind)) is None else Act.TAKE if own.text else None
             acts = acts_on(awaited[id_], change, may_have_rule=may_have_rule, is_heard=is_heard)
             found.append(HeldJob(job, subjects.of(job), awaited[id_], acts, expiries.get(id_), has_ended))
         return found

@@ -70,7 +70,7 @@ def ask_for_tools(name: str, server: McpServer, base: Path) -> ServerTools:
         result=ServerTools,
         execute=refuse_to_execute("only a program is asked"),
         timeout=server.timeout,
-        program=bridge_to(name, server, base, {}),
+        execution=bridge_to(name, server, base, {}),
     )
     judge = Policy().for_kind(worker.named, has_effects=False, writes=False)
     programs = ExternalPrograms()

@@ -14,7 +14,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.commands import Commands
 from lcp_engine.runner.confined.channel import Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
+from lcp_engine.runner.confined.programs import ended_of
 from lcp_engine.runner.confined.server import PROGRAMS
 from lcp_engine.runner.open_missions import OpenMissions
 from lcp_engine.sandbox.file_access import confined_threads
@@ -49,7 +49,7 @@ def run_in_view(instance: Instance, mission_id: int, command: Sequence[str], sea
     Raises `NOT_ISOLATED` where there are no namespaces for it, and `LcpError` for a mission without a root here.
     """
     missions = OpenMissions(instance, instance.roots())
-    commands = Commands(instance, missions, confined_threads(instance.isolation), ProgramsUnderWay())
+    commands = Commands(instance, missions, confined_threads(instance.isolation))
     found: list[Ended] = []
 
     def run(root: Root, program: Program) -> Ended:

@@ -76,17 +76,12 @@ def run_job(
 
 def _execute(worker: Worker[BaseModel], params: object, context: Context, policy: Policy) -> Outcome | Kept:
     read = _read_params(worker, params)
-    if worker.program is None:
+    if worker.execution is None:
         return worker.execute(read, context)
-    from lcp_engine.runner.confined.external import ExternalPrograms, over_copy  # slow to load
+    from lcp_engine.runner.execution import execution_at  # slow to load
 
-    programs = ExternalPrograms()
-    try:
-        needs_root = worker.program.needs.root
-        over = over_copy(context.root, READ_FILE.allowed_paths(policy)) if needs_root else None
-        return programs.execute(worker, read, context, over).outcome
-    finally:
-        programs.close()
+    execution = execution_at(worker.execution.place)
+    return execution.execute_once(worker, read, context, READ_FILE.allowed_paths(policy))
 
 
 def _opened(root: object) -> AbstractContextManager[Root]:

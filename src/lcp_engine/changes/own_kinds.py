@@ -51,11 +51,6 @@ class OwnKind:
     text: Callable[[Instance, int, str, Params], str] | None = None
     content: Callable[[Database, ChangeRow], bytes | None] | None = None
 
-    @property
-    def has_parts(self) -> bool:
-        """True if a person may take parts of a job."""
-        return self.text is not None
-
 
 @cache
 def own_kind(kind: str) -> OwnKind | None:

@@ -126,7 +126,7 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
         forecast,
         None if preview is None else preview.diff,
         replace(sight, job_id=int(str(job["id"]))),
-        preview.merged.diffs if preview and preview.merged and own and own.has_parts else (),
+        preview.merged.diffs if preview and preview.merged and own and own.text else (),
     )
 
 

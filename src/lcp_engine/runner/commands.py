@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -15,6 +17,7 @@ from pydantic import BaseModel
 from lcp_engine.changes.apply import Apply, Changed, finish, note_of
 from lcp_engine.changes.change_set import Carried
 from lcp_engine.changes.held_changes import Judge, hold_changes, judge_of
+from lcp_engine.changes.journal import Tracker
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
@@ -22,17 +25,21 @@ from lcp_engine.core.policy import Verdict
 from lcp_engine.engine.admission import too_many_bytes
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import KeptForPerson, Succeeded, outcome_of
-from lcp_engine.engine.settle import label
+from lcp_engine.engine.settle import FinishedJob, label
+from lcp_engine.engine.settle import finish as finish_job
 from lcp_engine.errors import Failed, LcpError
+from lcp_engine.runner.confined.channel import Attempt
 from lcp_engine.runner.confined.checks import Undecided
-from lcp_engine.runner.confined.external import ProgramRoot
-from lcp_engine.runner.confined.programs import Attempt, ProgramsUnderWay, run_program
+from lcp_engine.runner.confined.external import ExternalPrograms, ProgramRoot, over_copy
+from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.runner.execution import ExecutionType
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.missions import uid_of
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.store.row_types import JobRow
@@ -43,8 +50,8 @@ from lcp_engine.wall.seen_root import RootAccess
 from lcp_engine.wall.steps import step_here
 from lcp_engine.wall.upper import Change, Changes, Type
 from lcp_engine.wall.workspace import Ground, Workspace, owner_of
-from lcp_engine.workers.base import Answered, Context, FileEffect, Hold, Kept, Worker
-from lcp_engine.workers.external import Keep, with_left_out
+from lcp_engine.workers.base import Answered, Context, FileEffect, Hold, Kept, Outcome, Worker
+from lcp_engine.workers.external import Keep, program_of, with_left_out
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 from lcp_engine.workers.run_command import (
     WORKER,
@@ -62,57 +69,81 @@ _NO_BYTES = sha256(b"").hexdigest()
 
 
 class Commands:
-    """Runs commands for a runner, each behind the strongest wall that its user allows and this machine offers."""
+    """Runs commands and external programs for a runner (an `Executing`).
 
-    def __init__(
-        self,
-        instance: Instance,
-        missions: OpenMissions,
-        threads: ConfinedThreads,
-        under_way: ProgramsUnderWay,
-    ) -> None:
+    Each is behind the strongest wall that its user allows and this machine offers.
+    """
+
+    def __init__(self, instance: Instance, missions: OpenMissions, threads: ConfinedThreads) -> None:
         self._instance = instance
         self._missions = missions
         self._threads = threads
-        self._under_way = under_way
+        self._under_way = ProgramsUnderWay()
+        self._programs = ExternalPrograms(self._under_way)
+
+    @property
+    def attempts(self) -> frozenset[Attempt]:
+        return self._under_way.attempts
+
+    def end(self, attempts: Iterable[Attempt]) -> None:
+        self._under_way.end(attempts)
+
+    def close(self) -> None:
+        self._programs.close()
+
+    def permit(self, worker: Worker[BaseModel]) -> AbstractContextManager[None]:
+        return self._programs.permit(worker)
+
+    def execute_ahead(
+        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
+    ) -> Sequence[FinishedJob | None]:
+        program, found = program_of(worker), list[Answered | None]()
+        if program is not None and program.long_lived and not worker.reads_files:
+            with suppress(LcpError):  # each job meets the error alone
+                mission = self._missions.of_jobs(jobs)
+                asked = [
+                    (
+                        worker.read(from_json(job.params), label(job)),
+                        self._missions.context(mission, job, worker),
+                    )
+                    for job in jobs
+                ]
+                found = self._programs.execute_ahead(worker, asked, lambda nth: tracker.start(jobs[nth]))
+        return [
+            None if answer is None else _answered(job, worker, answer)
+            for job, answer in zip_longest(jobs, found)
+        ]
 
     def execute(
         self,
         job: JobRow,
         worker: Worker[BaseModel],
-        command: Sequence[str],
         mission: OpenMission,
+        params: BaseModel,
         context: Context,
     ) -> Succeeded | FileEffect | Hold | Failed:
-        """Run the command of a job; what it changed is kept, or held for a person, with its success or not at all."""
+        """Execute a job; what it changed is kept, or held for a person, with its success or not at all."""
 
-        def run() -> Kept:
-            around = self._surroundings(mission, context, job.mission_id)
-            refuse_unallowed(command, around.commands)
-            return run_and_keep(command, around, self._keep(job, mission, context.root))
+        def run() -> Kept | Answered:
+            keep = self._keep(job, mission, context.root)
+            if worker.command is not None:
+                command, around = worker.command(params), self._surroundings(mission, context, job.mission_id)
+                refuse_unallowed(command, around.commands)
+                return run_and_keep(command, around, keep)
+            over = ProgramRoot(self._access(mission, context, job.mission_id), keep)
+            return self._programs.execute(worker, params, context, over)
 
+        program = program_of(worker)
+        if program is not None and not program.needs.root:
+            return outcome_of(
+                worker, label(job), lambda: self._programs.execute(worker, params, context, None)
+            )
         return outcome_of(worker, label(job), lambda: self._earlier(job, worker, mission) or run())
 
-    def execute_program(
-        self,
-        job: JobRow,
-        worker: Worker[BaseModel],
-        mission: OpenMission,
-        context: Context,
-        run: Callable[[ProgramRoot], Answered],
-    ) -> Succeeded | FileEffect | Hold | Failed:
-        """Execute the job of a kind whose program needs the root: `run` it over that. Like `execute` otherwise."""
-
-        def execute() -> Kept | Answered:
-            found = self._access(mission, context, job.mission_id)
-            return run(ProgramRoot(found, self._keep(job, mission, context.root)))
-
-        return outcome_of(worker, label(job), lambda: self._earlier(job, worker, mission) or execute())
-
-    @staticmethod
-    def keeps_changes_of(worker: Worker[BaseModel]) -> bool:
-        """True for a kind whose program may leave changes, which a later call for the same job finds."""
-        return worker.program is not None and worker.program.needs.root == "write"
+    def may_repeat(self, worker: Worker[BaseModel]) -> bool:
+        """True for commands, and programs that may leave changes: a later call for the same job finds what was kept."""
+        program = program_of(worker)
+        return program is None or program.needs.root == "write"
 
     def _earlier(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Kept | None:
         """The result of an attempt that was interrupted once it had decided what is kept; None if none had."""
@@ -263,6 +294,29 @@ class Commands:
         return (
             (kept, left_out) if reason is None else ([], [*left_out, f"{len(kept):,} files: {reason.text}"])
         )
+
+
+def _answered(job: JobRow, worker: Worker[BaseModel], answer: Answered) -> FinishedJob:
+    outcome = outcome_of(worker, label(job), lambda: answer)
+    assert not isinstance(outcome, FileEffect)
+    return finish_job(job, worker, outcome)
+
+
+def execute_once(
+    worker: Worker[BaseModel], params: BaseModel, context: Context, may_read: Callable[[str], bool]
+) -> Outcome | Kept:
+    """Have a program execute a job outside of missions: over a copy of the root if it needs that."""
+    program, programs = program_of(worker), ExternalPrograms()
+    if program is None:
+        return worker.execute(params, context)
+    try:
+        over = over_copy(context.root, may_read) if program.needs.root else None
+        return programs.execute(worker, params, context, over).outcome
+    finally:
+        programs.close()
+
+
+EXECUTION = ExecutionType(open=Commands, execute_once=execute_once)
 
 
 def ground_of(instance: Instance, root: Root, mission_id: int, attempt: Attempt) -> Ground | None:

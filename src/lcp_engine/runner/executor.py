@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from posixpath import normpath
@@ -61,14 +61,14 @@ from lcp_engine.engine.question import (
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.features import COMMANDS
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model
-from lcp_engine.runner.commands import Commands
+from lcp_engine.runner.confined.channel import Attempt
 from lcp_engine.runner.confined.checks import Checks
-from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
-from lcp_engine.runner.confined.programs import ProgramsUnderWay
+from lcp_engine.runner.execution import Executing, execution_at
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import Shortage, confined_threads
 from lcp_engine.sandbox.synced_copy import sync_copy
@@ -81,7 +81,7 @@ from lcp_engine.store.queue import release
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.server_waits import end_wait, waits_until
 from lcp_engine.store.turns import StoredReply
-from lcp_engine.workers.base import Answered, ExecutedBy, FileEffect, Hold, Worker, params_of
+from lcp_engine.workers.base import ExecutedBy, FileEffect, Hold, Worker, params_of
 
 MOST_TOGETHER = 1024 * 1024
 """Characters of params; the contents of files in memory are bounded in changes/journal.py."""
@@ -119,19 +119,32 @@ class Executor:
         self._database = instance.database
         self._settle = settle
         self.on_shortage: Callable[[Shortage], None] = lambda shortage: None
-        self.programs_under_way = ProgramsUnderWay()
         self._missions = OpenMissions(instance, roots)
         self._threads = confined_threads(instance.isolation)
         self._confinement = Confinement(instance.caps) if self._threads.active else None
-        self._programs = ExternalPrograms(self.programs_under_way)
-        self._commands = Commands(instance, self._missions, self._threads, self.programs_under_way)
-        self._turns = Turns(instance, self._missions, self._confinement, self._commands)
+        executions = (one.execution for one in instance.admission.workers.values())
+        self._executing: Mapping[str, Executing] = {
+            place: execution_at(place).open(instance, self._missions, self._threads)
+            for place in {COMMANDS, *(one.place for one in executions if one is not None)}
+        }
+        self._turns = Turns(instance, self._missions, self._confinement, self._executing[COMMANDS])
 
     def close(self) -> None:
-        """Stop the confined processes, and the programs that wait for jobs."""
-        self._programs.close()
+        """Stop the confined processes, and what else waits for jobs."""
+        for one in self._executing.values():
+            one.close()
         if self._confinement is not None:
             self._confinement.close()
+
+    @property
+    def attempts(self) -> frozenset[Attempt]:
+        """Attempts under way that `end` ends."""
+        return frozenset().union(*(one.attempts for one in self._executing.values()))
+
+    def end(self, attempts: Iterable[Attempt]) -> None:
+        """End what is executed for these attempts, as far as that is not a call of a worker."""
+        for one in self._executing.values():
+            one.end(attempts)
 
     def batch_limit(self, worker: Worker[BaseModel]) -> BatchLimit:
         """Number of the worker's jobs that may execute together."""
@@ -150,8 +163,12 @@ class Executor:
 
         Several jobs only within the worker's `batch_limit`. Re-raises database errors: no job is to blame.
         """
-        with self._programs.permit(worker):
+        executing = self._executing_of(worker)
+        with nullcontext() if executing is None else executing.permit(worker):
             yield from self._execute(jobs, worker, tracker)
+
+    def _executing_of(self, worker: Worker[BaseModel]) -> Executing | None:
+        return None if worker.execution is None else self._executing[worker.execution.place]
 
     def _execute(
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
@@ -174,10 +191,10 @@ class Executor:
     def _ahead(
         self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
     ) -> Sequence[FinishedJob | None]:
-        """The outcomes of jobs that a confined process or a program executes together; None for the others."""
-        if len(jobs) > 1 and _answers_ahead(worker):
-            with suppress(LcpError):
-                return self._programs_ahead(jobs, worker, tracker)
+        """The outcomes of jobs that other processes execute together; None for the others."""
+        executing = self._executing_of(worker)
+        if len(jobs) > 1 and executing is not None:
+            return executing.execute_ahead(jobs, worker, tracker)
         if len(jobs) > 1 and worker.reads_files and self._confinement is not None:
             with suppress(LcpError):  # each job meets the error alone
                 mission = self._missions.of_jobs(jobs)
@@ -194,25 +211,6 @@ class Executor:
                         for job, one in zip(jobs, found, strict=True)
                     ]
         return [None] * len(jobs)
-
-    def _programs_ahead(
-        self, jobs: Sequence[JobRow], worker: Worker[BaseModel], tracker: Tracker
-    ) -> Sequence[FinishedJob | None]:
-        mission = self._missions.of_jobs(jobs)
-        asked = [
-            (worker.read(from_json(job.params), label(job)), self._missions.context(mission, job, worker))
-            for job in jobs
-        ]
-        found = self._programs.execute_ahead(worker, asked, lambda nth: tracker.start(jobs[nth]))
-        return [
-            None if answer is None else self._answered(job, worker, answer)
-            for job, answer in zip(jobs, found, strict=True)
-        ]
-
-    def _answered(self, job: JobRow, worker: Worker[BaseModel], answer: Answered) -> FinishedJob:
-        outcome = outcome_of(worker, label(job), lambda: answer)
-        assert not isinstance(outcome, FileEffect)
-        return finish(job, worker, outcome)
 
     def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
@@ -286,12 +284,13 @@ class Executor:
         if worker.writes:
             self._missions.follow(mission, job.mission_id)
             return self._judged(self._call(job, worker, mission), worker, mission, job)
+        executing = self._executing_of(worker)
         while True:
             before = self._missions.follow(mission, job.mission_id)
             outcome = self._call(job, worker, mission)
             if self._missions.follow(mission, job.mission_id).change == before.change:
                 return self._judged(outcome, worker, mission, job)
-            if worker.program is not None and not self._commands.keeps_changes_of(worker):
+            if executing is not None and not executing.may_repeat(worker):
                 message = f"{label(job)}: files were moved while its program ran, which may have read them"
                 return Failed(ErrorCode.CONFLICT, message, advice="Request it again, after the moves.")
 
@@ -324,13 +323,9 @@ class Executor:
             return confinement.work(mission.root, self._assignment(job, worker, mission))
         params = worker.read(from_json(job.params), label(job))
         context = worker.granting(params, self._missions.context(mission, job, worker))
-        if worker.program is not None:
-            run = partial(self._programs.execute, worker, params, context)
-            if worker.program.needs.root:
-                return self._commands.execute_program(job, worker, mission, context, run)
-            return outcome_of(worker, label(job), lambda: run(None))
-        if worker.command is not None:
-            return self._commands.execute(job, worker, worker.command(params), mission, context)
+        executing = self._executing_of(worker)
+        if executing is not None:
+            return executing.execute(job, worker, mission, params, context)
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 
     def _assignment(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Assignment:
@@ -381,11 +376,6 @@ class Executor:
         return [finished for effect in effects for finished in self._apply([effect], worker, tracker)]
 
 
-def _answers_ahead(worker: Worker[BaseModel]) -> bool:
-    """True if jobs may be sent to the worker's program before the ones in front of them are answered."""
-    return worker.program is not None and worker.program.long_lived and not worker.reads_files
-
-
 class Turns:
     """Takes the turns of missions for a runner, confined to their roots."""
 
@@ -394,7 +384,7 @@ class Turns:
         instance: Instance,
         missions: OpenMissions,
         confinement: Confinement | None,
-        commands: Commands,
+        commands: Executing,
     ) -> None:
         self._instance = instance
         self._database = instance.database

@@ -482,7 +482,7 @@ class Runner:
                 worker = self._kinds.worker(job)
                 message = f"job {job.id} ({job.kind}) did not end within {worker.timeout:g} s"
                 lane.finish_late(finish(job, worker, Failed(ErrorCode.TIMEOUT, message)))
-                self._executor.programs_under_way.end([(job.id, job.attempt)])
+                self._executor.end([(job.id, job.attempt)])
                 self._open_lane()
             lane.return_waiting(now, SLOW_SECONDS)
             if lane.has_unsettled:
@@ -493,9 +493,8 @@ class Runner:
 
     def _end_lost_programs(self) -> None:
         """End the programs of jobs that were cancelled, or that another runner has taken over."""
-        under_way = self._executor.programs_under_way
-        if attempts := under_way.attempts:
-            under_way.end(attempts - self._leases.held())
+        if attempts := self._executor.attempts:
+            self._executor.end(attempts - self._leases.held())
 
     def _is_hanging(self, lane: Lane, now: float) -> bool:
         """True if the lane waits for the file system of a root. All missions over that root are left then."""

@@ -37,7 +37,6 @@ from lcp_engine.sandbox.root import Root
 if TYPE_CHECKING:
     # Of the mission file, which is more than what executes jobs has to load.
     from lcp_engine.core.mission.spec import KindSettings, MissionSpec
-    from lcp_engine.workers.external import ExternalProgram
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -360,6 +359,22 @@ class Example:
     """Whether the self-test runs it. If not, only its params and its result are validated."""
 
 
+class Execution(Protocol):
+    """Statement of a kind whose jobs are not executed by a call of its worker."""
+
+    @property
+    def place(self) -> str:
+        """Where a runner finds how they are executed, as "module:attribute" (`runner/execution.py`)."""
+
+
+class ProcessNeeds(Protocol):
+    """Needs of a function that a process of its own calls."""
+
+    @property
+    def root(self) -> bool | str: ...
+    def execution_of(self, function: Callable[..., object], kind: str) -> Execution: ...
+
+
 @dataclass(frozen=True)
 class Worker(Generic[P]):
     """One kind of job: its name, its params and result, its defaults, and the function that executes it."""
@@ -417,11 +432,11 @@ class Worker(Generic[P]):
     brief_params: type[BaseModel] | None = None
     """A model of the most important params, for planners with little room; it accepts nothing that `params` refuses."""
     command: Callable[[P], tuple[str, ...]] | None = None
-    """The program that the job runs, with its arguments, if the mission allows it; `execute` is not called then."""
+    """The program that the job runs, with its arguments, if the mission allows it."""
     in_mission: Callable[[MissionSpec], str] | None = None
     """Sentences about the kind's jobs in a mission, for its planner."""
-    program: ExternalProgram | None = None
-    """The program that executes the jobs, in any language; `execute` is not called then."""
+    execution: Execution | None = None
+    """States who executes the jobs, such as an `ExternalProgram`; `execute` is not called then."""
     remembers: bool = False
     """Whether jobs leave entries of memory (`MemoryEffect`): for missions that let their planner propose them."""
     judged_as: tuple[str, ...] = ()
@@ -535,39 +550,13 @@ class Worker(Generic[P]):
             return params
 
         preview, command = self.preview, self.command
-        return Worker(
-            kind=self.kind,
-            params=self.params,
-            result=self.result,
+        return replace(  # type: ignore[return-value]  # its functions take any params now
+            self,
             execute=lambda params, context: self.execute(mine(params), context),
-            description=self.description,
-            has_effects=self.has_effects,
-            writes=self.writes,
-            permission=self.permission,
-            timeout=self.timeout,
-            max_attempts=self.max_attempts,
-            backoff=self.backoff,
-            rate_limit=self.rate_limit,
-            max_running=self.max_running,
             paths=lambda params: self.paths(mine(params)),
             written_bytes=lambda params: self.written_bytes(mine(params)),
             preview=None if preview is None else lambda params, context: preview(mine(params), context),
-            executed_by=self.executed_by,
-            reads_files=self.reads_files,
-            role=self.role,
-            shows=self.shows,
-            examples=self.examples,
-            brief_params=self.brief_params,
-            included_in=self.included_in,
             command=None if command is None else lambda params: command(mine(params)),
-            in_mission=self.in_mission,
-            program=self.program,
-            remembers=self.remembers,
-            judged_as=self.judged_as,
-            denied_as=self.denied_as,
-            restricted_as=self.restricted_as,
-            denied_with=self.denied_with,
-            confined=self.confined,
         )
 
 

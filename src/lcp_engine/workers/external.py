@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
@@ -19,6 +19,7 @@ from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features import COMMANDS
 from lcp_engine.plug_ins import import_paths
 from lcp_engine.wall.installed_programs import found_program, readable_place
 from lcp_engine.wall.upper import Changes
@@ -57,6 +58,10 @@ class Needs(_Stated):
     read: tuple[NonEmpty, ...] = Field(
         default=(), description="Further files and directories to read, relative to the file of kinds."
     )
+
+    def execution_of(self, function: Callable[..., object], kind: str) -> ExternalProgram:
+        """Like `python_program`."""
+        return python_program(function, kind, self)
 
 
 class ProgramExample(_Stated):
@@ -129,7 +134,14 @@ def with_output(kept: Kept, place: Workspace, changes: Changes) -> Kept:
 
 
 @dataclass(frozen=True)
-class ExternalProgram:
+class BehindWall:
+    """States that the jobs of a kind are executed behind the wall of commands."""
+
+    place: ClassVar[str] = COMMANDS
+
+
+@dataclass(frozen=True)
+class ExternalProgram(BehindWall):
     """The program that executes the jobs of a kind: it reads a line of JSON for each, and answers with one."""
 
     path: str
@@ -158,6 +170,11 @@ class ExternalProgram:
     def must_be_alone(self, *, has_effects: bool) -> bool:
         """True if jobs go one by one. What has no effects and cannot see the root follows from the params alone."""
         return bool(self.needs.root) or has_effects
+
+
+def program_of(worker: Worker[BaseModel]) -> ExternalProgram | None:
+    """The program that executes the jobs of a kind; None if something else does."""
+    return worker.execution if isinstance(worker.execution, ExternalProgram) else None
 
 
 def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
@@ -201,7 +218,7 @@ def worker_of(kind: str, stated: ProgramKind, base: Path) -> Worker[BaseModel]:
         role=stated.role,
         shows=stated.shows,
         examples=tuple(Example(one.params, one.result, one.files, is_run=one.run) for one in stated.examples),
-        program=program,
+        execution=program,
     )
 
 

@@ -17,7 +17,7 @@ from lcp_engine.plug_ins import FileFailed, run_file
 from lcp_engine.sandbox.own_places import protect
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Worker
-from lcp_engine.workers.external import MODULE_OF_FILE
+from lcp_engine.workers.external import MODULE_OF_FILE, program_of
 
 if TYPE_CHECKING:
     from lcp_engine.workers.mcp import McpServer
@@ -122,7 +122,7 @@ def _register_programs(workers: Sequence[Worker[BaseModel]]) -> None:
     try:
         for worker in workers:
             registry.register(worker)
-            for file in worker.program.files if worker.program is not None else ():
+            for file in () if (program := program_of(worker)) is None else program.files:
                 protect(Path(file))  # a job that writes it could run any code
     except LcpError:
         registry.unregister(registry.registered_kinds() - before)

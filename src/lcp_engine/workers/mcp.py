@@ -318,7 +318,7 @@ def _worker(name: str, server: McpServer, tool: McpTool, program: ExternalProgra
         max_running=server.max_running,
         reads_files=program.must_be_alone(has_effects=has_effects),
         shows="text",
-        program=replace(program, claims=_claims(tool)),
+        execution=replace(program, claims=_claims(tool)),
     )
 
 

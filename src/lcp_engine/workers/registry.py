@@ -31,8 +31,7 @@ from lcp_engine.workers import (
     search_files,
     write_file,
 )
-from lcp_engine.workers.base import Context, Example, Outcome, Permission, Worker, Workers
-from lcp_engine.workers.external import Needs, python_program
+from lcp_engine.workers.base import Context, Example, Outcome, Permission, ProcessNeeds, Worker, Workers
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -101,7 +100,7 @@ def worker(
     role: KindRole = KindRole.OTHER,
     shows: str | None = None,
     examples: Sequence[Example] = (),
-    needs: Needs | None = None,
+    needs: ProcessNeeds | None = None,
 ) -> Callable[[Callable[..., Outcome]], Worker[BaseModel]]:
     """Decorate a function of `(params)` or `(params, context)` to execute jobs of `kind`.
 
@@ -121,7 +120,6 @@ def worker(
     """
 
     def decorate(function: Callable[..., Outcome]) -> Worker[BaseModel]:
-        program = None if needs is None else python_program(function, kind, needs)
         made = Worker(
             kind=kind,
             params=params,
@@ -139,8 +137,8 @@ def worker(
             role=role,
             shows=shows,
             examples=tuple(examples),
-            program=program,
-            reads_files=program is None or program.must_be_alone(has_effects=has_effects),
+            execution=None if needs is None else needs.execution_of(function, kind),
+            reads_files=needs is None or bool(needs.root) or has_effects,
         ).for_any_params()
         register(made)
         return made

@@ -26,7 +26,7 @@ from lcp_engine.wall.proxy import Proxy, Route, route_through
 from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
-from lcp_engine.workers.external import Keep, with_output
+from lcp_engine.workers.external import BehindWall, Keep, with_output
 from lcp_engine.workers.params import ContentText, Params, Result
 
 MOST_SECONDS = 3600.0
@@ -275,6 +275,7 @@ WORKER = Worker(
     description="Run a program, such as the tests, in the root.",
     role=KindRole.RUNS,
     timeout=MOST_SECONDS + 300,
+    execution=BehindWall(),
     command=lambda params: tuple(params.command),
     in_mission=_in_mission,
     denied_as=("read_file", "list_files"),

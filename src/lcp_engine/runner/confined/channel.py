@@ -18,6 +18,8 @@ from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
 Head: TypeAlias = dict[str, JsonValue]
 Buffer: TypeAlias = bytes | bytearray
 Message: TypeAlias = tuple[Head, Buffer]
+Attempt: TypeAlias = tuple[int, int]
+"""A job and which execution of it: what a process may run for."""
 
 MAX_HEAD = 16 * 1024 * 1024
 MAX_BODY = 1024 * 1024 * 1024

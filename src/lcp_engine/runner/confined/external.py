@@ -36,7 +36,7 @@ from lcp_engine.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.wall.toolchains import installed_place, joined_variables, toolchain_of
 from lcp_engine.wall.working_copy import scratch_directory
 from lcp_engine.workers.base import Answered, Context, Kept, Worker
-from lcp_engine.workers.external import ExternalProgram, Keep, Needs, with_left_out, with_output
+from lcp_engine.workers.external import ExternalProgram, Keep, Needs, program_of, with_left_out, with_output
 
 MOST_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer."""
@@ -106,7 +106,7 @@ class ExternalPrograms:
         Raises `LcpError`: WORKER_FAILED, WORKER_DIED, TIMEOUT, OUT_OF_MEMORY, NOT_ISOLATED, FILE_SYSTEM, TOO_LARGE,
         NOT_ALLOWED for changes of the root that it may not make, and what `ProgramRoot.keep` raises.
         """
-        program = worker.program
+        program = program_of(worker)
         assert program is not None
         root = context.mission_root
         pool = _pool_of(worker, root)
@@ -144,7 +144,7 @@ class ExternalPrograms:
         `starts` is called with the index of each job before its answer is waited for; if it returns False, the rest is
         left. Raises `LcpError` if the program cannot be started.
         """
-        program = worker.program
+        program = program_of(worker)
         assert program is not None
         found: list[Answered | None] = [None] * len(asked)
         root = asked[0][1].mission_root
@@ -185,7 +185,8 @@ class ExternalPrograms:
     @contextmanager
     def permit(self, worker: Worker[BaseModel]) -> Iterator[None]:
         """Wait until one more of the kind's programs may be at a job; no time for a kind without such a limit."""
-        most = None if worker.program is None else worker.program.concurrency
+        program = program_of(worker)
+        most = None if program is None else program.concurrency
         if most is None:
             yield
             return
@@ -216,7 +217,8 @@ class ExternalPrograms:
 
 def _pool_of(worker: Worker[BaseModel], root: Root | None = None) -> str:
     """Key that kinds share whose jobs the same processes execute; a root in a place of the system has its own."""
-    pool = worker.kind if worker.program is None else worker.program.shared or worker.kind
+    program = program_of(worker)
+    pool = worker.kind if program is None else program.shared or worker.kind
     return pool if root is None else "\0".join((pool, *_in_system(root.places)))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import (
     Answer,
+    Attempt,
     Buffer,
     Channel,
     Disconnected,
@@ -26,10 +26,6 @@ from lcp_engine.wall.programs import Ended, Program
 
 _MORE_SECONDS = 30.0
 """Beyond what the program may take: to start it, and to end all that it started."""
-
-
-Attempt: TypeAlias = tuple[int, int]
-"""A job and which execution of it: what a program runs for."""
 
 
 class ProgramsUnderWay:
@@ -56,7 +52,7 @@ class ProgramsUnderWay:
         with self._lock:
             return frozenset(self._channels)
 
-    def end(self, attempts: Collection[Attempt]) -> None:
+    def end(self, attempts: Iterable[Attempt]) -> None:
         """End the programs of these attempts, each with all that it started; nobody waits for what they answer."""
         with self._lock:  # a channel that is no longer here may serve the next job by now
             for attempt in attempts:

@@ -16,6 +16,7 @@ from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps, Context, FileEffect, Hold, Worker
+from lcp_engine.workers.external import program_of
 from lcp_engine.workers.load_files import load_workers
 from lcp_engine.workers.registry import find_registered
 
@@ -30,8 +31,8 @@ def main(origin: str, kind: str) -> None:
     else:
         import_module(place)
     worker = find_registered(kind)
-    needs = None if worker.program is None else worker.program.needs
-    root = Root(str(Path.cwd())) if needs is not None and needs.root else None
+    program = program_of(worker)
+    root = Root(str(Path.cwd())) if program is not None and program.needs.root else None
     judge = Policy().for_kind(worker.named, has_effects=worker.has_effects, writes=False)
     context = Context(root, (), judge, Caps(), approved=True)
     for line in sys.stdin:
