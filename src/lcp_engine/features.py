@@ -22,6 +22,14 @@ ENGINE_KINDS: Mapping[str, tuple[str, str]] = {
 
 COMMANDS = "lcp_engine.runner.commands:EXECUTION"
 """How jobs and acceptance checks are executed that are commands or external programs."""
+CHORES = (
+    "lcp_engine.runner.on_wait_hook:CHORES",
+    "lcp_engine.engine.schedules:CHORES",
+    "lcp_engine.runner.upkeep:CHORES",
+    "lcp_engine.changes.stages:CHORES",
+    "lcp_engine.changes.held_changes:CHORES",
+)
+"""What runners do besides their jobs, in the order in which they begin; they end in the opposite one."""
 
 
 def load(place: str, kind: type[T]) -> T:

@@ -11,8 +11,8 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
+from lcp_engine.engine.schedules import Scheduler
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.runner.maintenance import Scheduler
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.schedules import due_schedules
 

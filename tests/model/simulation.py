@@ -226,8 +226,7 @@ class Simulation(EngineAndRules):
             instance.database, scope, ServedMissions(Roots()), Random(0), lambda: self._monotonic(machine)
         )
         maintenance = Maintenance(
-            instance, ConfinedThreads(active=False), machine.host, launches=False,
-            monotonic=lambda: self._monotonic(machine),
+            instance, ConfinedThreads(active=False), machine.host, monotonic=lambda: self._monotonic(machine)
         )  # fmt: skip
         before, self._acting = self._acting, None
         leases.register(uid, machine.host, {})

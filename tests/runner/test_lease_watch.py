@@ -47,7 +47,6 @@ class Pair:
             self.observer.instance,
             ConfinedThreads(active=False),
             this_host(),
-            launches=False,
             monotonic=lambda: self._seconds,
         )
         self.job = self.observer.enqueue("a", {})
@@ -68,7 +67,7 @@ class Pair:
     def look(self, seconds: float = LOOK_SECONDS) -> str:
         """Let the observer look after so many of its seconds; the state of the job."""
         self._seconds += seconds
-        self.maintenance.run_due(0)
+        self.maintenance.rescue(0)
         return str(self.observer.job(self.job).state)
 
     def close(self) -> None:

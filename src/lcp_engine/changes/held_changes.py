@@ -26,6 +26,7 @@ from lcp_engine.core.policy import Policy, Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
+from lcp_engine.engine.points import Chore, Chores
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.directories import remove_tree
@@ -51,6 +52,8 @@ PATH = "what it applies"
 """The file that an approval of it names."""
 KEY = "held_as_job"
 """The key of a command's result that names the job which applies what it changed."""
+LOOK_SECONDS = 10.0
+"""How often a runner looks for changes that no job waits to apply."""
 _HEAD = ("--- the root", "+++ the root with what the command changed")
 _NOTHING = "the root has all of it already"
 _REASONS = Reasons(ReasonCode.APPLY_CONFLICT, ReasonCode.APPLY_REFUSED)
@@ -150,6 +153,17 @@ def remove_held(database: Database, walls: Path) -> None:
         if not database.read(partial(is_needed, name=place.name)):
             with suppress(OSError):
                 remove_tree(place)
+
+
+def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    if (walls := instance.walls) is not None:
+        remove = partial(remove_held, instance.database, walls)
+        yield Chore(
+            name="held changes", do=remove, seconds=LOOK_SECONDS, is_quick=False, is_first=True, finish=remove
+        )
+
+
+CHORES = Chores(_chores)
 
 
 # -- what is held, and what it meets

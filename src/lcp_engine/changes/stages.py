@@ -23,6 +23,8 @@ from pydantic import JsonValue
 from lcp_engine.changes.command_places import remove_walls
 from lcp_engine.changes.merge_contents import remove_kept
 from lcp_engine.changes.private_copy import copy_privately
+from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import Chore, Chores
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import directories
 from lcp_engine.sandbox.own_places import make_private
@@ -49,6 +51,8 @@ from lcp_engine.wall.shown_directories import forget_ignored
 
 OF_DATABASE = "database"
 """A file beside the stages that names the SQLite file they belong to."""
+LOOK_SECONDS = 10.0
+"""How often a runner looks for stages that are no longer needed."""
 MOST_NAMED = 20
 """What was left out of a copy and is named in the history."""
 
@@ -192,6 +196,17 @@ def remove_stages(database: Database, directory: Path, walls: Path | None = None
         with suppress(OSError):
             _remove_unless_made(database, place)
     remove_walls(database, walls)
+
+
+def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    if (directory := instance.stages) is not None:
+        remove = partial(remove_stages, instance.database, directory, instance.walls)
+        yield Chore(
+            name="stages", do=remove, seconds=LOOK_SECONDS, is_quick=False, is_first=True, finish=remove
+        )
+
+
+CHORES = Chores(_chores)
 
 
 def leftovers(database: Database, directory: Path) -> list[Path]:

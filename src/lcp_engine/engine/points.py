@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.errors import Failed
-from lcp_engine.features import ASKERS, END_GATES, STEPS, load
+from lcp_engine.features import ASKERS, CHORES, END_GATES, STEPS, load
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+
+if TYPE_CHECKING:
+    from lcp_engine.engine.instance import Instance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,40 @@ class EndGate:
     ask: Callable[[Ledger, MissionRow, PlanRow, End, int | None], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chore:
+    """Work of a runner besides its jobs: `do` is called again and again until the runner stops, then `finish`.
+
+    It has transactions of its own; those that are not quick share a thread, where they delay no others. What it raises
+    ends the runner, unless another try may not meet it; database errors of `finish` are left to the next runner.
+    """
+
+    name: str
+    do: Callable[[], None]
+    seconds: float = 1.0
+    until_due: Callable[[], float] | None = None
+    """Says how many seconds to pause in place of `seconds`."""
+    is_quick: bool = True
+    is_first: bool = False
+    """Done before the first job, too."""
+    is_general: bool = False
+    """Left to runners for all missions."""
+    finish: Callable[[], None] | None = None
+    told: Callable[[Mapping[int, int]], None] | None = None
+    """Told of missions that start to wait for a person, each with the event that says so, once that is committed."""
+
+    def pause(self) -> float:
+        """Seconds until it is done again."""
+        return self.seconds if self.until_due is None else self.until_due()
+
+
+@dataclass(frozen=True)
+class Chores:
+    """Chores of a feature: `of` makes those of a runner of the instance, by its id and a test that it is stopping."""
+
+    of: Callable[[Instance, int, Callable[[], bool]], Iterable[Chore]]
+
+
 @cache
 def steps() -> PlanType:
     return load(STEPS, PlanType)
@@ -62,6 +100,12 @@ def asker_of(kind: str) -> Asker | None:
 @cache
 def end_gates() -> Sequence[EndGate]:
     return tuple(load(place, EndGate) for place in END_GATES)
+
+
+def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    """Chores of all features for a runner."""
+    for place in CHORES:
+        yield from load(place, Chores).of(instance, runner_id, is_stopping)
 
 
 def load_points() -> None:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from lcp_engine.clock import Micros, iso
+from pydantic import ValidationError
+
+from lcp_engine.clock import SECOND, Clock, Micros, iso
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_stored, stored_text
+from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_stored, go_on, stored_text
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
+from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import prepare_plans
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.engine.points import Chore, Chores
+from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store import schedules
-from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.schedules import ScheduleRow, Tick
 from lcp_engine.workers.base import Workers
 
 Overlap: TypeAlias = Literal["skip", "allow"]
+LOOK_SECONDS = 1.0
+"""How often a runner looks for schedules that it does not know of."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -128,3 +137,58 @@ def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward
 def recurrence_of(row: ScheduleRow) -> Recurrence:
     """When a schedule is due."""
     return from_stored(row.every, row.cron, row.timezone)
+
+
+class Scheduler:
+    """Launches the missions of due schedules, each once, however many runners there are.
+
+    A schedule that cannot be launched here is reported once, noted, and left to other runners.
+    """
+
+    def __init__(self, database: Database, clock: Clock, workers: Workers | None = None) -> None:
+        self._database = database
+        self._workers: Workers = {} if workers is None else workers
+        self._clock = clock
+        self._left: set[tuple[str, Micros]] = set()
+        self._next_due: Micros | None = None
+
+    def launch_due(self) -> None:
+        """Launch what is due. Re-raises database errors."""
+        now = self._clock()
+        self._next_due = self._database.read(schedules.next_due)
+        if self._next_due is None or self._next_due > now:
+            return
+        for row in self._database.read(lambda tx: schedules.due_schedules(tx, now)):
+            if (row.name, row.due_at) not in self._left:
+                self._launch(row, now)
+        self._next_due = self._database.read(schedules.next_due)
+
+    def seconds_until_due(self, most: float) -> float:
+        """Seconds until the next due time that it knows of, at most `most`, which a new or overdue schedule waits."""
+        left = most if self._next_due is None else (self._next_due - self._clock()) / SECOND
+        return left if 0 < left < most else most
+
+    def _launch(self, row: ScheduleRow, now: Micros) -> None:
+        try:
+            onward = go_on(recurrence_of(row), row.due_at, now)
+            self._database.write(lambda tx: tick(ledger_of(tx), self._workers, row, now, onward))
+        except (LcpError, ValidationError) as error:
+            if isinstance(error, LcpError) and error.code in OF_DATABASE:
+                raise
+            self._leave(row, " ".join(str(error).split()))
+
+    def _leave(self, row: ScheduleRow, why: str) -> None:
+        self._left.add((row.name, row.due_at))
+        logging.getLogger("lcp_engine").warning("schedule %s cannot be launched here: %s", row.name, why)
+        self._database.write(lambda tx: schedules.note_trouble(tx, row, why))
+
+
+def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    scheduler = Scheduler(instance.database, instance.clock, instance.admission.workers)
+    until_due = partial(scheduler.seconds_until_due, LOOK_SECONDS)
+    yield Chore(
+        name="schedules", do=scheduler.launch_due, until_due=until_due, is_first=True, is_general=True
+    )
+
+
+CHORES = Chores(_chores)

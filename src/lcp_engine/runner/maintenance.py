@@ -1,28 +1,19 @@
-"""Maintain all missions, as any runner may: rescue dead runners' jobs, expire holds, launch due schedules."""
+"""Maintain all missions, as any runner may: rescue dead runners' jobs, expire holds."""
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 
-from pydantic import ValidationError
-
-from lcp_engine.changes.held_changes import remove_held
 from lcp_engine.changes.recovery import close_each
-from lcp_engine.changes.stages import remove_stages
-from lcp_engine.clock import SECOND, Clock, Micros
-from lcp_engine.core.recurrence import go_on
 from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.schedules import recurrence_of, tick
 from lcp_engine.engine.settle import rescue
-from lcp_engine.errors import OF_DATABASE, LcpError
+from lcp_engine.errors import LcpError
 from lcp_engine.runner.lease_watch import LOOK_SECONDS, LeaseWatch
 from lcp_engine.sandbox.file_access import ConfinedThreads, start_thread
 from lcp_engine.store import queue
@@ -33,21 +24,17 @@ from lcp_engine.store.host.liveness import Host, forget, is_dead, is_stopped, st
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import ChangeRow, RunnerRow
-from lcp_engine.store.schedules import ScheduleRow, due_schedules, next_due, note_trouble
-from lcp_engine.workers.base import Workers
 
 ROOT_SECONDS = 0.5
 """How long a runner waits for the file system of a root before it goes on with other things."""
 END_SECONDS = 5.0
 """The same before it ends."""
-STAGE_SECONDS = 10.0
-"""How often it looks for stages that are no longer needed."""
 HANG_SECONDS = 10.0
 """After how long it says that a root does not answer."""
 
 
 class Maintenance:
-    """Work of one runner for all missions; it launches due schedules if it `launches`. Any thread may call."""
+    """Work of one runner for all missions. Any thread may call."""
 
     def __init__(
         self,
@@ -55,26 +42,14 @@ class Maintenance:
         threads: ConfinedThreads,
         host: Host,
         *,
-        launches: bool,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._instance = instance
         self._database = instance.database
         self._recovery = Recovery(instance.database, threads)
         self._host = host
-        self.scheduler = (
-            Scheduler(instance.database, instance.clock, instance.admission.workers) if launches else None
-        )
         self._lease_watch = LeaseWatch()
         self._monotonic = monotonic
-        self._stages_looked = -math.inf
-
-    def run_due(self, runner_id: int) -> None:
-        """Do all that is due, as runner `runner_id`."""
-        self.rescue(runner_id)
-        self.expire_holds()
-        if self.scheduler is not None:
-            self.scheduler.launch_due()
 
     def expire_holds(self) -> None:
         """Reject the held jobs whose `hold_timeout` has passed."""
@@ -100,19 +75,6 @@ class Maintenance:
             if dead:
                 forget(runner, self._instance.runtime)
         self._recovery.start_due()
-        self._remove_stages()
-
-    def _remove_stages(self) -> None:
-        """Remove the stages of missions that have ended, and what their commands left, now and then."""
-        directory, now = self._instance.stages, self._monotonic()
-        if now - self._stages_looked <= STAGE_SECONDS:
-            return
-        if directory is not None:
-            self._stages_looked = now
-            remove_stages(self._database, directory, self._instance.walls)
-        if self._instance.walls is not None:
-            self._stages_looked = now
-            remove_held(self._database, self._instance.walls)
 
     @property
     def silent_roots(self) -> frozenset[str]:
@@ -120,11 +82,8 @@ class Maintenance:
         return self._recovery.hanging
 
     def finish(self) -> None:
-        """Wait a moment for what is under way, and remove the stages that are no longer needed."""
+        """Wait a moment for what is under way."""
         self._recovery.wait(END_SECONDS)
-        self._stages_looked = -math.inf
-        with suppress(LcpError):  # the next runner does it
-            self._remove_stages()
 
     def seconds_until_due(self, most: float) -> float:
         """Seconds until the next look at other runners' leases, at most `most` seconds."""
@@ -196,51 +155,3 @@ class Recovery:
                 "root %s does not answer; what a dead runner left open there has to wait", root
             )
         self.hanging = frozenset(waiting)
-
-
-class Scheduler:
-    """Launches the missions of due schedules, each once, however many runners there are.
-
-    A schedule that cannot be launched here is reported once, noted, and left to other runners.
-    """
-
-    def __init__(self, database: Database, clock: Clock, workers: Workers | None = None) -> None:
-        self._database = database
-        self._workers: Workers = {} if workers is None else workers
-        self._clock = clock
-        self._left: set[tuple[str, Micros]] = set()
-        self._next_due: Micros | None = None
-
-    def launch_due(self) -> None:
-        """Launch what is due. Re-raises database errors."""
-        now = self._clock()
-        self._next_due = self._database.read(next_due)
-        if self._next_due is None or self._next_due > now:
-            return
-        for row in self._database.read(lambda tx: due_schedules(tx, now)):
-            if (row.name, row.due_at) not in self._left:
-                self._launch(row, now)
-        self._next_due = self._database.read(next_due)
-
-    def seconds_until_due(self, most: float) -> float:
-        """Seconds until the next due time that it knows of, at most `most`, which a new or overdue schedule waits."""
-        left = most if self._next_due is None else (self._next_due - self._clock()) / SECOND
-        return left if 0 < left < most else most
-
-    def _launch(self, row: ScheduleRow, now: Micros) -> None:
-        try:
-            onward = go_on(recurrence_of(row), row.due_at, now)
-            self._database.write(lambda tx: tick(ledger_of(tx), self._workers, row, now, onward))
-        except (LcpError, ValidationError) as error:
-            if isinstance(error, LcpError) and error.code in OF_DATABASE:
-                raise
-            self._leave(row, " ".join(str(error).split()))
-
-    def _leave(self, row: ScheduleRow, why: str) -> None:
-        self._left.add((row.name, row.due_at))
-        logging.getLogger("lcp_engine").warning("schedule %s cannot be launched here: %s", row.name, why)
-        self._database.write(partial(_note, row=row, why=why))
-
-
-def _note(tx: Tx, row: ScheduleRow, why: str) -> None:
-    note_trouble(tx, row, why)

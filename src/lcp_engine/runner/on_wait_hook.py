@@ -8,12 +8,13 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from lcp_engine.changes.notice import compose_notice
 from lcp_engine.core.protocol.notice import Notice
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import Chore, Chores
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
@@ -111,3 +112,18 @@ def _environment(notice: Notice) -> dict[str, str]:
     mission = notice.mission
     about = {"LCP_MISSION": mission.id, "LCP_MISSION_NAME": mission.name, "LCP_HELD": notice.held}
     return passed | {name: str(value) for name, value in about.items()}
+
+
+def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    """The user's command, and the webhook, each if there is one."""
+    if instance.on_wait:
+        hook = WaitHook(instance)
+        yield Chore(name="on_wait", do=hook.begin_left, finish=hook.finish, told=hook.begin)
+    if instance.webhook is not None:
+        from lcp_engine.runner.webhook import WebhookSender
+
+        sender = WebhookSender(instance, instance.webhook)
+        yield Chore(name="webhook", do=sender.start, is_first=True, finish=sender.finish, told=sender.hear)
+
+
+CHORES = Chores(_chores)

@@ -26,6 +26,7 @@ from lcp_engine.core.permits import limit_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import Chore, chores
 from lcp_engine.engine.settle import finish
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import endpoint_limit
@@ -33,7 +34,6 @@ from lcp_engine.runner.executor import BatchLimit, Executor
 from lcp_engine.runner.lane import Lane, wait_for
 from lcp_engine.runner.leases import Leases
 from lcp_engine.runner.maintenance import Maintenance
-from lcp_engine.runner.on_wait_hook import WaitHook
 from lcp_engine.sandbox.file_access import Shortage, confined_threads
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
@@ -160,8 +160,6 @@ class Runner:
         self._lanes: list[Lane] = []
         self.tell: Callable[[str], None] = lambda text: None
         self._told_shortage = -math.inf
-        self._put_off: list[Callable[[], None]] = []
-        """Begin what got no thread yet."""
         self._slots = count()
         self._uid = uuid4().hex
         self._host = this_host()
@@ -179,7 +177,9 @@ class Runner:
         self._kinds = _MissionKinds(instance.database, self._workers)
         self._executor = Executor(instance, self._leases.settle, roots)
         self._executor.on_shortage = self._note_shortage
-        self._maintenance = Maintenance(instance, confined, self._host, launches=mission_id is None)
+        self._maintenance = Maintenance(instance, confined, self._host)
+        self._is_general = mission_id is None
+        self._chores = [Chore(name="hold timeouts", do=self._maintenance.expire_holds, is_first=True)]
         self._timetable: Timetable | None = None
         self._flush_seconds = FLUSH_SECONDS
         self._quick_seconds = QUICK_SECONDS
@@ -192,13 +192,14 @@ class Runner:
                 return
             leaving.enter_context(self._database.outage.unless(self._is_stopping))
             leaving.callback(self._executor.close)
-            self._tell_of_waits(leaving)
+            finishing = leaving.enter_context(ExitStack())
             self._liveness = LivenessFile(self._instance.runtime, self._uid)
             leaving.callback(self._liveness.remove)
             limits = {kind: limit_of(one.rate_limit, one.max_running) for kind, one in self._workers.items()}
             self._database.read(refuse_newer)
             self._leases.register(self._uid, self._host, limits)
             leaving.callback(self._leases.unregister)
+            self._take_chores(finishing)
             self._idle.open(self._instance.notifier.listen(self._uid, self._idle.wake_one))
             leaving.callback(self._idle.close)
             watch = partial(watch_for_deaths, self._instance.runtime, self._rescue_at_once)
@@ -206,7 +207,7 @@ class Runner:
                 leaving.callback(end)
             leaving.callback(self._maintenance.finish)
             leaving.callback(self._stop_timetable)
-            self._once_possible(partial(self._maintenance.run_due, self._leases.runner_id))
+            self._once_possible(self._do_first)
             self._fit_lanes(self._threads)
             self._watch()
             self._explain_error()
@@ -224,28 +225,27 @@ class Runner:
                 self._leases.renew(is_idle=True)
         return None
 
-    def _tell_of_waits(self, leaving: ExitStack) -> None:
-        """Have the user's command run, and the webhook called, when missions start to wait for a person."""
-        hook, told = WaitHook(self._instance), list[Callable[[Mapping[int, int]], None]]()
-        leaving.callback(hook.finish)
-        if self._instance.on_wait:
-            told.append(hook.begin)
-            self._put_off.append(hook.begin_left)
-        if self._instance.webhook is not None:
-            from lcp_engine.runner.webhook import WebhookSender
-
-            sender = WebhookSender(self._instance, self._instance.webhook)
-            sender.start()
-            self._put_off.append(sender.start)
-            leaving.callback(sender.finish)
-            told.append(lambda waits: sender.wake())
+    def _take_chores(self, finishing: ExitStack) -> None:
+        """Take over the chores of features until `finishing`; tell them when missions start to wait for a person."""
+        found = chores(self._instance, self._leases.runner_id, self._is_stopping)
+        self._chores += (one for one in found if self._is_general or not one.is_general)
+        for one in self._chores:
+            finishing.callback(_finish, one)
+        told = [one.told for one in self._chores if one.told is not None]
 
         def tell(waits: Mapping[int, int]) -> None:
-            for one in told:
-                one(waits)
+            for tell_one in told:
+                tell_one(waits)
 
         if told:
             self._database.on_waiting = tell
+
+    def _do_first(self) -> None:
+        """Do what is done before the first job."""
+        self._maintenance.rescue(self._leases.runner_id)
+        for one in self._chores:
+            if one.is_first:
+                one.do()
 
     def left_to_others(self) -> dict[str, int]:
         """Numbers of queued jobs that this runner found and did not claim, by the root that is not served here."""
@@ -414,7 +414,6 @@ class Runner:
                 self._leases.note_silent_roots(self.silent_roots)
                 self._check_lanes(time.monotonic())
                 self._end_lost_programs()
-                self._begin_put_off()
                 if not self._stopping:
                     self._maintenance.rescue(self._leases.runner_id)
                     self._keep_time()
@@ -433,10 +432,6 @@ class Runner:
             except Exception as error:  # noqa: BLE001 -- the top of the watchdog: `run` raises it
                 if not self._may_pass(error):
                     self._fail(error)
-
-    def _begin_put_off(self) -> None:
-        for begin in self._put_off:
-            begin()
 
     def _wait_for_lanes(self) -> None:
         """Wait a moment, or until all lanes have ended."""
@@ -520,16 +515,8 @@ class Runner:
             from lcp_engine.runner.timetable import Timetable
 
             timetable = Timetable(self._note_untimely)
-            timetable.add(
-                "hold timeouts", self._unless_stopping(self._maintenance.expire_holds), _each_second
-            )
-            if (scheduler := self._maintenance.scheduler) is not None:
-                timetable.add(
-                    "due schedules",
-                    self._unless_stopping(scheduler.launch_due),
-                    partial(scheduler.seconds_until_due, WATCH_SECONDS),
-                )
-                self._add_upkeep(timetable)
+            for one in self._chores:
+                timetable.add(one.name, self._unless_stopping(one.do), one.pause, quick=one.is_quick)
             try:
                 timetable.start()
             except Shortage as shortage:
@@ -537,18 +524,6 @@ class Runner:
                 return
             self._timetable = timetable
         self._timetable.follow_clock()
-
-    def _add_upkeep(self, timetable: Timetable) -> None:
-        from lcp_engine.runner.upkeep import Housekeeper
-
-        housekeeper = Housekeeper(self._instance, self._leases.runner_id, self._is_stopping)
-        for one in housekeeper.rounds():
-            timetable.add(
-                one.duty,
-                self._unless_stopping(partial(housekeeper.do, one)),
-                partial(housekeeper.seconds_until_due, one),
-                quick=False,
-            )
 
     def _stop_timetable(self) -> None:
         if self._timetable is not None:
@@ -558,7 +533,7 @@ class Runner:
         return lambda: None if self._stopping else work()
 
     def _note_untimely(self, error: BaseException) -> None:
-        """Note that a timed duty could not be done: a lost database ends the runner, unless it ends anyway."""
+        """Note that a chore could not be done: a lost database ends the runner, unless it ends anyway."""
         if not (self._may_pass(error) or (self._stopping and _is_of_database(error))):
             self._fail(error)
 
@@ -569,8 +544,10 @@ class Runner:
                 self._maintenance.rescue(self._leases.runner_id)
 
 
-def _each_second() -> float:
-    return WATCH_SECONDS
+def _finish(chore: Chore) -> None:
+    with suppress(LcpError):  # the next runner does it
+        if chore.finish is not None:
+            chore.finish()
 
 
 def _is_of_database(error: BaseException) -> bool:

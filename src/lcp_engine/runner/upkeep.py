@@ -6,15 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 
 from lcp_engine.clock import SECOND, Micros, iso, micros
 from lcp_engine.core.upkeep import Duty, Upkeep
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import Chore, Chores
 from lcp_engine.store import upkeep
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.maintenance.backups import keep_backups
-from lcp_engine.store.maintenance.check import check_database
-from lcp_engine.store.maintenance.prune import prune
 
 LOOK_SECONDS = 60.0
 """How often it is found out what is due, unless it is due earlier."""
@@ -87,6 +86,8 @@ class Housekeeper:
         )
 
     def _remove_old(self, due: Micros) -> JsonObject:
+        from lcp_engine.store.maintenance.prune import prune
+
         stated = self._instance.upkeep.retention
         assert stated is not None
         done = prune(
@@ -99,6 +100,8 @@ class Housekeeper:
         return asdict(done)
 
     def _back_up(self, due: Micros) -> JsonObject:
+        from lcp_engine.store.maintenance.backups import keep_backups
+
         stated = self._instance.upkeep.backup
         assert stated is not None
         file, count = keep_backups(
@@ -107,6 +110,8 @@ class Housekeeper:
         return {"file": str(file), "bytes": count}
 
     def _check(self, due: Micros) -> JsonObject:
+        from lcp_engine.store.maintenance.check import check_database
+
         faults = check_database(
             self._instance.url,
             kept_bytes=self._instance.caps.preimage_bytes,
@@ -117,3 +122,13 @@ class Housekeeper:
                 "check found faults, which `lcp db check` lists, such as: %s", faults[0]
             )
         return {"faults": len(faults), "first": faults[0] if faults else None}
+
+
+def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    keeper = Housekeeper(instance, runner_id, is_stopping)
+    for one in keeper.rounds():
+        do, until_due = partial(keeper.do, one), partial(keeper.seconds_until_due, one)
+        yield Chore(name=one.duty, do=do, until_due=until_due, is_quick=False, is_general=True)
+
+
+CHORES = Chores(_chores)

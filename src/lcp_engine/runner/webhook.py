@@ -56,6 +56,10 @@ class WebhookSender:
         """Look at once for what is due."""
         self._news.set()
 
+    def hear(self, waits: Mapping[int, int]) -> None:
+        """Look at once for the notices of these missions."""
+        self.wake()
+
     def finish(self) -> None:
         """Send what is due, but wait for one slow answer at most; the rest is left to the next runner."""
         self._is_ending = True
