@@ -22,6 +22,8 @@ ENGINE_KINDS: Mapping[str, tuple[str, str]] = {
 
 COMMANDS = "lcp_engine.runner.commands:EXECUTION"
 """How jobs and acceptance checks are executed that are commands or external programs."""
+OBSERVERS = ("lcp_engine.engine.lessons:OBSERVER",)
+"""What takes note of what happens in missions, in this order."""
 CHORES = (
     "lcp_engine.runner.on_wait_hook:CHORES",
     "lcp_engine.engine.schedules:CHORES",

@@ -15,13 +15,12 @@ from lcp_engine.core.policy import USUAL, Consent, Verdict
 from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
-from lcp_engine.core.summaries import subject_of
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
 from lcp_engine.engine.consents import check_person, consent_by, gather
 from lcp_engine.engine.failure import agent_error
-from lcp_engine.engine.lessons import keep_answer, keep_rejection
 from lcp_engine.engine.limit_holds import MORE, check_more, is_about_limit
 from lcp_engine.engine.messages import spoken
+from lcp_engine.engine.points import observers
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, is_early
@@ -132,7 +131,8 @@ def reject(ledger: Ledger, job_id: int, reason: str, *, by: str) -> bool:
     if not ledger.move(job, REJECT, reason=why, error=_rejection(ledger, job, why)):
         raise _decided(ledger, job, "rejected")
     ledger.note(mission, "decided", job.id, {"by": by, "decision": "reject", "reason": reason})
-    keep_rejection(ledger, job, subject_of(from_json(job.params), job.name), reason, by)
+    for one in observers():
+        one.rejected(ledger, job, reason, by)
     after_rejecting(ledger, job)
     return True
 
@@ -309,7 +309,8 @@ def _settle_question(ledger: Ledger, job: JobRow, result: AskUserResult) -> bool
     ledger.move(job, ANSWER, result=to_json(result.model_dump(exclude=of_form)))
     data: dict[str, JsonValue] = {"by": result.by, "decision": "answer", "option": result.option}
     ledger.note(ledger.mission(job.mission_id), "decided", job.id, data)
-    keep_answer(ledger, job, result.answer, result.by)
+    for one in observers():
+        one.answered(ledger, job, result.answer, result.by)
     after_settling(ledger, job)
     return True
 

@@ -16,8 +16,9 @@ from lcp_engine.core.decide import End
 from lcp_engine.core.memory import MOST_CONTENT, MOST_FILES, MOST_TAGS, MOST_TITLE, Entry, tidy_path
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
-from lcp_engine.core.summaries import question_in
+from lcp_engine.core.summaries import question_in, subject_of
 from lcp_engine.engine.memory import RootPlace, add, clean
+from lcp_engine.engine.points import Observer
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import memories
 from lcp_engine.store.changes import written_paths
@@ -73,7 +74,9 @@ def keep_reply(ledger: Ledger, job: JobRow, reply: Action | Malformed, end: End)
 
 def keep_failure(ledger: Ledger, mission: MissionRow, end: End, error: str | None) -> None:
     """Remember why a mission has failed; a limit that was reached says nothing about its root."""
-    said = None if error is None or end.limit is not None else from_json(error).get("user_message")
+    if error is None or end.succeeded or end.limit is not None:
+        return
+    said = from_json(error).get("user_message")
     if isinstance(said, str):
         content = f"Goal: {_cut(mission.goal.strip(), _MOST_GOAL)}\nError: {said}"
         _keep(ledger, mission, _Note(Lesson.ERROR, said, content), None)
@@ -87,11 +90,11 @@ def keep_answer(ledger: Ledger, job: JobRow, answer: str, by: str) -> None:
         _keep(ledger, ledger.mission(job.mission_id), _Note(Lesson.ANSWER, question, content), job, by)
 
 
-def keep_rejection(ledger: Ledger, job: JobRow, subject: str, reason: str, by: str) -> None:
+def keep_rejection(ledger: Ledger, job: JobRow, reason: str, by: str) -> None:
     """Remember why a person refused what a planner asked for."""
     if job.fingerprint is not None and reason.strip():
-        title = f"{by} refused {job.kind} {subject}"
         named = from_json(job.params)
+        title = f"{by} refused {job.kind} {subject_of(named, job.name)}"
         files = [str(named[key]) for key in ("rel_path", "path") if isinstance(named.get(key), str)]
         content = f"{title}: {reason.strip()}"
         _keep(
@@ -102,6 +105,15 @@ def keep_rejection(ledger: Ledger, job: JobRow, subject: str, reason: str, by: s
 def keep_message(ledger: Ledger, mission: MissionRow, text: str, by: str) -> None:
     """Remember what a person told a planner on its way."""
     _keep(ledger, mission, _Note(Lesson.CORRECTION, text, f"{by} said: {text.strip()}"), None, by)
+
+
+OBSERVER = Observer(
+    replied=keep_reply,
+    answered=keep_answer,
+    rejected=keep_rejection,
+    said=keep_message,
+    ended=keep_failure,
+)
 
 
 def keep_proposal(ledger: Ledger, job: JobRow, entry: Entry) -> Failed | None:

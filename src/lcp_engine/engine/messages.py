@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lcp_engine.engine.lessons import keep_message
+from lcp_engine.engine.points import observers
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.turn_queue import is_asking, queue_turn
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -32,7 +32,8 @@ def say(ledger: Ledger, mission_id: int, text: str, *, by: str, job_id: int | No
     _check_is_open(mission)
     plan = _plan(ledger, mission, job_id)
     ledger.note(mission, SAID, job_id, {"by": by, "text": said, "plan": plan.id})
-    keep_message(ledger, mission, said, by)
+    for one in observers():
+        one.said(ledger, mission, said, by)
     ledger.write_events()  # a turn that begins in the same transaction reads them
     if _needs_turn(ledger, mission, plan):
         queue_turn(ledger, plan)

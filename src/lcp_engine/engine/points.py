@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
+from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.errors import Failed
-from lcp_engine.features import ASKERS, CHORES, END_GATES, STEPS, load
+from lcp_engine.features import ASKERS, CHORES, END_GATES, OBSERVERS, STEPS, load
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
@@ -50,6 +51,29 @@ class EndGate:
 
     concerns: Callable[[MissionRow], bool]
     ask: Callable[[Ledger, MissionRow, PlanRow, End, int | None], None]
+
+
+def _ignore(*event: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observer:
+    """Takes note of what happens in missions, in the transaction in which it happens; what raises fails that.
+
+    The transaction may be shared and repeated: an observer has no effects besides its own rows and events.
+    """
+
+    replied: Callable[[Ledger, JobRow, Action | Malformed, End], None] = _ignore
+    """A turn has a reply that ends its plan."""
+    answered: Callable[[Ledger, JobRow, str, str], None] = _ignore
+    """A question has an answer, by a person."""
+    rejected: Callable[[Ledger, JobRow, str, str], None] = _ignore
+    """A job is refused for a reason, by a person."""
+    said: Callable[[Ledger, MissionRow, str, str], None] = _ignore
+    """The planner of a mission has a message, by a person."""
+    ended: Callable[[Ledger, MissionRow, End, str | None], None] = _ignore
+    """A mission ends by itself, perhaps with an error in JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +126,11 @@ def end_gates() -> Sequence[EndGate]:
     return tuple(load(place, EndGate) for place in END_GATES)
 
 
+@cache
+def observers() -> Sequence[Observer]:
+    return tuple(load(place, Observer) for place in OBSERVERS)
+
+
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """Chores of all features for a runner."""
     for place in CHORES:
@@ -110,4 +139,4 @@ def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), [*map(asker_of, ASKERS)]
+    steps(), end_gates(), observers(), [*map(asker_of, ASKERS)]

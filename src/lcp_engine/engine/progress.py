@@ -29,9 +29,8 @@ from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.failure import agent_error, failure_of
-from lcp_engine.engine.lessons import keep_failure
 from lcp_engine.engine.limit_holds import is_about_limit, settle_limit
-from lcp_engine.engine.points import asker_of, end_gates, steps
+from lcp_engine.engine.points import asker_of, end_gates, observers, steps
 from lcp_engine.engine.turn_queue import (
     CLAIMED_IN,
     acting_plan,
@@ -338,8 +337,8 @@ def end_mission(
     if mission.has_ended:
         return
     mission.status = "completed" if end.succeeded else "failed"
-    if not end.succeeded:
-        keep_failure(ledger, mission, end, error)
+    for one in observers():
+        one.ended(ledger, mission, end, error)
     _end_sub_plans(ledger, mission, end.outcome)
     found = findings_in(from_json(result)) if result is not None and end.succeeded else NOTHING_FOUND
     _close_mission(ledger, mission, end, error, findings=found)

@@ -55,9 +55,9 @@ from lcp_engine.engine.admission import (
     store,
 )
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
-from lcp_engine.engine.lessons import keep_reply
 from lcp_engine.engine.messages import seen_job
 from lcp_engine.engine.plan_steps import begin_answered
+from lcp_engine.engine.points import observers
 from lcp_engine.engine.progress import (
     after_holding,
     after_settling,
@@ -353,11 +353,14 @@ class _DecidedTurn:
             case Correct():
                 queue_correction(ledger, plan, self.job, self.turn.number)
             case End():
-                keep_reply(ledger, self.job, self.reply, decision)
-                claimed_in = self._claimed_in()
-                end_plan(ledger, plan, decision, self.error, self._ending(), claimed_in=claimed_in)
+                self._end(decision)
             case _:
                 assert_never(decision)
+
+    def _end(self, end: End) -> None:
+        for one in observers():
+            one.replied(self.ledger, self.job, self.reply, end)
+        end_plan(self.ledger, self.plan, end, self.error, self._ending(), claimed_in=self._claimed_in())
 
     def _shown_claim(self) -> str:
         """The claim, and what was written, for who verifies it: neither is among the results of jobs."""
