@@ -24,6 +24,8 @@ COMMANDS = "lcp_engine.runner.commands:EXECUTION"
 """How jobs and acceptance checks are executed that are commands or external programs."""
 OBSERVERS = ("lcp_engine.engine.lessons:OBSERVER",)
 """What takes note of what happens in missions, in this order."""
+SECTION = "lcp_engine.engine.memory:SECTION"
+"""What questions are asked with besides the findings of their plan."""
 CHORES = (
     "lcp_engine.runner.on_wait_hook:CHORES",
     "lcp_engine.engine.schedules:CHORES",

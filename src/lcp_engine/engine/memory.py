@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, TypeAdapter
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.memory import MOST_ENTRIES, Entry, checked
 from lcp_engine.core.memory_choice import RELATED, Cue, Found, choose, cues_of, shown_part
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.secret_files import is_secret
+from lcp_engine.engine.admission import Admission, may_read
+from lcp_engine.engine.points import Section
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import SeenMemory
 from lcp_engine.planners.llm.scrub import without_secrets
@@ -21,7 +24,6 @@ from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root_identity import RootIdentity
 from lcp_engine.store import memories
 from lcp_engine.store.db.json_text import JsonObject, to_json
-from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.memories import Origin
 from lcp_engine.store.queries.memories import (
@@ -34,7 +36,9 @@ from lcp_engine.store.queries.memories import (
     find_shown,
     root_of_mission,
 )
-from lcp_engine.store.row_types import MissionRow
+
+if TYPE_CHECKING:
+    from lcp_engine.engine.question import Asked
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,6 @@ class RootPlace:
 
     path: str
     identity: RootIdentity | None
-
-
-@dataclass(frozen=True)
-class About:
-    """The texts of a turn, the params of the jobs that it is told of, and the files that its user has open."""
-
-    texts: Sequence[str]
-    jobs: Sequence[Mapping[str, JsonValue]]
-    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -146,23 +141,26 @@ def take_in(ledger: Ledger, root: RootPlace, given: Iterable[Given], origin: Ori
     return Imported(*counts)
 
 
-def choose_memories(
-    tx: Tx,
-    mission: MissionRow,
-    spec: MissionSpec,
-    about: About,
-    may_show: Callable[[str], bool] | None,
-) -> str | None:
-    """Entries that a turn is shown of the memory of its root, as JSON; None if nothing.
+def choose_memories(ledger: Ledger, asked: Asked, admission: Admission | None) -> str | None:
+    """Entries that a new question is shown of the memory of its root, as JSON; None if nothing.
 
-    Nothing about a file that policy lets no job of the mission read (`may_show`).
+    They are about its texts, the jobs that it is told of, and the files that its user has open; nothing about a file
+    that policy (`admission`) lets no job of the mission read.
     """
-    root_id = None if mission.root is None else root_of_mission(tx, mission.id)
-    if mission.root is None or root_id is None or not spec.memory.characters:
+    tx, mission, spec = ledger.tx, asked.mission, spec_of(asked.mission.spec)
+    if mission.root is None or not spec.memory.read or not spec.memory.characters:
         return None
-    names = names_of((mission.root,), spec.root_aliases)
-    files = (*_paths_in(about.jobs, names), *_paths_in([{"path": file} for file in about.files], names))
-    cues = cues_of(about.texts, files, spec.memory.tags)
+    root_id = root_of_mission(tx, mission.id)
+    if root_id is None:
+        return None
+    named = [job.params for job in (*asked.results, *asked.waiting)]
+    opened: list[Mapping[str, JsonValue]] = [
+        {"path": file} for file in (spec.background.files if spec.background else ())
+    ]
+    texts = (mission.goal, asked.prompt, asked.context or "", *(said.text for said in asked.said))
+    files = _paths_in([*named, *opened], names_of((mission.root,), spec.root_aliases))
+    cues = cues_of(texts, files, spec.memory.tags)
+    may_show = None if admission is None else may_read(admission, spec, mission.root)
     found = find_matches(tx, root_id, cues, mission_id=mission.id)
 
     def chosen(among: Found) -> list[MemoryRow]:
@@ -181,6 +179,9 @@ def choose_memories(
 def seen_memories(stored: str | None) -> tuple[SeenMemory, ...]:
     """Choice of `choose_memories`, as planners see it."""
     return () if stored is None else tuple(TypeAdapter(list[SeenMemory]).validate_json(stored))
+
+
+SECTION = Section(choose_memories, seen_memories)
 
 
 def _shown(row: MemoryRow) -> JsonObject:

@@ -11,12 +11,15 @@ from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.errors import Failed
-from lcp_engine.features import ASKERS, CHORES, END_GATES, OBSERVERS, STEPS, load
+from lcp_engine.features import ASKERS, CHORES, END_GATES, OBSERVERS, SECTION, STEPS, load
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
 if TYPE_CHECKING:
+    from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
+    from lcp_engine.engine.question import Asked
+    from lcp_engine.planners.base import SeenMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,17 @@ class Observer:
     """A mission ends by itself, perhaps with an error in JSON."""
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a question. It is chosen with it, in its transaction, and stored as JSON; None for nothing.
+
+    A question that is asked again, corrected, replayed or forked has what was chosen first.
+    """
+
+    choose: Callable[[Ledger, Asked, Admission | None], str | None]
+    read: Callable[[str | None], tuple[SeenMemory, ...]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chore:
     """Work of a runner besides its jobs: `do` is called again and again until the runner stops, then `finish`.
@@ -131,6 +145,11 @@ def observers() -> Sequence[Observer]:
     return tuple(load(place, Observer) for place in OBSERVERS)
 
 
+@cache
+def section() -> Section:
+    return load(SECTION, Section)
+
+
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """Chores of all features for a runner."""
     for place in CHORES:
@@ -139,4 +158,4 @@ def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), [*map(asker_of, ASKERS)]
+    steps(), end_gates(), observers(), section(), [*map(asker_of, ASKERS)]

@@ -18,10 +18,10 @@ from lcp_engine.core.money import Cost, add_amounts
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.engine.admission import Admission, may_read
+from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.limit_holds import ask_for_more
-from lcp_engine.engine.memory import About, choose_memories, seen_memories
 from lcp_engine.engine.messages import new_messages, seen_job
+from lcp_engine.engine.points import section
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
@@ -127,7 +127,7 @@ def open_question(ledger: Ledger, job: JobRow, admission: Admission | None = Non
         mission=mission,
         prompt=_own_text(ledger, job, plan, "user_prompt") or mission.goal,
         context=_context(ledger, job, plan, mission),
-        memories=seen_memories(turn.memories),
+        memories=section().read(turn.memories),
         notices=_notices(params, plan, spec_of(mission.spec)),
         results=tuple(
             seen_job(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
@@ -148,26 +148,17 @@ def _with_memories(
     ledger: Ledger, asked: Asked, params: Mapping[str, JsonValue], admission: Admission | None
 ) -> Asked:
     """A new question with what is remembered of the root; what is chosen once is stored, whatever becomes of it."""
-    mission, spec = asked.mission, spec_of(asked.mission.spec)
     if asked.corrected is not None:
         chosen = asked.corrected.memories
     elif MEMORIES in params:
         given = params[MEMORIES]
         chosen = given if isinstance(given, str) else None
-    elif spec.memory.read:
-        may_show = None if admission is None else may_read(admission, spec, mission.root)
-        about = About(
-            texts=(mission.goal, asked.prompt, asked.context or "", *(said.text for said in asked.said)),
-            jobs=tuple(job.params for job in (*asked.results, *asked.waiting)),
-            files=spec.background.files if spec.background else (),
-        )
-        chosen = choose_memories(ledger.tx, mission, spec, about, may_show)
     else:
-        chosen = None
+        chosen = section().choose(ledger, asked, admission)
     if chosen is None:
         return asked
-    keep_memories(ledger.tx, mission.id, asked.turn.number, chosen)
-    return replace(asked, memories=seen_memories(chosen))
+    keep_memories(ledger.tx, asked.mission.id, asked.turn.number, chosen)
+    return replace(asked, memories=section().read(chosen))
 
 
 def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:
