@@ -24,6 +24,10 @@ COMMANDS = "lcp_engine.runner.commands:EXECUTION"
 """How jobs and acceptance checks are executed that are commands or external programs."""
 OBSERVERS = ("lcp_engine.engine.lessons:OBSERVER",)
 """What takes note of what happens in missions, in this order."""
+DECISION_GATE = "lcp_engine.engine.consents:GATE"
+"""Who may approve jobs, and how many people have to."""
+CLAIM_GATE = "lcp_engine.store.permits:GATE"
+"""Which jobs that are due may start."""
 SECTION = "lcp_engine.engine.memory:SECTION"
 """What questions are asked with besides the findings of their plan."""
 CHORES = (

@@ -12,9 +12,10 @@ from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.engine.admission import params_of
 from lcp_engine.engine.always import rules_for
-from lcp_engine.engine.consents import approvals_of, consent_by
+from lcp_engine.engine.approvals import consent_by
 from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import decision_gate
 from lcp_engine.engine.turn_queue import VERIFIES
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.people import hold_code
@@ -75,9 +76,8 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
         consent = instance.read(consent_by, job.mission_id, policy, worker, params, workers=workers)
         if not consent.is_usual:
             sight = look_over(instance, [job.json])[job.id].sight
-            found[job.id] = instance.read(
-                approvals_of, instance.admission, job.mission_id, job.id, consent=consent, sight=sight
-            )
+            held = (job.mission_id, job.id)
+            found[job.id] = instance.read(decision_gate().approvals, instance.admission, held, consent, sight)
     return found
 
 

@@ -11,16 +11,15 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT, Role, State
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.policy import USUAL, Consent, Verdict
+from lcp_engine.core.policy import USUAL, Consent, Policy, Verdict
 from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
-from lcp_engine.engine.consents import check_person, consent_by, gather
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.limit_holds import MORE, check_more, is_about_limit
 from lcp_engine.engine.messages import spoken
-from lcp_engine.engine.points import observers
+from lcp_engine.engine.points import Decider, decision_gate, observers
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
 from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, is_early
@@ -84,14 +83,13 @@ def approve(
     # A past decision was everybody's that it needed.
     consent = USUAL if now is None else consent_to(ledger, admission, worker, job, read)
     _check_policy(ledger, admission, worker, job, read)
-    check_person(
-        ledger, job, consent, by, admission.approvers, is_known=is_known, is_revised=revised is not None
-    )
+    gate = decision_gate()
+    gate.check(ledger, job, consent, Decider(by, admission.approvers, is_known, revised is not None))
     if revised is not None:
         _check_path(ledger, job, read)
     bound = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
     sight = replace(bound, unseen=None if shown is None else shown.unseen)
-    missing = gather(ledger, job, consent, by, sight)
+    missing = gate.gather(ledger, job, consent, by, sight)
     if missing != 0:
         return missing is not None
     _let_run(ledger, job)
@@ -171,9 +169,7 @@ def _check_policy(
     ledger: Ledger, admission: Admission, worker: Worker[BaseModel], job: JobRow, params: BaseModel
 ) -> None:
     """Check policy again: an approval lifts a hold, never a denial, and policy may not have known the job before."""
-    mission = ledger.mission(job.mission_id)
-    spec = spec_of(mission.spec)
-    policy = admission.policy_now(ledger.tx, mission.id, spec, mission.root)
+    policy, spec = _policy_now(ledger, admission, job), spec_of(ledger.mission(job.mission_id).spec)
     verdict, reason, code = ruling_on(policy, worker, params, spec)
     if verdict is Verdict.DENY:
         raise LcpError(code, f"job {job.id} may not run: {reason}", advice=reason.advice)
@@ -182,10 +178,24 @@ def _check_policy(
 def consent_to(
     ledger: Ledger, admission: Admission, worker: Worker[BaseModel], job: JobRow, params: BaseModel
 ) -> Consent:
-    """Whose approvals the job needs with these params."""
+    """Return whose approvals the job needs with these params."""
+    policy = _policy_now(ledger, admission, job)
+    return consent_by(ledger.tx, job.mission_id, policy, worker, params, workers=admission.workers)
+
+
+def _policy_now(ledger: Ledger, admission: Admission, job: JobRow) -> Policy:
     mission = ledger.mission(job.mission_id)
-    policy = admission.policy_now(ledger.tx, mission.id, spec_of(mission.spec), mission.root)
-    return consent_by(ledger.tx, mission.id, policy, worker, params, workers=admission.workers)
+    return admission.policy_now(ledger.tx, mission.id, spec_of(mission.spec), mission.root)
+
+
+def consent_by(
+    tx: Tx, mission_id: int, policy: Policy, worker: Worker[BaseModel], params: BaseModel, *, workers: Workers
+) -> Consent:
+    """Return whose approvals policy asks for, for a job with these params."""
+    names = decision_gate().names(tx, mission_id, worker, workers)
+    return policy.consent(
+        names, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
+    )
 
 
 def _check_path(ledger: Ledger, job: JobRow, params: BaseModel) -> None:

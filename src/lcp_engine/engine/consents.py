@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import APPLY, MERGE
-from lcp_engine.core.policy import Approvals, Consent, KindNames, Policy
+from lcp_engine.core.policy import Approvals, Consent, KindNames
+from lcp_engine.engine.points import Decider, DecisionGate
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
@@ -23,16 +24,7 @@ BY_LINK = "a signed link"
 """Who decided by a link that names no person."""
 
 
-def check_person(
-    ledger: Ledger,
-    job: JobRow,
-    consent: Consent,
-    by: str,
-    approvers: frozenset[str],
-    *,
-    is_known: bool,
-    is_revised: bool,
-) -> None:
+def _check(ledger: Ledger, job: JobRow, consent: Consent, decider: Decider) -> None:
     """Raise `NOT_ALLOWED` for a person who may not approve the job, `WRONG_STATE` for other params.
 
     What several people approve stays as each was shown it. The name of an approver counts if they are known to be that
@@ -40,6 +32,7 @@ def check_person(
     """
     if consent.is_usual:
         return
+    by, approvers, is_known, is_revised = decider
     if by == BY_LINK:
         message = f"job {job.id} needs the approval of people who are known by name, and this link names none"
         advice = "Give each person a token: `lcp approvers add NAME`."
@@ -58,29 +51,19 @@ def check_person(
         raise LcpError(ErrorCode.WRONG_STATE, message, advice="Reject it, with what should be different.")
 
 
-def consent_by(
-    tx: Tx, mission_id: int, policy: Policy, worker: Worker[BaseModel], params: BaseModel, *, workers: Workers
-) -> Consent:
-    """Whose approvals policy asks for, for a job with these params; for a merge or `apply`, for all that it may do."""
-    named = (
-        worker.named if worker.kind not in (MERGE, APPLY) else _merge_named(tx, mission_id, worker, workers)
-    )
-    return policy.consent(
-        named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)
-    )
-
-
-def _merge_named(tx: Tx, mission_id: int, merge: Worker[BaseModel], workers: Workers) -> KindNames:
-    """The names of a merge: those of the kinds that changed the stage, and of every kind that writes files.
+def _names(tx: Tx, mission_id: int, worker: Worker[BaseModel], workers: Workers) -> KindNames:
+    """The names of a kind; of a merge or `apply`, those of the kinds that changed the stage, and of all that write.
 
     A kind that changed the stage may not be known here, and may be judged as any of those that write.
     """
+    if worker.kind not in (MERGE, APPLY):
+        return worker.named
     kinds = [*kinds_in_stage(tx, mission_id).values()]
     known = [one for kind, one in workers.items() if one.writes or kind in kinds]
-    return KindNames((*merge.named.names, *kinds, *(name for one in known for name in one.named.names)))
+    return KindNames((*worker.named.names, *kinds, *(name for one in known for name in one.named.names)))
 
 
-def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight) -> int | None:
+def _gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight) -> int | None:
     """Number of people who still have to approve the job after this one, whose consent is noted; None if it was before.
 
     Counted are those whose job it still is: with the same params, and the same file.
@@ -104,14 +87,18 @@ def gather(ledger: Ledger, job: JobRow, consent: Consent, by: str, sight: Sight)
 
 
 def approvals_of(
-    tx: Tx, admission: Admission, mission_id: int, job_id: int, *, consent: Consent, sight: Sight
+    tx: Tx, admission: Admission, held: tuple[int, int], consent: Consent, sight: Sight
 ) -> Approvals:
     """Whose approvals a held job has and needs; `sight` is what it would change now."""
+    mission_id, job_id = held
     given = _still_for(tx, mission_id, job_id, sight)
     barred = requester_of(tx, mission_id) if consent.not_requester else frozenset[str]()
     people = admission.approvers
     left = tuple(sorted(people - given - barred)) if people else None
     return Approvals(consent.approvals, tuple(sorted(given)), tuple(sorted(barred)), left)
+
+
+GATE = DecisionGate(names=_names, check=_check, gather=_gather, approvals=approvals_of)
 
 
 def _still_for(tx: Tx, mission_id: int, job_id: int, now: Sight) -> set[str]:

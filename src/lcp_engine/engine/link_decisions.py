@@ -117,9 +117,7 @@ def approve_by_link(
             worker = worker_of(admission.workers, job)
             read = worker.read(from_json(job.params), f"job {job.id}")
             consent = consent_to(ledger, admission, worker, job, read)
-            missing = approvals_of(
-                ledger.tx, admission, job.mission_id, job.id, consent=consent, sight=now
-            ).awaited
+            missing = approvals_of(ledger.tx, admission, (job.mission_id, job.id), consent, now).awaited
             message = f"{opened.by} has approved job {job.id} already; it waits for {missing}"
             raise LcpError(ErrorCode.CONFLICT, message, advice="Nothing is left to decide for this person.")
         ledger.write_events()  # of another person who shares this transaction

@@ -5,21 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.errors import Failed
-from lcp_engine.features import ASKERS, CHORES, END_GATES, OBSERVERS, SECTION, STEPS, load
+from lcp_engine.features import (
+    ASKERS,
+    CHORES,
+    CLAIM_GATE,
+    DECISION_GATE,
+    END_GATES,
+    OBSERVERS,
+    SECTION,
+    STEPS,
+    load,
+)
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.queue import ClaimGate
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from lcp_engine.core.policy import Approvals, Consent, KindNames
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
     from lcp_engine.engine.question import Asked
     from lcp_engine.planners.base import SeenMemory
+    from lcp_engine.store.db.transaction import Tx
+    from lcp_engine.store.people import Sight
+    from lcp_engine.workers.base import Worker, Workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +94,30 @@ class Observer:
     """The planner of a mission has a message, by a person."""
     ended: Callable[[Ledger, MissionRow, End, str | None], None] = _ignore
     """A mission ends by itself, perhaps with an error in JSON."""
+
+
+class Decider(NamedTuple):
+    """Person who approves a job, `is_known` if that was checked; `approvers` are those of the configuration."""
+
+    by: str
+    approvers: frozenset[str]
+    is_known: bool
+    is_revised: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionGate:
+    """Rules about whose approvals jobs need, asked in the transaction of a decision; what `check` raises refuses it.
+
+    `names` are all names by which policy knows what a job of a kind does; `gather` notes an approval and says how many
+    are missing after it, None if the person has given it before; `approvals` are those that a held job, stated as its
+    mission and itself, has and needs.
+    """
+
+    names: Callable[[Tx, int, Worker[BaseModel], Workers], KindNames]
+    check: Callable[[Ledger, JobRow, Consent, Decider], None]
+    gather: Callable[[Ledger, JobRow, Consent, str, Sight], int | None]
+    approvals: Callable[[Tx, Admission, tuple[int, int], Consent, Sight], Approvals]
 
 
 @dataclass(frozen=True)
@@ -146,6 +187,16 @@ def observers() -> Sequence[Observer]:
 
 
 @cache
+def decision_gate() -> DecisionGate:
+    return load(DECISION_GATE, DecisionGate)
+
+
+@cache
+def claim_gate() -> ClaimGate:
+    return load(CLAIM_GATE, ClaimGate)
+
+
+@cache
 def section() -> Section:
     return load(SECTION, Section)
 
@@ -158,4 +209,4 @@ def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), section(), [*map(asker_of, ASKERS)]
+    steps(), end_gates(), observers(), section(), decision_gate(), claim_gate(), [*map(asker_of, ASKERS)]

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.permits import Limit
+from lcp_engine.engine.points import claim_gate
 from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import LcpError
 from lcp_engine.store import queue
@@ -19,7 +20,6 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import Host
 from lcp_engine.store.host.roots import ServedMissions
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.permits import PermitOffice, state_kinds
 from lcp_engine.store.row_types import JobRow
 
 HEARTBEAT_SECONDS = 3.0
@@ -42,7 +42,7 @@ class Leases:
         self._database = database
         self._scope = scope
         self._served = served
-        self._permits = PermitOffice(scope, served, monotonic, endpoint_of)
+        self._throttle = claim_gate().open(scope, served, monotonic, endpoint_of)
         self._jitter = jitter
         self._monotonic = monotonic
         self._renewed = -math.inf
@@ -52,7 +52,7 @@ class Leases:
 
     def register(self, uid: str, host: Host, limits: Mapping[str, Limit]) -> None:
         """Make the runner known to others, and the limits of its kinds."""
-        self._database.write(lambda tx: state_kinds(tx, limits))
+        self._database.write(lambda tx: claim_gate().state(tx, limits))
         self.runner_id = self._database.write(
             lambda tx: queue.add_runner(tx, uid=uid, host=host.name, boot=host.boot, pid=os.getpid())
         )
@@ -69,7 +69,7 @@ class Leases:
         now = self._monotonic()
         # An idle runner does not renew its leases.
         is_stale = now - self._renewed > queue.LEASE_SECONDS / 2
-        self._permits.note_ended([*(one.job for one in finished), *returned])
+        self._throttle.note_ended([*(one.job for one in finished), *returned])
 
         def work(tx: Tx) -> tuple[list[JobRow], frozenset[str]]:
             ledger = ledger_of(tx)
@@ -77,9 +77,9 @@ class Leases:
             settle_finished(ledger, finished, self._jitter)
             for job in returned:
                 queue.release(ledger, job.copy())
-            self._permits.give_back(ledger, returned)
+            self._throttle.give_back(ledger, returned)
             claimed = queue.claim(
-                ledger, self._scope, self.runner_id, most, self._served, throttle=self._permits
+                ledger, self._scope, self.runner_id, most, self._served, throttle=self._throttle
             )
             if claimed and is_stale:
                 queue.beat(tx, self.runner_id)
@@ -122,7 +122,7 @@ class Leases:
         """When there is something to claim (0: now); None if nothing is queued."""
 
         def query(tx: Tx) -> list[Micros | None]:
-            return [queue.next_ready_at(tx, self._scope, self._served), self._permits.next_look(tx)]
+            return [queue.next_ready_at(tx, self._scope, self._served), self._throttle.next_look(tx)]
 
         return min((at for at in self._database.read(query) if at is not None), default=None)
 

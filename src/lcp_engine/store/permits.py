@@ -31,6 +31,7 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.queue import (
     BY_URGENCY,
     MOST_DUE,
+    ClaimGate,
     MissionFilter,
     Scope,
     in_scope,
@@ -471,6 +472,9 @@ class PermitOffice:
         for bucket in aside.values():
             self._waited_for[bucket.named.name] = bucket.named
             self._looks[bucket.named.name] = bucket.look_at
+
+
+GATE = ClaimGate(state_kinds, PermitOffice)
 
 
 def _look_at(limit: Limit, now: Micros, row: Row) -> Micros:

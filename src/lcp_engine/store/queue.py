@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import zip_longest
@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
+from lcp_engine.core.permits import Limit
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.store.conditions import DELAYED, LIVE, READY
 from lcp_engine.store.db.json_text import to_json
@@ -66,7 +67,7 @@ class MissionFilter(Protocol):
 
 
 class Throttle(Protocol):
-    """Which of the ready jobs may start now, as limits permit it."""
+    """Limits of what may start, as one runner knows them. Any thread may call."""
 
     def make_ready(self, ledger: Ledger, /) -> None:
         """Make jobs ready that were set aside, as far as there are permits for them now."""
@@ -74,16 +75,27 @@ class Throttle(Protocol):
     def admit(self, ledger: Ledger, found: list[JobRow], /) -> tuple[list[JobRow], bool]:
         """Those of the found jobs that have a permit, which is taken, and whether others were set aside."""
 
+    def note_ended(self, ended: Sequence[JobRow], /) -> None:
+        """Look at the limits of these jobs with the next claim: others may run in their place."""
 
-class _Unthrottled:
-    def make_ready(self, ledger: Ledger, /) -> None:
-        pass
+    def give_back(self, ledger: Ledger, released: Sequence[JobRow], /) -> None:
+        """Take back the starts of jobs that were claimed and have not begun; their missions are locked."""
 
-    def admit(self, ledger: Ledger, found: list[JobRow], /) -> tuple[list[JobRow], bool]:
-        return found, False
+    def next_look(self, tx: Tx, /) -> Micros | None:
+        """When jobs that wait for a permit should be looked at; None if none wait."""
 
 
-UNTHROTTLED = _Unthrottled()
+@dataclass(frozen=True)
+class ClaimGate:
+    """Limits of what may start, shared by all runners: those of kinds are stated, and each runner opens its throttle.
+
+    `open` is given the clock of the runner, and what names the server that the planner of a spec asks, with its limit.
+    """
+
+    state: Callable[[Tx, Mapping[str, Limit]], None]
+    open: Callable[
+        [Scope, MissionFilter, Callable[[], float], Callable[[str], tuple[str, Limit] | None]], Throttle
+    ]
 
 
 class _AllMissions:
@@ -315,17 +327,18 @@ def claim(
     most: int,
     served: MissionFilter = ALL_MISSIONS,
     *,
-    throttle: Throttle = UNTHROTTLED,
+    throttle: Throttle | None = None,
 ) -> list[JobRow]:
     """Lease up to `most` ready jobs to a runner; the leases are valid when the transaction is committed."""
     claimed: list[JobRow] = []
     if not scope.kinds or most < 1:
         return claimed
-    throttle.make_ready(ledger)
+    if throttle is not None:
+        throttle.make_ready(ledger)
     goes_on = True
     while goes_on and len(claimed) < most:
         line, found = _find(ledger, scope, runner_id, most - len(claimed), served)
-        admitted, were_set_aside = throttle.admit(ledger, found)
+        admitted, were_set_aside = (found, False) if throttle is None else throttle.admit(ledger, found)
         ledger.start_all(admitted, runner_id)
         turn = max(line.served_at, ledger.tx.now) + 1
         for place, mission_id in enumerate(dict.fromkeys(job.mission_id for job in admitted)):
