@@ -66,18 +66,18 @@ def usage_of(mission: MissionRow, now: int) -> Usage:
 
 def after_settling(ledger: Ledger, job: JobRow, error: str | None = None) -> None:
     """Advance the plan of a settled job: queue its next turn once no other job of it is open (R7)."""
-    mission = ledger.mission(job.mission_id)
-    if job.plan_id is not None and not mission.has_ended:
-        _Advance(ledger, mission, ledger.plan(job.plan_id), Event.SETTLED, job, error).begin()
-    else:
-        refresh(ledger, mission)
+    _after(ledger, job, Event.SETTLED, error)
 
 
 def after_rejecting(ledger: Ledger, job: JobRow) -> None:
     """Advance the plan of a rejected job: queue a turn with the reasons if nothing else of the plan is open."""
+    _after(ledger, job, Event.REJECTED)
+
+
+def _after(ledger: Ledger, job: JobRow, event: Event, error: str | None = None) -> None:
     mission = ledger.mission(job.mission_id)
     if job.plan_id is not None and not mission.has_ended:
-        _Advance(ledger, mission, ledger.plan(job.plan_id), Event.REJECTED, job).begin()
+        _Advance(ledger, mission, ledger.plan(job.plan_id), event, job, error).go_on()
     else:
         refresh(ledger, mission)
 
@@ -88,7 +88,7 @@ def after_holding(ledger: Ledger, plan: PlanRow) -> None:
     Also if none of the held jobs is its own: an equal job of another plan is held, and a decision on that does not
     advance this plan.
     """
-    _Advance(ledger, ledger.mission(plan.mission_id), plan, Event.HELD).begin()
+    _Advance(ledger, ledger.mission(plan.mission_id), plan, Event.HELD).go_on()
 
 
 class _Advance(NamedTuple):
@@ -101,56 +101,41 @@ class _Advance(NamedTuple):
     job: JobRow | None = None
     error: str | None = None
 
-    def begin(self) -> None:
-        self._carry_out(follow(self._rest() if self.job is None else self._decided(self.job)))
-
-    def go_on(self) -> None:
-        """Carry out what follows once the jobs behind this one were released."""
-        self._carry_out(follow(self._rest(is_released=True)))
-
-    def _decided(self, job: JobRow) -> Situation:
-        """The situation in which a settled or rejected job leaves its plan, before others are released."""
-        ledger, mission, plan, event = self.ledger, self.mission, self.plan, self.event
-        answered = _answered(ledger, mission, plan, job)
-        is_stated = plan.has_steps and answered is None
-        stated = steps().look(ledger, plan, job) if is_stated else None
-        is_fatal = job.state is State.FAILED and spec_of(mission.spec).on_job_failure == "fail"
-        return Situation(
-            event, False, answered, event is Event.REJECTED and mission.asking == job.id, is_fatal,
-            plan.outcome is not None, plan.open, plan.held, stated,
-        )  # fmt: skip
-
-    def _rest(self, *, is_released: bool = False) -> Situation:
-        """The situation of what is left of the plan."""
-        ledger, mission, plan, event = self.ledger, self.mission, self.plan, self.event
-        has_ended, open_, held = plan.outcome is not None, plan.open, plan.held
+    def go_on(self, *, is_released: bool = False) -> None:
+        """Carry out what follows; `is_released`: the jobs behind this one were released before."""
+        ledger, mission, plan, event, job = self.ledger, self.mission, self.plan, self.event, self.job
+        spec, answered, stated = spec_of(mission.spec), None, None
+        is_refused = is_fatal = is_asked = waits_behind = has_news = False
+        is_new = job is not None and not is_released
+        if is_new and job is not None:
+            answered = _answered(ledger, mission, plan, job)
+            is_refused = event is Event.REJECTED and mission.asking == job.id
+            is_fatal = job.state is State.FAILED and spec.on_job_failure == "fail"
         if plan.has_steps:
-            stated = steps().look(ledger, plan, None)
-            return Situation(event, is_released, None, False, False, has_ended, open_, held, stated)
-        continues = spec_of(mission.spec).continue_
-        is_asked = waits_behind = has_news = False
-        if held > 0 and not has_ended and event is not Event.REJECTED:
-            is_asked = open_ == 0 and is_asking(ledger, plan)
+            stated = steps().look(ledger, plan, job if is_new else None) if answered is None else None
+        elif not is_new and plan.held > 0 and plan.outcome is None and event is not Event.REJECTED:
+            is_asked = plan.open == 0 and is_asking(ledger, plan)
             if event is Event.HELD:
-                has_news = open_ == 0 and not is_asked and _has_news(ledger, plan)
-            elif self.job is not None and self.job.role is Role.STEP:
-                waits_behind = has_follower(ledger, self.job)
-        return Situation(
-            event, is_released, None, False, False, has_ended, open_, held, None, continues,
-            is_asked, waits_behind, has_news,
+                has_news = plan.open == 0 and not is_asked and _has_news(ledger, plan)
+            elif job is not None and job.role is Role.STEP:
+                waits_behind = has_follower(ledger, job)
+        situation = Situation(
+            event, is_released, answered, is_refused, is_fatal, plan.outcome is not None, plan.open, plan.held, stated,
+            spec.continue_, is_asked, waits_behind, has_news,
         )  # fmt: skip
+        self._carry_out(follow(situation))
 
     def _carry_out(self, followup: Followup) -> None:
         ledger, mission, plan = self.ledger, self.mission, self.plan
         match followup:
             case Releases():  # patterns with attributes take three times as long, and most jobs come here
                 self._release(is_fault=followup.is_fault)
-                return self.go_on()
+                return self.go_on(is_released=True)
             case GoOn():
                 pass
             case Stops():
                 self._stop(is_fault=followup.is_fault)
-                return self.go_on()
+                return self.go_on(is_released=True)
             case AskNext():
                 queue_turn(ledger, plan)
             case Changes():
@@ -263,7 +248,7 @@ def continue_stated(
         may_begin = step.state is State.BLOCKED and not step.waits_for
         if step.state in SETTLED or (may_begin and not steps().begin(ledger, step)):
             release_followers(ledger, step)
-    _Advance(ledger, mission, plan, Event.SETTLED).go_on()
+    _Advance(ledger, mission, plan, Event.SETTLED).go_on(is_released=True)
 
 
 def refresh(ledger: Ledger, mission: MissionRow) -> None:

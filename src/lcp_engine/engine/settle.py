@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias, assert_never
@@ -21,6 +21,7 @@ from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.lessons import keep_proposal
 from lcp_engine.engine.outcome import HeldRequest, Succeeded, failure_from_exception, storable_failure
+from lcp_engine.engine.points import asker_of
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
 from lcp_engine.engine.question import seconds_left
 from lcp_engine.engine.reply import apply_reply
@@ -214,13 +215,24 @@ def _succeed_all(ledger: Ledger, finished: Sequence[FinishedJob]) -> None:
     said = {one.job.id: one.outcome.stderr for one in finished if isinstance(one.outcome, Succeeded)}
     for job in moved:
         ledger.attempted(job, SUCCEED.event, stderr=said[job.id])
-    for job in moved if finished[0].job.plan_id is not None else _last_of_missions(moved):
+    for job in _followed(ledger, moved):
         after_settling(ledger, job)
 
 
-def _last_of_missions(jobs: Sequence[JobRow]) -> Collection[JobRow]:
-    """One job of each mission: for jobs without a plan, the effect on the mission is the same after each of them."""
-    return {job.mission_id: job for job in jobs}.values()
+def _followed(ledger: Ledger, succeeded: Sequence[JobRow]) -> Iterable[JobRow]:
+    """The jobs, all of one plan or of none, after which something may follow.
+
+    Jobs without followers that answer no question are equal: the first of a mission leaves nothing to do after others.
+    """
+    if succeeded and succeeded[0].plan_id is not None:
+        spec = spec_of(ledger.mission(succeeded[0].mission_id).spec)
+        if spec.continue_ == "per_result":
+            return succeeded
+    first: dict[tuple[int, int], JobRow] = {}
+    for job in succeeded:
+        is_alone = job.followers or asker_of(job.kind) is not None
+        first.setdefault((job.mission_id, job.id if is_alone else 0), job)
+    return first.values()
 
 
 def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: random.Random) -> bool:
