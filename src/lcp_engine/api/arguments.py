@@ -16,7 +16,7 @@ from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.plan_steps import check_plans
+from lcp_engine.engine.points import steps
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.environment import refuse_without_price
 from lcp_engine.planners.registry import make_planner
@@ -43,7 +43,7 @@ def checked_spec(
     refuse_without_price(planner, known.limits, instance.planner_environment.prices)
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     known = with_known_kinds(known, instance.admission.workers)
-    check_plans(known, instance.admission.workers)
+    steps().check(known, instance.admission.workers)
     granted(known.commands.network, instance.commands_network)
     return known.model_copy(update={"allow_admin": allow_admin})
 

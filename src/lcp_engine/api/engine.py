@@ -49,7 +49,7 @@ from lcp_engine.engine.always import approve_always, remove_rule
 from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
-from lcp_engine.engine.plan_steps import prepare_plans
+from lcp_engine.engine.points import steps
 from lcp_engine.engine.schedules import NewSchedule, Overlap
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -230,7 +230,7 @@ class Engine(History):
         checked = checked_spec(self.instance, spec, allow_admin=allow_admin)
         directory = existing_directory(root)
         identity = identity_at(directory)
-        plans = prepare_plans(checked, self.workers, str(directory))
+        begin = steps().prepare(checked, self.workers, str(directory))
         return self.mission(
             self.instance.write(
                 missions.launch,
@@ -239,7 +239,7 @@ class Engine(History):
                 key=key,
                 identity=identity,
                 request=request,
-                plans=plans,
+                begin=begin,
                 about={"by": by or user_name()},
             )
         )

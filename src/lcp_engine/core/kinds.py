@@ -13,6 +13,7 @@ from lcp_engine.core.json_values import JsonValue
 
 TURN = "agent_plan"
 """A question to the planner."""
+TURN_PRIORITY = 10
 QUESTION = "ask_user"
 """A question to a person (R13)."""
 MERGE = "merge"

@@ -68,8 +68,10 @@ class ReasonCode(StrEnum):
     STAGED = "staged"
     STEP_ENDED = "step_ended"
     STEP_ORDER = "step_order"
+    """A blocked step: one before it has not ended yet as it needs."""
     STEP_REFUSED = "step_refused"
     TURN_ORDER = "turn_order"
+    """A blocked turn: a mission asks one turn at a time, in the order of job ids (R7)."""
     TWO_FORMS = "two_forms"
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
 from lcp_engine.core.job_states import Role, State
-from lcp_engine.core.kinds import ON_FILES, KindRole, kind_named
+from lcp_engine.core.kinds import ON_FILES, TURN_PRIORITY, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.patterns import in_one_form
 from lcp_engine.core.policy import STAGED, Move, Policy, Rule, Verdict
@@ -21,7 +21,6 @@ from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteF
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
-from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.own_places import beneath
@@ -193,11 +192,11 @@ def store(
     A step `waits_for` so many jobs and has so many `followers`. Returns its id.
     """
     worker, role, state = request.worker, Role.WORK, job.state
-    reason: Reason | str | None = STEP_ORDER if state is State.BLOCKED else job.reason
+    reason: Reason | str | None = ReasonCode.STEP_ORDER if state is State.BLOCKED else job.reason
     if worker is not None and worker.executed_by is ExecutedBy.PLANNER:
         role = Role.STEP if request.spec.params.get("scope") == "step" else Role.TURN
         if state is State.QUEUED and mission.asking is not None:
-            state, reason = State.BLOCKED, TURN_ORDER
+            state, reason = State.BLOCKED, ReasonCode.TURN_ORDER
     mission.requested += state is not State.REJECTED
     spec = spec_of(mission.spec)
     job_id = ledger.create(

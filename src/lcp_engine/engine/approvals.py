@@ -22,7 +22,7 @@ from lcp_engine.engine.messages import spoken
 from lcp_engine.engine.points import Decider, decision_gate, observers
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
-from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, is_early
+from lcp_engine.engine.turn_queue import is_early
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.paths import names_of
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
@@ -155,10 +155,10 @@ def _let_run(ledger: Ledger, job: JobRow) -> None:
     mission = ledger.mission(job.mission_id)
     job.approved = job.attempt + 1
     if is_early(job):
-        ledger.move(job, APPROVE_BLOCKED, reason=STEP_ORDER)
+        ledger.move(job, APPROVE_BLOCKED, reason=ReasonCode.STEP_ORDER)
         return
     if job.role is not Role.WORK and mission.asking is not None:
-        ledger.move(job, APPROVE_BLOCKED, reason=TURN_ORDER)
+        ledger.move(job, APPROVE_BLOCKED, reason=ReasonCode.TURN_ORDER)
         return
     ledger.move(job, APPROVE)
     if job.role is not Role.WORK:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -11,23 +11,18 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import OPEN, RETRY, RETRY_BLOCKED, RETRY_HELD, Role, State
-from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import Background, MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.approvals import locked_job, worker_of
 from lcp_engine.engine.limit_holds import was_declined
-from lcp_engine.engine.plan_steps import PlannedPlan, as_text, store_plan
-from lcp_engine.engine.points import steps
+from lcp_engine.engine.points import Begin, steps
 from lcp_engine.engine.progress import cancel_mission, continue_stated, refresh
 from lcp_engine.engine.turn_queue import (
     RESUMED,
-    STEP_ORDER,
-    TURN_ORDER,
     begun_plan,
     queue_question,
     queue_turn,
-    turn_attempts,
 )
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity
@@ -49,7 +44,6 @@ from lcp_engine.store.people import unanswered_hold, was_rejected_by_person
 from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import StatedText, keep_plans, steps_of_plan
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers
 
 
@@ -75,13 +69,13 @@ def launch(
     about: Mapping[str, JsonValue] | None = None,
     identity: RootIdentity | None = None,
     request: LaunchRequest | None = None,
-    plans: Sequence[PlannedPlan] = (),
+    begin: Begin | None = None,
 ) -> int:
-    """Store a mission with its first turn, or with the steps of its first plan; its id.
+    """Store a mission with its first turn, or with what `begin` stores in place of it; its id.
 
     With a `key` that was used before, the id of that mission; the same holds for a `request` that a mission was
-    launched for. `about` is added to the data of its first event. `identity` says which directory the root is, `plans`
-    are those that `spec` states (`prepare_plans`). Raises `CONFLICT` for a request with other content than before.
+    launched for. `about` is added to the data of its first event. `identity` says which directory the root is.
+    Raises `CONFLICT` for a request with other content than before.
     """
     if key is not None and (known := find_by_key(ledger.tx, key)) is not None:
         return known
@@ -94,25 +88,12 @@ def launch(
     if mission.root_plan is not None:
         return mission_id if request is None else _launched_before(mission, spec)
     ledger.note(mission, "launched", None, {"name": spec.name, **(about or {})})
-    if plans:
-        texts = [StatedText(plan.name, place, as_text(plan)) for place, plan in enumerate(plans)]
-        keep_plans(ledger.tx, mission_id, texts)
-        store_plan(ledger, mission, plans[0])
+    if begin is not None:
+        begin(ledger, mission)
         return mission_id
     plan = ledger.new_plan(mission_id, job_id=None, parent_id=None, depth=0)
     mission.root_plan = plan.id
-    params: dict[str, JsonValue] = {"user_prompt": spec.goal}
-    mission.asking = ledger.create(
-        mission,
-        NewJobRow(
-            plan_id=plan.id,
-            kind=TURN,
-            params=to_json(params),
-            role=Role.TURN,
-            priority=10,
-            max_attempts=turn_attempts(spec),
-        ),
-    )
+    queue_question(ledger, plan, {"user_prompt": spec.goal}, depth=0)
     return mission_id
 
 
@@ -342,7 +323,7 @@ def _retry_step(ledger: Ledger, step: JobRow, *, by: str) -> None:
     ended_as = step.state
     plan = begun_plan(ledger, step)
     if plan is None:
-        _wait_again(ledger, step, TURN_ORDER)
+        _wait_again(ledger, step, ReasonCode.TURN_ORDER)
     else:
         ledger.move(step, RETRY_BLOCKED)
         plan.reopen()
@@ -377,13 +358,13 @@ def _follow_again(ledger: Ledger, step: JobRow) -> None:
     for before in again:
         for behind, _ in followers_of(ledger.tx, before):
             if behind.state is State.SKIPPED:
-                _wait_again(ledger, behind, STEP_ORDER)
+                _wait_again(ledger, behind, ReasonCode.STEP_ORDER)
                 again.append(behind)
 
 
 def _take_up_steps(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
     """Let the steps of a stated plan that did not come to a good end wait or run again; handled failures stay."""
-    for step in steps_of_plan(ledger.tx, plan.id):
+    for step in steps().jobs(ledger, plan):
         step.failures = step.deaths = 0
         if step.state is State.REJECTED:
             reason = unanswered_hold(ledger.tx, step) or because(ReasonCode.HELD_BEFORE)
@@ -392,13 +373,13 @@ def _take_up_steps(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
             step.state is State.FAILED and steps().is_handled(ledger, step)
         ):
             _take_up(ledger, step)
-    continue_stated(ledger, mission, plan, steps_of_plan(ledger.tx, plan.id))
+    continue_stated(ledger, mission, plan)
 
 
 def _take_up(ledger: Ledger, step: JobRow) -> None:
     begun = begun_plan(ledger, step) if step.role is Role.STEP else None
     if begun is None:
-        ledger.move(step, RETRY_BLOCKED, reason=STEP_ORDER)
+        ledger.move(step, RETRY_BLOCKED, reason=ReasonCode.STEP_ORDER)
         return
     ended_as = step.state
     ledger.move(step, RETRY_BLOCKED)

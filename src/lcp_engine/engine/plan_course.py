@@ -11,7 +11,15 @@ from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expres
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.terms import terms_of
-from lcp_engine.engine.plan_steps import from_text, store_plan, whole_steps_before
+from lcp_engine.engine.plan_steps import (
+    admit,
+    begin_answered,
+    check_plans,
+    from_text,
+    prepare_plans,
+    store_plan,
+    whole_steps_before,
+)
 from lcp_engine.engine.points import PlanType
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.db.json_text import from_json, to_json
@@ -176,4 +184,9 @@ STEPS = PlanType(
     result=what_came_of,
     begin=begin_step,
     is_handled=is_handled,
+    jobs=lambda ledger, plan: steps_of_plan(ledger.tx, plan.id),
+    check=check_plans,
+    prepare=prepare_plans,
+    answer=begin_answered,
+    admit=admit,
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from lcp_engine.core.job_states import Need, Role, State
-from lcp_engine.core.kinds import TURN, kind_named
+from lcp_engine.core.kinds import TURN, TURN_PRIORITY, kind_named
 from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.plan import MAIN, OnFailure, StatedPlan, StatedStep, awaited_by
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
@@ -17,23 +17,31 @@ from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import CreateFollowupJobs
 from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.references import Missing, TooLong, references_in, resolve
-from lcp_engine.core.reasons import Reason
+from lcp_engine.core.reasons import Reason, ReasonCode
 from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.core.terms import Terms, terms_of
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
-from lcp_engine.engine.turn_queue import STEP_ORDER, TURN_ORDER, TURN_PRIORITY
+from lcp_engine.engine.points import Begin, Look
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.edges import Edge, connect
-from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.people import Sight, see
+from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
+from lcp_engine.store.people import see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import RESOLVED, Before, steps_before, store_resolved
+from lcp_engine.store.stated_plans import (
+    RESOLVED,
+    Before,
+    StatedText,
+    keep_plans,
+    steps_before,
+    store_resolved,
+)
 from lcp_engine.store.turns import MEMORIES
-from lcp_engine.workers.base import ExecutedBy, Worker, Workers
+from lcp_engine.workers.base import ExecutedBy, Hold, Worker, Workers
 from lcp_engine.workers.params import Result
 from lcp_engine.workers.registry import BUILT_IN
 
@@ -87,17 +95,30 @@ def asks_planner(spec: MissionSpec, workers: Workers) -> bool:
     return any(kind in workers and workers[kind].executed_by is ExecutedBy.PLANNER for kind in kinds)
 
 
-def prepare_plans(spec: MissionSpec, workers: Workers, root: str | None) -> list[PlannedPlan]:
-    """The plans of a mission over `root` as they are stored; empty for a mission that states none."""
-    return [
-        PlannedPlan(
-            name=plan.id or MAIN,
-            on_failure=plan.on_failure,
-            fallback=plan.fallback,
-            steps=tuple(_prepare(plan, spec, workers, root)),
-        )
-        for _, plan in plans_of(spec)
-    ]
+def prepare_plans(spec: MissionSpec, workers: Workers, root: str | None) -> Begin | None:
+    """Make the jobs of the plans of a mission over `root`; None for a mission that states none."""
+    return begin_with(
+        [
+            PlannedPlan(
+                name=plan.id or MAIN,
+                on_failure=plan.on_failure,
+                fallback=plan.fallback,
+                steps=tuple(_prepare(plan, spec, workers, root)),
+            )
+            for _, plan in plans_of(spec)
+        ]
+    )
+
+
+def begin_with(plans: Sequence[PlannedPlan]) -> Begin | None:
+    """Store the plans of a mission, and begin the first one; None if there is none."""
+
+    def begin(ledger: Ledger, mission: MissionRow) -> None:
+        texts = [StatedText(plan.name, place, plan.model_dump_json()) for place, plan in enumerate(plans)]
+        keep_plans(ledger.tx, mission.id, texts)
+        store_plan(ledger, mission, plans[0])
+
+    return begin if plans else None
 
 
 def begin_answered(
@@ -185,20 +206,40 @@ def _store_steps(
     )
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """Findings about a step that a runner is about to execute: its job, and why it may not run yet, or at all."""
-
-    params: dict[str, JsonValue]
-    read: BaseModel
-    refusal: Failed | None
-    hold: Reason | None
-
-
 def admit(
-    tx: Tx, admission: Admission, mission_root: str | None, spec: MissionSpec, job: JobRow
-) -> Admitted | Failed:
-    """Resolve the references of a step, validate its params and check policy (R27). Raises `INVALID_PARAMS`."""
+    database: Database, admission: Admission, job: JobRow, under: tuple[MissionSpec, str | None], look: Look
+) -> JobRow | Failed | Hold:
+    """Resolve the references of a step, validate its params and check policy (R27). Raises `INVALID_PARAMS`.
+
+    The step is returned with its params resolved, if it may run; one that is held is stored as `look` sees it now.
+    """
+    if job.terms is None or (job.role is Role.STEP and job.turn is not None):  # its planner was asked before
+        return job
+    found = database.read(lambda tx: _judge(tx, admission, job, *under))
+    if isinstance(found, Failed):
+        return found
+    params, refusal, hold = found
+    if terms_of(job.terms).has_references:
+        leased = job.copy()
+        entered = database.write(lambda tx: _enter(ledger_of(tx), admission, leased, params))
+        if isinstance(entered, Failed):
+            return refusal or entered
+        job = entered
+    if refusal is not None:
+        return refusal
+    if hold is None:
+        return job
+    # An approval binds to it if nobody has viewed the step since.
+    mark, held = fingerprint(job.kind, from_json(job.params)), job.copy()
+    sight = replace(look(job, params), fingerprint=mark)
+    database.write(lambda tx: see(tx, held.id, NO_PERSON, sight) if ledger_of(tx).is_leased(held) else None)
+    return Hold(hold)
+
+
+def _judge(
+    tx: Tx, admission: Admission, job: JobRow, spec: MissionSpec, root: str | None
+) -> tuple[dict[str, JsonValue], Failed | None, Reason | None] | Failed:
+    """The params of a step that is about to run, and why it may not run at all, or not yet."""
     worker = admission.workers[job.kind]
     params = {name: value for name, value in from_json(job.params).items() if name != MEMORIES}
     if job.terms is not None and terms_of(job.terms).has_references:
@@ -207,13 +248,12 @@ def admit(
             return found
         params = found
     read = worker.read(params, _label(job))
-    verdict, reason, code = ruling_on(
-        admission.policy_now(tx, job.mission_id, spec, mission_root), worker, read, spec
-    )
+    policy = admission.policy_now(tx, job.mission_id, spec, root)
+    verdict, reason, code = ruling_on(policy, worker, read, spec)
     refusal = None
     if verdict is Verdict.DENY:
         refusal = Failed(code, f"{_label(job)} is not allowed: {reason}", advice=reason.advice)
-    return Admitted(params, read, refusal, reason if verdict is Verdict.HOLD and not job.approved else None)
+    return params, refusal, reason if verdict is Verdict.HOLD and not job.approved else None
 
 
 def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
@@ -230,17 +270,14 @@ def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
     return resolved
 
 
-def has_asked(job: JobRow) -> bool:
-    """True if a step has asked the planner: it was admitted before, and its turn is known."""
-    return job.role is Role.STEP and job.turn is not None
-
-
 def is_of_planner(job: JobRow) -> bool:
     """True if a step belongs to the plan of a planner; the operator's steps are counted by no cap."""
     return job.parent_id is not None
 
 
-def enter(ledger: Ledger, admission: Admission, job: JobRow, params: dict[str, JsonValue]) -> JobRow | Failed:
+def _enter(
+    ledger: Ledger, admission: Admission, job: JobRow, params: dict[str, JsonValue]
+) -> JobRow | Failed:
     """The job of a step that is about to run, stored with `params`, those without references, if its lease is valid.
 
     Or why it may not run: what holds for jobs that a planner requests holds for its steps, too.
@@ -274,17 +311,6 @@ def keep_resolved(
         before |= {"fingerprint": marks[0], "effect": marks[1]}
     ledger.note(mission, RESOLVED, job.id, before)
     return replace(job, params=text, terms=terms, fingerprint=mark)
-
-
-def show_as_held(ledger: Ledger, job: JobRow, sight: Sight) -> None:
-    """Store what a step that is to be held would change now: an approval binds to it if nobody has viewed it since."""
-    if ledger.is_leased(job):
-        see(
-            ledger.tx,
-            job.id,
-            NO_PERSON,
-            replace(sight, fingerprint=fingerprint(job.kind, from_json(job.params))),
-        )
 
 
 def plans_of(spec: MissionSpec) -> Iterator[tuple[tuple[str | int, ...], StatedPlan]]:
@@ -382,9 +408,9 @@ def _store_step(
     mission = ledger.mission(plan.mission_id)
     asks, reason = step.role is not Role.WORK, None
     if step.after:
-        reason = STEP_ORDER
+        reason = ReasonCode.STEP_ORDER
     elif asks and mission.asking is not None:
-        reason = TURN_ORDER
+        reason = ReasonCode.TURN_ORDER
     job_id = ledger.create(
         mission,
         NewJobRow(
@@ -414,11 +440,6 @@ def _store_step(
 
 def _label(job: JobRow) -> str:
     return f"job {job.id} ({job.kind})"
-
-
-def as_text(plan: PlannedPlan) -> str:
-    """The plan as it is stored."""
-    return plan.model_dump_json()
 
 
 def from_text(text: str) -> PlannedPlan:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from pydantic import JsonValue
 
 from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
-from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import Failed
 from lcp_engine.features import (
     ASKERS,
@@ -22,9 +25,12 @@ from lcp_engine.features import (
     STEPS,
     load,
 )
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import Sight
 from lcp_engine.store.queue import ClaimGate
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
+from lcp_engine.workers.base import Hold, Workers
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -35,8 +41,12 @@ if TYPE_CHECKING:
     from lcp_engine.engine.question import Asked
     from lcp_engine.planners.base import SeenMemory
     from lcp_engine.store.db.transaction import Tx
-    from lcp_engine.store.people import Sight
-    from lcp_engine.workers.base import Worker, Workers
+    from lcp_engine.workers.base import Worker
+
+Begin: TypeAlias = Callable[[Ledger, MissionRow], None]
+"""Stores the plan of a new mission with its first jobs."""
+Look: TypeAlias = Callable[[JobRow, Mapping[str, JsonValue]], Sight]
+"""Shows what a job with these params would change now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +55,12 @@ class PlanType:
 
     `look` finds the failures of a plan, `note_fault` keeps the first of them, `skip_rest` skips what has not begun,
     `replace` begins the fallback, `end` and `result` say how a plan ends that has nothing left. `begin` lets a step
-    begin, or skips it and is False; `is_handled` is true of a failure that another step waits for.
+    begin, or skips it and is False; `is_handled` is true of a failure that another step waits for. `jobs` are the steps
+    in their order, `answer` stores the plan that a turn was answered with.
+
+    Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, `prepare` makes the
+    jobs of a mission's plan, None if it states none. `admit` judges a step before it runs, with the spec of its mission
+    and where its root is: returns what may run; a step that has to be held was looked at.
     """
 
     look: Callable[[Ledger, PlanRow, JobRow | None], Stated]
@@ -56,6 +71,13 @@ class PlanType:
     result: Callable[[Ledger, PlanRow, End], str]
     begin: Callable[[Ledger, JobRow], bool]
     is_handled: Callable[[Ledger, JobRow], bool]
+    jobs: Callable[[Ledger, PlanRow], Sequence[JobRow]]
+    check: Callable[[MissionSpec, Workers], None]
+    prepare: Callable[[MissionSpec, Workers, str | None], Begin | None]
+    answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None]
+    admit: Callable[
+        [Database, Admission, JobRow, tuple[MissionSpec, str | None], Look], JobRow | Failed | Hold
+    ]
 
 
 @dataclass(frozen=True)

@@ -239,11 +239,9 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
         after_settling(ledger, turn, error)
 
 
-def continue_stated(
-    ledger: Ledger, mission: MissionRow, plan: PlanRow, known_steps: Iterable[JobRow]
-) -> None:
+def continue_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
     """Let the steps of a reopened plan begin that may, and end the mission again if none does."""
-    for known in known_steps:
+    for known in steps().jobs(ledger, plan):
         step = ledger.job(known.id)  # those before it may have moved it
         may_begin = step.state is State.BLOCKED and not step.waits_for
         if step.state in SETTLED or (may_begin and not steps().begin(ledger, step)):

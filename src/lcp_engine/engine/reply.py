@@ -56,8 +56,7 @@ from lcp_engine.engine.admission import (
 )
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
 from lcp_engine.engine.messages import seen_job
-from lcp_engine.engine.plan_steps import begin_answered
-from lcp_engine.engine.points import observers
+from lcp_engine.engine.points import observers, steps
 from lcp_engine.engine.progress import (
     after_holding,
     after_settling,
@@ -330,7 +329,7 @@ class _DecidedTurn:
                 self._store(jobs, stalled)
             case Begin(answered, stalled):
                 plan.stalled = stalled
-                begin_answered(ledger, self.workers, plan, self.job, answered)
+                steps().answer(ledger, self.workers, plan, self.job, answered)
             case Wait(jobs, stalled):
                 self._store(jobs, stalled)
                 after_holding(ledger, plan)

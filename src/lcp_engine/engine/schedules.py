@@ -103,7 +103,7 @@ def launch_now(ledger: Ledger, workers: Workers, name: str) -> int:
         Path(row.root),
         about={"schedule": name},
         identity=identity_at(row.root),
-        plans=prepare_plans(spec_of(row.spec), workers, row.root),
+        begin=prepare_plans(spec_of(row.spec), workers, row.root),
     )
     schedules.note_launch(ledger.tx, name, mission_id)
     return mission_id
@@ -127,7 +127,7 @@ def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward
             key=f"schedule:{row.name}:{due}",
             about={"schedule": row.name, "due_at": due, "missed": onward.missed},
             identity=identity_at(row.root),
-            plans=prepare_plans(spec_of(row.spec), workers, row.root),
+            begin=prepare_plans(spec_of(row.spec), workers, row.root),
         )
         schedules.note_launch(tx, row.name, mission_id)
     outcome = "launched" if is_launched else "skipped"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
-from lcp_engine.core.kinds import TURN
+from lcp_engine.core.kinds import TURN, TURN_PRIORITY
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.points import steps
@@ -17,10 +17,7 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import find_plan_of
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
-TURN_PRIORITY = 10
 TURN_ATTEMPTS = 3
-TURN_ORDER = ReasonCode.TURN_ORDER
-"""The reason of a blocked turn: a mission asks one turn at a time, in the order of job ids (R7)."""
 
 VERIFIES = "verifies"
 """The param of a turn that verifies a claim of the planner (R9)."""
@@ -29,8 +26,6 @@ CLAIMED_IN = "question"
 RESUMED = "resumed"
 """The param of the turn that a person began by resuming the mission."""
 _QUESTION = ("user_prompt", "context", "notices", VERIFIES, RESUMED)
-STEP_ORDER = ReasonCode.STEP_ORDER
-"""The reason of a blocked step: one before it has not ended yet as it needs."""
 _FAULTS = {
     State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
@@ -79,7 +74,7 @@ def queue_question(ledger: Ledger, plan: PlanRow, params: dict[str, JsonValue], 
             params=to_json(params),
             role=Role.TURN,
             state=State.QUEUED if is_free else State.BLOCKED,
-            reason=None if is_free else TURN_ORDER,
+            reason=None if is_free else ReasonCode.TURN_ORDER,
             priority=TURN_PRIORITY,
             depth=depth,
             max_attempts=turn_attempts(spec_of(mission.spec)),

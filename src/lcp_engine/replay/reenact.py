@@ -47,7 +47,7 @@ from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.limit_holds import DECLINED, RAISED
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
-from lcp_engine.engine.plan_steps import from_text, keep_resolved, resolved_params
+from lcp_engine.engine.plan_steps import begin_with, from_text, keep_resolved, resolved_params
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     bring_reply,
@@ -109,8 +109,8 @@ def _launch(scratch: Scratch) -> None:
     spec = spec.model_copy(update={"limits": limits, "policy": rules_at(past, 0), "on_limit": on_limit})
 
     def launch(ledger: Ledger) -> None:
-        plans = [from_text(plan.text) for plan in past.plans]
-        scratch.mission_id = missions.launch(ledger, spec, Path(scratch.root.path), plans=plans)
+        begin = begin_with([from_text(plan.text) for plan in past.plans])
+        scratch.mission_id = missions.launch(ledger, spec, Path(scratch.root.path), begin=begin)
         scratch.runner_id = queue.add_runner(ledger.tx, uid="replay", host="", boot="", pid=0)
 
     scratch.write(launch)

@@ -36,13 +36,12 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, WAITED, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
-from lcp_engine.engine.plan_steps import admit, enter, has_asked, show_as_held
+from lcp_engine.engine.points import steps
 from lcp_engine.engine.question import (
     Asked,
     Server,
@@ -214,7 +213,7 @@ class Executor:
 
     def _attempt(self, job: JobRow, worker: Worker[BaseModel]) -> Finished | FileEffect | None:
         try:
-            if job.terms is not None and not has_asked(job):
+            if job.terms is not None:
                 admitted = self._admit(job, worker)
                 if not isinstance(admitted, JobRow):
                     return finish(job, worker, admitted)
@@ -256,27 +255,13 @@ class Executor:
         return self._missions.policy(self._missions.of_jobs([job]))
 
     def _admit(self, job: JobRow, worker: Worker[BaseModel]) -> JobRow | Failed | Hold:
-        """The step of a plan with its references resolved, if it may run; one that is held is stored as it is now."""
+        """The step of a plan, if it may run now."""
         mission, admission = self._missions.of_jobs([job]), self._instance.admission
-        root = mission.root_path
-        found = self._database.read(lambda tx: admit(tx, admission, root, mission.spec, job))
-        if isinstance(found, Failed):
-            return found
-        if job.terms is not None and terms_of(job.terms).has_references:
-            leased, params = job.copy(), found.params
-            entered = self._database.write(lambda tx: enter(ledger_of(tx), admission, leased, params))
-            if isinstance(entered, Failed):
-                return found.refusal or entered
-            job = entered
-        if found.refusal is not None:
-            return found.refusal
-        if found.hold is None:
-            return job
-        preview = self._turns.preview(job, worker, found.params)
-        sight = sight_of(job.kind, found.params, preview, self._database.now())
-        leased = job.copy()
-        self._database.write(lambda tx: show_as_held(ledger_of(tx), leased, sight))
-        return Hold(found.hold)
+
+        def look(step: JobRow, params: Mapping[str, JsonValue]) -> Sight:
+            return sight_of(job.kind, params, self._turns.preview(step, worker, params), self._database.now())
+
+        return steps().admit(self._database, admission, job, (mission.spec, mission.root_path), look)
 
     def _work(self, job: JobRow, worker: Worker[BaseModel]) -> Succeeded | FileEffect | Hold | Failed:
         """Execute a job; one that reads is executed again if a file was moved meanwhile that may be held there."""
