@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from hashlib import sha256
 from itertools import groupby
 
 from markupsafe import Markup, escape
@@ -43,13 +44,13 @@ class ExcerptLine:
     new: int | None = None
     marked: _Spans = ()
 
-    def html(self, *, is_twin: bool = False) -> str:
+    def html(self, box: str = "", *, is_twin: bool = False) -> str:
         """The line as an element; the twin of an unchanged one is for the right side and has its new number alone."""
         old = "" if self.old is None or is_twin else f' data-old="{self.old}"'
         new = "" if self.new is None else f' data-new="{self.new}"'
         twin = ' aria-hidden="true"' if is_twin else ""
         css_class = f"{self.css_class} twin" if is_twin else self.css_class
-        return f'<span class="{css_class}"{old}{new}{twin}>{self._body()}</span>\n'
+        return f'<span class="{css_class}"{old}{new}{twin}>{box}{self._body()}</span>\n'
 
     def _body(self) -> str:
         parts, at = [], 0
@@ -88,18 +89,34 @@ class Excerpt:
         return f"code digits-{len(str(highest))}{' split' if self.is_split else ''}"
 
     @property
+    def anchor(self) -> str:
+        return anchor_of(self.path)
+
+    @property
     def html(self) -> Markup:
-        """The lines; those that were replaced are together with what replaced them, to be placed side by side."""
+        return self.drawn()
+
+    def drawn(self, boxes: Sequence[Markup] = ()) -> Markup:
+        """The lines; those that were replaced are together with what replaced them, to be placed side by side.
+
+        The head of each hunk begins with its box, if there are `boxes`.
+        """
         drawn: list[str] = []
+        left = iter(boxes)
         for is_block, lines in groupby(self.lines, _is_changed):
             if is_block:
                 drawn += ['<span class="block">', *(line.html() for line in lines), "</span>"]
                 continue
             for line in lines:
-                drawn.append(line.html())
+                drawn.append(line.html(next(left, "") if line.css_class == "hunk" else ""))
                 if self.is_split and line.css_class == "same":
                     drawn.append(line.html(is_twin=True))
         return Markup("".join(drawn))  # noqa: S704  # each part of a text is escaped above
+
+
+def anchor_of(path: str) -> str:
+    """The name of a file's place on a page: plain whatever the path is, and the same whatever else is there."""
+    return f"file-{sha256(path.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
 def whole(diff: Diff, *, is_split: bool = False) -> Excerpt:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Job, Look, MergeParams
+from lcp_engine import Job
 from lcp_engine.api.inbox import question_in
 from lcp_engine.api.pages import JobFilter, JsonObject, Page
 from lcp_engine.core.inbox import Act
@@ -24,7 +24,7 @@ from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import excerpt, is_shown
 from lcp_engine.web.forms import Form, cursor, number, shown_value
-from lcp_engine.web.merge_form import OfferedFile, offered_files
+from lcp_engine.web.review import review_of
 
 JOBS = 50
 EVENTS = 200
@@ -137,9 +137,10 @@ def show_job(
     was_stopped = not diffs and found.state in (State.REJECTED, State.CANCELLED)
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
-    offered = _offered(found, look)
     is_split = wants_split(request)
     parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB, is_split=is_split) for diff in diffs]
+    is_whole = look is not None and is_shown(look, parts, found.params, longest=LONGEST)
+    shown = shown_value(look.sight) if look is not None and is_whole else ""
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
     questions = engine.turns(found.mission_id, job_id=found.id) if found.kind == TURN else []
     return context.render(
@@ -160,12 +161,9 @@ def show_job(
         asked=asked_form(found.params, entered) if Act.ANSWER in acts else None,
         diffs=parts,
         is_split=is_split,
-        files=offered,
-        has_hunks=any(one.hunks for one in offered),
+        review=None if look is None or not diffs else review_of(found, look, parts, is_shown=bool(shown)),
         caveat="" if look is None else look.caveat,
-        shown=""
-        if look is None or not is_shown(look, parts, found.params, longest=LONGEST)
-        else shown_value(look.sight),
+        shown=shown,
         approvals=None if review is None else review.approvals,
         always=engine.rules_for(found.id) if Act.RULE in acts else [],
         expires_at=None if review is None else review.held.expires_at,
@@ -178,13 +176,6 @@ def show_job(
         next_held=_held_beside(context, found.id),
         previous_held=_held_beside(context, found.id, before=True),
     )
-
-
-def _offered(found: Job, look: Look | None) -> list[OfferedFile]:
-    """The boxes of a merge that waits."""
-    if look is None or not look.files:
-        return []
-    return offered_files(look.files, MergeParams.model_validate(found.params))
 
 
 def _held_beside(context: PageContext, job_id: int, *, before: bool = False) -> JsonValue:

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Diff, Hunk, Job, Look, MergeParams, params_taking
-from lcp_engine.core.safe_text import hides_nothing
+from lcp_engine.core.safe_text import hides_nothing, one_line
 from lcp_engine.errors import LcpError
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
-from lcp_engine.web.diff_view import whole
+from lcp_engine.web.diff_view import anchor_of, whole
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, read_shown, shown_value, to_job
 
@@ -41,7 +41,7 @@ class OfferedHunk:
 class OfferedFile:
     """A file of a merge with its box, and those of its hunks if it has several."""
 
-    path: str
+    value: str
     hunks: Sequence[OfferedHunk]
     is_taken: bool
 
@@ -57,10 +57,15 @@ def offered_files(files: Sequence[Diff], params: MergeParams) -> list[OfferedFil
 def _offered(diff: Diff, params: MergeParams, *, has_hunks: bool) -> OfferedFile:
     path, named = diff.path, params.hunks.get(diff.path)
     hunks = [
-        OfferedHunk(hunk, f"{hunk.name} {path}", named is None or hunk.name in named)
+        OfferedHunk(hunk, f"{hunk.name} {_value(path)}", named is None or hunk.name in named)
         for hunk in (diff.parts if has_hunks else ())
     ]
-    return OfferedFile(path, hunks, params.takes(path))
+    return OfferedFile(_value(path), hunks, params.takes(path))
+
+
+def _value(path: str) -> str:
+    """A path as the value of a field; where a browser or the page would change it, the name of its place."""
+    return path if one_line(path) == path else anchor_of(path)
 
 
 def choice_in(form: Form, look: Look, edits: dict[str, str] | None = None) -> Params | None:
@@ -68,10 +73,11 @@ def choice_in(form: Form, look: Look, edits: dict[str, str] | None = None) -> Pa
     if "offered" not in form.fields:
         return None
     named: dict[str, list[str]] = {}
+    paths = {_value(diff.path): diff.path for diff in look.files}
     for value in form.texts("hunk"):
-        name, _, path = value.partition(" ")
-        named.setdefault(path, []).append(name)
-    taken: dict[str, list[str] | None] = dict.fromkeys(form.texts("take"))
+        name, _, of_file = value.partition(" ")
+        named.setdefault(paths.get(of_file, of_file), []).append(name)
+    taken: dict[str, list[str] | None] = {paths.get(value, value): None for value in form.texts("take")}
     if form.text("offered") == "hunks":
         for diff in look.files:
             if diff.path in taken:
@@ -86,6 +92,10 @@ class EditedFile:
     path: str
     text: str = ""
     problem: str = ""
+
+    @property
+    def value(self) -> str:
+        return _value(self.path)
 
     @property
     def rows(self) -> int:
@@ -139,8 +149,8 @@ def _files(context: PageContext, job: Job, look: Look, choice: Params, form: For
     for diff in look.files:
         if not params.takes(diff.path):
             continue
-        if diff.path in typed:
-            files.append(EditedFile(diff.path, typed[diff.path]))
+        if (value := _value(diff.path)) in typed:
+            files.append(EditedFile(diff.path, typed[value]))
             continue
         try:
             text = context.engine.merged_text(job.id, diff.path, params=choice)

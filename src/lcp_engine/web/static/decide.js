@@ -124,14 +124,22 @@ function extentOf({ element, box }) {
   return element === box && height ? [top - box.scrollTop, box.scrollHeight] : [top, height];
 }
 
+function stuck(selector) {
+  const bar = document.querySelector(selector);
+  return bar && getComputedStyle(bar).position === "sticky" ? bar.getBoundingClientRect() : null;
+}
+
 // The part of the window that nothing covers.
 function clearing() {
   const { offsetTop, height } = visualViewport;
-  const bar = document.querySelector(".batch");
-  const isOver = bar && getComputedStyle(bar).position === "sticky";
-  const top = Math.max(offsetTop, isOver ? bar.getBoundingClientRect().bottom : 0);
-  return [top, Math.min(offsetTop + height, armed?.getBoundingClientRect().top ?? Infinity)];
+  const [above, below] = [stuck(".batch"), stuck(".verdict")];
+  const isBelow = below && below.bottom > document.documentElement.clientHeight - 1;
+  const bottom = Math.min(offsetTop + height, armed?.getBoundingClientRect().top ?? Infinity, isBelow ? below.top : Infinity);
+  return [Math.max(offsetTop, above?.bottom ?? 0), bottom];
 }
+
+// The head of a file may cover its lines.
+const headOf = ({ box }) => box?.closest("details")?.firstElementChild;
 
 // A row was seen as far as it was on the screen from its top on, all of it in one go or by scrolling.
 function look() {
@@ -140,12 +148,18 @@ function look() {
   const began = performance.now();
   const [top, bottom] = clearing();
   const boxes = new Map();
+  const extentInWindow = (row) => {
+    // A browser lays out what is far away only if it has to.
+    const around = row.box.closest(".reviewed")?.getBoundingClientRect();
+    if (around?.bottom <= top || around?.top >= bottom) return [0, 0];
+    const box = row.box.getBoundingClientRect();
+    return [Math.max(top, box.top, headOf(row)?.getBoundingClientRect().bottom ?? 0), Math.min(bottom, box.bottom)];
+  };
   for (const row of [...rows.values()].flat()) {
     const before = seenOf(row);
     if (before === 1) continue;
-    if (row.box && !boxes.has(row.box)) boxes.set(row.box, row.box.getBoundingClientRect());
-    const box = boxes.get(row.box) ?? { top, bottom };
-    const [from, to] = [Math.max(top, box.top), Math.min(bottom, box.bottom)];
+    if (row.box && !boxes.has(row.box)) boxes.set(row.box, extentInWindow(row));
+    const [from, to] = boxes.get(row.box) ?? [top, bottom];
     if (from >= to) continue;
     const [start, height] = extentOf(row);
     const end = Math.min(1, (to + 1 - start) / height);
@@ -202,7 +216,8 @@ function goTo(row) {
   if (row.box) row.box.scrollTop += unseenTop() - row.box.getBoundingClientRect().top - CONTEXT_PX;
   (row.box ?? row.element).scrollIntoView({ block: "nearest" });
   const [top, bottom] = clearing();
-  if (unseenTop() < top || unseenTop() > bottom - CONTEXT_PX) scrollBy(0, unseenTop() - top - CONTEXT_PX);
+  const start = top + (headOf(row)?.offsetHeight ?? 0);
+  if (unseenTop() < start || unseenTop() > bottom - CONTEXT_PX) scrollBy(0, unseenTop() - start - CONTEXT_PX);
 }
 
 for (const type of ["scroll", "resize", "toggle"]) addEventListener(type, lookSoon, { capture: true, passive: true });

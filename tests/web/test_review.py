@@ -1,0 +1,156 @@
+"""A held job is reviewed file by file: the list of its files, their boxes, and what stays in view."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import TYPE_CHECKING
+
+from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
+from tests.web.test_staging import DONE, changed, held_long_merge, texts
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+    from tests.web.conftest import House
+    from tests.web.test_browser import Window
+
+__all__ = ["chromium", "window"]
+
+ODD_NAMES = (
+    "<b>bold</b>.html",
+    "a\u202egnp.exe",
+    "x\u00a0y.txt",
+    "/".join(["long" * 50] * 19),
+    "&amp;.txt",
+    "plain.txt",
+)
+
+
+def held_files(house: House, *paths: str, content: str = "one\ntwo\n") -> int:
+    """The merge of a mission that wrote these files in its stage."""
+    jobs = [house.job("write_file", rel_path=path, content=content) for path in paths]
+    house.run(house.ask(*jobs), DONE, stage=True, limits={"max_followups": len(paths)})
+    return house.engine.jobs(kinds=["merge"], states=["held"])[-1].id
+
+
+def test_each_file_of_the_list_leads_to_its_diff_and_says_what_becomes_of_it(house: House) -> None:
+    (house.root / "gone.txt").write_text("one\ntwo\n")
+    jobs = [
+        house.job("write_file", rel_path="new.txt", content="x\n"),
+        house.job("delete_file", rel_path="gone.txt"),
+    ]
+    (house.root / "a.md").write_text("".join(f"{n}\n" for n in range(30)))
+    jobs.append(
+        house.job("write_file", rel_path="a.md", content="first\n" + "".join(f"{n}\n" for n in range(29)))
+    )
+    house.run(house.ask(*jobs), DONE, stage=True)
+    (merge,) = house.engine.jobs(kinds=["merge"], states=["held"])
+    text = house.get(f"/jobs/{merge.id}").text
+    (listed,) = re.findall(r'<nav class="file-list".*?</nav>', text, re.DOTALL)
+    words = [" ".join(re.sub("<[^>]+>", " ", item).split()) for item in re.findall("<li>.*?</li>", listed)]
+    words = [word.replace("\u2212", "-") for word in words]
+    assert sorted(words) == ["a.md changed +1 -1 2 hunks", "gone.txt removed +0 -2", "new.txt new +1 -0"]
+    for anchor in re.findall(r'href="#([^"]+)"', listed):
+        assert text.count(f'id="{anchor}"') == 1
+
+
+def test_a_job_with_one_file_has_no_list(house: House) -> None:
+    text = house.get(f"/jobs/{house.hold('x.md')}").text
+    assert 'class="reviewed"' in text
+    assert "file-list" not in text
+    assert 'name="take"' not in text
+
+
+def test_boxes_stand_at_their_files_and_hunks(house: House) -> None:
+    text = house.get(f"/jobs/{held_long_merge(house)}").text
+    assert re.search(r'name="take" value="long.txt"[^>]*form="approve".*?</label><details class="diff"', text)
+    assert (
+        len(re.findall(r'<span class="hunk"><label[^>]*><input [^>]*name="hunk"[^>]*form="approve"', text))
+        == 3
+    )
+
+
+def test_files_of_any_name_are_taken_and_left(house: House) -> None:
+    merge = held_files(house, *ODD_NAMES)
+    page = house.get(f"/jobs/{merge}")
+    assert not {"<b>", "\u202e"} & {*re.findall("<b>|\u202e", page.text)}
+    boxes = [unescape(value) for value in re.findall(r'name="take" value="([^"]*)" checked', page.text)]
+    assert len(boxes) == len(ODD_NAMES)
+    form = {**house.shown(f"/jobs/{merge}"), "offered": "files", "take": boxes[1:]}
+    assert house.post(f"/jobs/{merge}/approve", form).status == 200
+    left = {*ODD_NAMES} - {*map(str, house.engine.job(merge).params["only"])}  # type: ignore[arg-type]  # a list
+    house.work()
+    assert {path for path in ODD_NAMES if not (house.root / path).exists()} == left
+    assert len(left) == 1
+
+
+def test_a_file_of_any_name_is_edited(house: House) -> None:
+    merge = held_files(house, ODD_NAMES[1])
+    opened = house.post(f"/jobs/{merge}/edit", {**house.shown(f"/jobs/{merge}"), "decision": "open"})
+    (value,) = re.findall(r'name="edit_path" value="([^"]*)"', opened.text)
+    typed = {"edit_path": [value], "edit_text": ["mine\r\n"]}
+    seen = house.post(
+        f"/jobs/{merge}/edit", {**house.shown(f"/jobs/{merge}"), **typed, "decision": "preview"}
+    )
+    assert "+mine" in seen.words
+
+
+def _is_in_window(page: Page, selector: str) -> bool:
+    box = page.locator(selector).bounding_box()
+    assert box
+    return box["y"] >= 0 and box["y"] + box["height"] <= 720
+
+
+def test_list_head_and_decision_stay_in_view_and_cover_nothing_that_counts(window: Window) -> None:
+    house = window.house
+    merge = held_files(house, "a.txt", "b.txt", content="".join(f"line {n}\n" for n in range(200)))
+    page = window.open(f"/jobs/{merge}")
+    page.locator(".file-list a", has_text="b.txt").click()
+    until(page, "scrollY > 1000")
+    page.evaluate("scrollBy(0, 1500)")
+    head = page.locator(".reviewed", has_text="b.txt").locator("summary").bounding_box()
+    assert head
+    assert head["y"] == 0
+    assert _is_in_window(page, ".file-list")
+    assert _is_in_window(page, ".verdict")
+    assert _faults(page) == []
+    for covering in (".reviewed:last-child summary", ".verdict"):
+        covered = page.evaluate(
+            """(covering) => {
+                look();
+                const { top, bottom } = document.querySelector(covering).getBoundingClientRect();
+                const isBehind = ({ y, height }) => height && y > top && y + height < bottom;
+                const all = [...rows.values()].flat();
+                return all.filter(({ element }) => isBehind(element.getBoundingClientRect())).map((row) => seenOf(row));
+            }""",
+            covering,
+        )
+        assert covered, "there are lines behind it"
+        assert set(covered) == {0}
+
+
+def test_two_hunks_are_left_by_the_keyboard_alone(window: Window) -> None:
+    house = window.house
+    merge = held_long_merge(house)
+    page = window.open(f"/jobs/{merge}")
+    see_all(page)
+    for hunk in ("hunk 1", "hunk 3"):
+        page.get_by_role("checkbox", name=hunk).press("Space")
+    settled(page)
+    page.keyboard.press("y")
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    house.work()
+    assert texts(house) == (changed(15), "new\n")
+
+
+def test_some_files_are_taken_without_javascript(window: Window) -> None:
+    house = window.house
+    page = window.open(f"/jobs/{held_files(house, 'a.txt', 'b.txt')}", java_script_enabled=False)
+    page.get_by_role("checkbox", name="take b.txt").uncheck()
+    page.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_role("button", name=re.compile("Approve 1 file")).or_(
+        page.get_by_role("button", name=re.compile("Approve 2 files"))
+    ).click()
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    house.work()
+    assert [(house.root / name).exists() for name in ("a.txt", "b.txt")] == [True, False]
