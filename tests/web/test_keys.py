@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +35,8 @@ def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
     page.keyboard.press("k")
     assert _current(page) == f"job-{jobs[0]}"
     settled(page)
-    diff = page.locator(f"#diff-{jobs[0]}")
+    diff = page.locator(f"#more-{jobs[0]}")
+    assert diff.get_attribute("open") is None
     page.keyboard.press("y")
     assert diff.get_attribute("open") is not None, "what is folded is not approved"
     assert window.house.engine.job(jobs[0]).state == "held"
@@ -102,15 +104,26 @@ def test_after_a_decision_on_a_job_the_next_one_is_a_key_away(window: Window) ->
     assert page.evaluate("document.activeElement.name") == "reason"
 
 
-def test_a_card_says_of_which_mission_it_is_and_what_the_planner_said(house: House) -> None:
+def test_jobs_stand_below_their_mission_and_what_the_planner_said(house: House) -> None:
     jobs = _hold(house, 1)
     answer = house.get("/inbox")
     assert "Notes #1" in answer.words
-    assert "Goal Find out." in answer.words
-    assert "Planner These <b>belong</b> together." in answer.words
+    assert "Find out. These <b>belong</b> together. Select job" in answer.words
     assert "<b>belong" not in answer.text
-    assert "Waits default policy: kinds with effects wait for a person" in answer.words
+    assert "default policy: kinds with effects wait for a person" in answer.words
     assert f'href="/jobs/{jobs[0]}/policy"' in answer.text
+
+
+def test_the_inbox_says_once_what_jobs_of_a_mission_have_in_common(house: House) -> None:
+    _hold(house, 2)
+    held = [*map(str, _hold(house, 3))]
+    answer = house.get("/inbox")
+    assert answer.words.count("These <b>belong</b> together.") == 2
+    assert answer.words.count("Find out.") == 2
+    assert re.findall(r'id="job-(\d+)"', answer.text) == held
+    assert re.findall(r'name="next" value="(\d+)"', answer.text)[::2] == held[1:]
+    assert " open" not in "".join(re.findall(r'<details class="more"[^>]*>', answer.text))
+    assert "open" in "".join(re.findall(r'<details class="more"[^>]*>', house.get("/inbox?mission=1").text))
 
 
 def test_all_jobs_of_a_kind_are_a_link_away(house: House) -> None:

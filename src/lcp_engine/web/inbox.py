@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -209,13 +210,16 @@ def _show_inbox(
     jobs = [_in_full(context, job) for job in page.rows]
     looks, settings = _look_over(context, jobs), context.queries.settings_of(jobs)
     approvals = _approvals_of(context, jobs)
+    by_mission = sorted(context.engine.inbox.of(jobs), key=lambda held: held.mission_id)
+    below = dict(pairwise(held.id for held in by_mission))
     rows = [
         replace(
             _row(held, looks.get(held.id), LINES_IN_LIST, is_split=wants_split(request)),
             setting=settings[held.id],
             approvals=approvals.get(held.id),
+            next_id=below.get(held.id),
         )
-        for held in context.engine.inbox.of(jobs)
+        for held in by_mission
     ]
     return context.render(
         "inbox.html",
@@ -292,6 +296,9 @@ class Row:
 
     approvals: Approvals | None = None
     """Whose approvals it needs, if one person alone cannot let it run."""
+
+    next_id: int | None = None
+    """The job below it, in the inbox."""
 
     @property
     def job(self) -> JsonObject:

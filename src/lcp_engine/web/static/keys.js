@@ -23,7 +23,7 @@ function reject(at) {
 }
 
 function toggleDiffs(at) {
-  for (const part of at.querySelectorAll("details.diff")) part.open = !part.open;
+  for (const part of at.querySelectorAll(at.querySelector(".more") ? ".more" : "details.diff")) part.open = !part.open;
 }
 
 const KEYS = {

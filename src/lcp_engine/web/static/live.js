@@ -251,7 +251,8 @@ function reveal(id, onchange) {
 }
 
 function selectAll({ target }) {
-  for (const box of document.querySelectorAll("input[name=job]")) box.checked = target.checked;
+  const place = target.closest("section") ?? document;
+  for (const box of place.querySelectorAll("[data-all] input, input[name=job]")) box.checked = target.checked;
 }
 
 async function readFile({ target }) {
@@ -275,7 +276,7 @@ if (page && page !== location.pathname) history.replaceState(null, "", page);
 
 byId("show").onclick = showDiffering;
 unfold();
-reveal("all", selectAll);
+for (const part of document.querySelectorAll("[data-all]")) Object.assign(part, { hidden: false, onchange: selectAll });
 reveal("choice", readFile);
 offerNotices();
 showTimes(document);
