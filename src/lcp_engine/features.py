@@ -39,6 +39,9 @@ CHORES = (
 )
 """What runners do besides their jobs, in the order in which they begin; they end in the opposite one."""
 
+FOREIGN_PROGRAMS = "lcp_engine.runner.confined.programs:FOREIGN_PROGRAMS"
+"""How a confined process runs a foreign program."""
+
 
 def load(place: str, kind: type[T]) -> T:
     """The value at a place. Raises TypeError if it is of another type."""

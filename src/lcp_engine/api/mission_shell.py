@@ -14,8 +14,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.commands import Commands
 from lcp_engine.runner.confined.channel import Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.programs import ended_of
-from lcp_engine.runner.confined.server import PROGRAMS
+from lcp_engine.runner.confined.programs import PROGRAMS, ended_of
 from lcp_engine.runner.open_missions import OpenMissions
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.root import Root

@@ -308,8 +308,7 @@ class Executor:
             return confinement.work(mission.root, self._assignment(job, worker, mission))
         params = worker.read(from_json(job.params), label(job))
         context = worker.granting(params, self._missions.context(mission, job, worker))
-        executing = self._executing_of(worker)
-        if executing is not None:
+        if (executing := self._executing_of(worker)) is not None:
             return executing.execute(job, worker, mission, params, context)
         return outcome_of(worker, label(job), lambda: worker.execute(params, context))
 

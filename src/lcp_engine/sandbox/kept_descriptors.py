@@ -1,4 +1,4 @@
-"""Keep descriptors that hold locks out of forked children.
+"""Keep descriptors out of forked children, those that hold locks above all.
 
 A lock of an open file lasts until the last process that shares the file has closed it. `O_CLOEXEC` is enough for a
 child that executes a program; one that goes on without, such as those of a worker's process pool, would keep every lock
@@ -41,6 +41,16 @@ def no_forks() -> Iterator[None]:
     """
     with _FORK:
         yield
+
+
+def close_all_but(*kept: int) -> None:
+    """Close all other descriptors of this process."""
+    first = 0
+    for one in sorted(kept):
+        if first < one:  # an empty range at 0 would be all there are
+            os.closerange(first, one)
+        first = one + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 # An RLock, which only its owner can release: a fork that was under way when this module was imported has not taken it.

@@ -27,6 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
+from lcp_engine.sandbox.kept_descriptors import close_all_but
 from lcp_engine.sandbox.landlock import (
     Rights,
     adopt_orphans,
@@ -722,16 +723,6 @@ def _writable(program: Program) -> Iterator[str]:
     if program.view is not None:
         yield from (overlay.upper for overlay in program.view.overlays if overlay.upper)
         yield from (bind.source for bind in program.view.binds if bind.writable)
-
-
-def close_all_but(*kept: int) -> None:
-    """Close all other descriptors of this process."""
-    first = 0
-    for one in sorted(kept):
-        if first < one:  # an empty range at 0 would be all there are
-            os.closerange(first, one)
-        first = one + 1
-    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 def end_strangers(known: Collection[int]) -> None:

@@ -26,8 +26,7 @@ from lcp_engine.errors import GENERAL, OF_DATABASE, ErrorCode, Failed, Json, Lcp
 from lcp_engine.planners.llm.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, ended_of
-from lcp_engine.runner.confined.server import PROGRAMS
+from lcp_engine.runner.confined.programs import PROGRAMS, ProgramsUnderWay, ended_of
 from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.installed_programs import environment_of, is_in, places_of

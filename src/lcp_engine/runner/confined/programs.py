@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from pydantic import TypeAdapter
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import (
@@ -19,11 +22,12 @@ from lcp_engine.runner.confined.channel import (
     TimedOut,
     number_of,
 )
-from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.server import PROGRAMS
+from lcp_engine.runner.confined.server import ForeignPrograms
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Ended, Program
+from lcp_engine.wall.programs import CannotConfine, Ended, Program, end_strangers, supervise
 
+PROGRAMS: TypeAdapter[Program] = TypeAdapter(Program)
+"""How a program is sent."""
 _MORE_SECONDS = 30.0
 """Beyond what the program may take: to start it, and to end all that it started."""
 
@@ -66,6 +70,8 @@ def run_program(root: Root, program: Program, attempt: Attempt, under_way: Progr
     Raises `NOT_ISOLATED` if the kernel cannot confine it, `WORKER_DIED` if the process that runs it died, and
     `FILE_SYSTEM` if the program cannot be started.
     """
+    from lcp_engine.runner.confined.process import spawner  # not in the process that runs it
+
     has_ended = False  # once the answer is here, all that the program started has ended
     process = spawner().spawn(root, Duty.RUN, program.bounds.memory, confined=False)
     try:
@@ -109,3 +115,33 @@ def ended_of(head: Head, body: Buffer, program: Program) -> Ended:
         stdout=bytes(body[:at]),
         stderr=bytes(body[at:]),
     )
+
+
+def _run_program(end: socket.socket) -> None:
+    """Run the one program that is requested. There is no other thread: it is to start that program alone."""
+    call, given, _, _ = socket.recv_fds(end, 1, 4)
+    if not call:
+        return
+    connection, *standard = given
+    channel = Channel(socket.socket(fileno=connection))
+    head, _ = channel.receive()
+    try:
+        ended = supervise(PROGRAMS.validate_python(head["program"]), connection, standard)
+    except CannotConfine as error:
+        channel.send({"is": Answer.REFUSED, "reason": str(error)})
+    except OSError as error:
+        channel.send({"is": Answer.FAILED, "reason": error.strerror or str(error)})
+    else:
+        answer: Head = {
+            "is": Answer.DONE,
+            "exit_code": ended.exit_code,
+            "signal": ended.signal,
+            "stopped": ended.stopped,
+            "is_out_of_memory": ended.is_out_of_memory,
+            "cpu_seconds": ended.cpu_seconds,
+            "stdout": len(ended.stdout),
+        }
+        channel.send(answer, ended.stdout + ended.stderr)
+
+
+FOREIGN_PROGRAMS = ForeignPrograms(run=_run_program, end_strangers=end_strangers)

@@ -30,6 +30,7 @@ from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
+from lcp_engine.features import FOREIGN_PROGRAMS, load
 from lcp_engine.runner.confined.channel import (
     FORKED,
     MOST_SAID,
@@ -48,11 +49,11 @@ from lcp_engine.runner.confined.channel import (
 )
 from lcp_engine.sandbox.atomic_write import Current, LockedFile
 from lcp_engine.sandbox.file_access import HERE
+from lcp_engine.sandbox.kept_descriptors import close_all_but
 from lcp_engine.sandbox.landlock import adopt_orphans, die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
-from lcp_engine.wall.programs import CannotConfine, Program, close_all_but, end_strangers, supervise
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 
@@ -72,6 +73,17 @@ _SCARCE = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 """Errors of a kernel that is short of something now, not of one that cannot."""
 
 
+@dataclass(frozen=True)
+class ForeignPrograms:
+    """Functions that have a fork run the one program that is requested on its socket, and end what is left of others.
+
+    `end_strangers` is given the processes that are known, and ends all others that this one has adopted.
+    """
+
+    run: Callable[[socket.socket], None]
+    end_strangers: Callable[[Collection[int]], None]
+
+
 def main(control: int, parent: int, kinds: Mapping[str, str], program: str | None) -> None:
     """Fork a process for each message on the socket `control`, until it is closed or the process `parent` ends.
 
@@ -81,7 +93,8 @@ def main(control: int, parent: int, kinds: Mapping[str, str], program: str | Non
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     adopt_orphans()
     os.chdir("/")
-    workers = {kind: _load_worker(place) for kind, place in kinds.items()}
+    workers = {kind: load(place, Worker).for_any_params() for kind, place in kinds.items()}
+    foreign = load(FOREIGN_PROGRAMS, ForeignPrograms)
     _load_program(program)
     watched = _pidfds(parent)
     if os.getppid() != parent:
@@ -92,7 +105,7 @@ def main(control: int, parent: int, kinds: Mapping[str, str], program: str | Non
     waiting = select.poll()
     for one in (control, *watched):
         waiting.register(one, select.POLLIN)
-    forks = _Forks(waiting)
+    forks = _Forks(waiting, foreign)
     while True:
         ready = {one for one, _ in waiting.poll()}
         forks.bury(ready)
@@ -121,8 +134,9 @@ def main(control: int, parent: int, kinds: Mapping[str, str], program: str | Non
 class _Forks:
     """The processes that run. What a supervisor of a program leaves behind that is killed itself ends after it."""
 
-    def __init__(self, waiting: select.poll) -> None:
+    def __init__(self, waiting: select.poll, foreign: ForeignPrograms) -> None:
         self._waiting = waiting
+        self._foreign = foreign
         self._running: dict[int, int] = {}
         """By their descriptors; without one, by a number that is none."""
 
@@ -139,7 +153,7 @@ class _Forks:
             os.close(one)
             del self._running[one]
         if ended:
-            end_strangers(self._running.values())
+            self._foreign.end_strangers(self._running.values())
 
 
 def _pidfds(process: int) -> list[int]:
@@ -148,14 +162,6 @@ def _pidfds(process: int) -> list[int]:
         return [os.pidfd_open(process)]
     except OSError:
         return []
-
-
-def _load_worker(place: str) -> Worker[BaseModel]:
-    module, _, name = place.partition(":")
-    worker: object = getattr(import_module(module), name)
-    if not isinstance(worker, Worker):
-        raise TypeError(f"{place} is not a Worker")
-    return worker.for_any_params()
 
 
 def _load_program(module: str | None) -> None:
@@ -202,7 +208,7 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
     )
     if duty is Duty.RUN:
         channel.send({"is": Answer.READY})
-        _run_program(end)
+        load(FOREIGN_PROGRAMS, ForeignPrograms).run(end)
         return
     service = _service(duty, opened, workers)
     threading.stack_size(_PARSER_STACK_BYTES if duty is Duty.CHECK else _STACK_BYTES)
@@ -250,33 +256,6 @@ def _answer(service: Reader | Writer | Checker, channel: Channel) -> None:
         channel.close()
 
 
-def _run_program(end: socket.socket) -> None:
-    """Run the one program that is requested. There is no other thread: it is to start that program alone."""
-    call, given, _, _ = socket.recv_fds(end, 1, 4)
-    if not call:
-        return
-    connection, *standard = given
-    channel = Channel(socket.socket(fileno=connection))
-    head, _ = channel.receive()
-    try:
-        ended = supervise(PROGRAMS.validate_python(head["program"]), connection, standard)
-    except CannotConfine as error:
-        channel.send({"is": Answer.REFUSED, "reason": str(error)})
-    except OSError as error:
-        channel.send({"is": Answer.FAILED, "reason": error.strerror or str(error)})
-    else:
-        answer: Head = {
-            "is": Answer.DONE,
-            "exit_code": ended.exit_code,
-            "signal": ended.signal,
-            "stopped": ended.stopped,
-            "is_out_of_memory": ended.is_out_of_memory,
-            "cpu_seconds": ended.cpu_seconds,
-            "stdout": len(ended.stdout),
-        }
-        channel.send(answer, ended.stdout + ended.stderr)
-
-
 # -- the reader
 
 
@@ -309,8 +288,6 @@ class Setup:
         )
 
 
-PROGRAMS: TypeAdapter[Program] = TypeAdapter(Program)
-"""How a program is sent."""
 SETUPS: TypeAdapter[Setup] = TypeAdapter(Setup)
 """How a setup is sent."""
 
