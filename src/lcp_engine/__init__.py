@@ -149,16 +149,17 @@ if TYPE_CHECKING:
         Execution,
         FileEffect,
         Hold,
-        MemoryEffect,
         Outcome,
         Permission,
         ProcessNeeds,
+        Stored,
         Worker,
         Workers,
     )
     from lcp_engine.workers.external import ExternalProgram, Needs
     from lcp_engine.workers.merge import MergeParams, params_taking
     from lcp_engine.workers.registry import worker
+    from lcp_engine.workers.remember import MemoryEffect
 
 __all__ = [
     "AcceptCheck",
@@ -315,6 +316,7 @@ __all__ = [
     "StatedPlan",
     "StatedRetry",
     "StatedStep",
+    "Stored",
     "Suite",
     "SuiteMission",
     "Trial",
@@ -480,16 +482,17 @@ _MODULES = {
         "Execution",
         "FileEffect",
         "Hold",
-        "MemoryEffect",
         "Outcome",
         "Permission",
         "ProcessNeeds",
+        "Stored",
         "Worker",
         "Workers",
     ),
     "workers.external": ("ExternalProgram", "Needs"),
     "workers.merge": ("MergeParams", "params_taking"),
     "workers.registry": ("worker",),
+    "workers.remember": ("MemoryEffect",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

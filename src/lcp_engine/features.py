@@ -42,6 +42,9 @@ CHORES = (
 FOREIGN_PROGRAMS = "lcp_engine.runner.confined.programs:FOREIGN_PROGRAMS"
 """How a confined process runs a foreign program."""
 
+KINDS = ("lcp_engine.workers.run_command:WORKER", "lcp_engine.workers.remember:WORKER")
+"""Further kinds that are built in."""
+
 
 def load(place: str, kind: type[T]) -> T:
     """The value at a place. Raises TypeError if it is of another type."""

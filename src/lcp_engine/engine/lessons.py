@@ -18,7 +18,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
 from lcp_engine.core.summaries import question_in, subject_of
 from lcp_engine.engine.memory import RootPlace, add, clean
-from lcp_engine.engine.points import Observer
+from lcp_engine.engine.points import Observer, Store
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import memories
 from lcp_engine.store.changes import written_paths
@@ -27,6 +27,8 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.memories import Origin
 from lcp_engine.store.queries.mission_spec import known_root
 from lcp_engine.store.row_types import JobRow, MissionRow
+from lcp_engine.workers.base import Stored
+from lcp_engine.workers.remember import MemoryEffect
 
 DAY: Micros = 86_400 * SECOND
 _MOST_ITEMS = 50
@@ -116,9 +118,10 @@ OBSERVER = Observer(
 )
 
 
-def keep_proposal(ledger: Ledger, job: JobRow, entry: Entry) -> Failed | None:
+def keep_proposal(ledger: Ledger, job: JobRow, stored: Stored) -> Failed | None:
     """Remember what a planner proposes (`remember`), or say why not."""
-    mission = ledger.mission(job.mission_id)
+    assert isinstance(stored, MemoryEffect)
+    entry, mission = stored.entry, ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
     if not spec.memory.propose or mission.root is None:
         advice = "Set memory.propose to true in the mission file, or `lcp memory add` the entry."
@@ -132,6 +135,9 @@ def keep_proposal(ledger: Ledger, job: JobRow, entry: Entry) -> Failed | None:
     except LcpError as refused:
         return refused.failed
     return None
+
+
+PROPOSALS = Store(keep_proposal)
 
 
 def _keep(

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
-from lcp_engine.core.memory import Entry
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.store.db.json_text import JsonObject, storable, to_json
 from lcp_engine.store.people import Sight
-from lcp_engine.workers.base import Answered, Applied, FileEffect, Hold, Kept, MemoryEffect, Outcome, Worker
+from lcp_engine.workers.base import Answered, Applied, FileEffect, Hold, Kept, Outcome, Stored, Worker
 
 MAX_RESULT = 256 * 1024 * 1024
 """Characters; a database field holds about 10^9 bytes."""
@@ -57,8 +56,8 @@ class Succeeded:
     result: str
     written_bytes: int | None = None
     stderr: str | None = None
-    memory: Entry | None = None
-    """What the job leaves in the memory of the root."""
+    stored: Stored | None = None
+    """An outcome of which more is stored than the result."""
     request: HeldRequest | None = None
     """Stored in the transaction that settles the job."""
 
@@ -135,8 +134,8 @@ def _checked(worker: Worker[BaseModel], who: str, outcome: object) -> Succeeded 
         case Answered(answer, stderr):
             checked = _checked(worker, who, answer)
             return replace(checked, stderr=stderr or None) if isinstance(checked, Succeeded) else checked
-        case MemoryEffect(entry, made):
-            return Succeeded(_stored(worker, who, made), memory=entry)
+        case Stored():
+            return Succeeded(_stored(worker, who, outcome.result), stored=outcome)
         case Kept(made, _, written_bytes):
             request = outcome.request if isinstance(outcome, KeptForPerson) else None
             return Succeeded(_stored(worker, who, made), written_bytes, request=request)

@@ -30,7 +30,7 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queue import ClaimGate
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.workers.base import Hold, Workers
+from lcp_engine.workers.base import Hold, Stored, Workers
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -47,6 +47,13 @@ Begin: TypeAlias = Callable[[Ledger, MissionRow], None]
 """Stores the plan of a new mission with its first jobs."""
 Look: TypeAlias = Callable[[JobRow, Mapping[str, JsonValue]], Sight]
 """Shows what a job with these params would change now."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Storage of outcomes besides their results, in the transaction that settles the job; or why that job fails."""
+
+    keep: Callable[[Ledger, JobRow, Stored], Failed | None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,14 +19,14 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
-from lcp_engine.engine.lessons import keep_proposal
 from lcp_engine.engine.outcome import HeldRequest, Succeeded, failure_from_exception, storable_failure
-from lcp_engine.engine.points import asker_of
+from lcp_engine.engine.points import Store, asker_of
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
 from lcp_engine.engine.question import seconds_left
 from lcp_engine.engine.reply import apply_reply
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.features import load
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import Sight, see
@@ -132,9 +132,9 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
     job = finished.job
     mission = ledger.mission(job.mission_id)
     match finished.outcome:
-        case Succeeded(result, written, stderr, proposed, request):
-            if proposed is not None and ledger.is_leased(job):
-                refused = keep_proposal(ledger, job, proposed)
+        case Succeeded(result, written, stderr, stored, request):
+            if stored is not None and ledger.is_leased(job):
+                refused = load(stored.stored_by, Store).keep(ledger, job, stored)
                 if refused is not None:
                     return _fail(ledger, job, refused, finished.backoff, jitter)
             result = _with_request(ledger, job, result, request)
@@ -180,11 +180,11 @@ def rescue(
 
 
 def _is_plain(finished: FinishedJob) -> bool:
-    """True if it is a success that changed no file, left no entry of memory and requests no job."""
+    """True if it is a success that changed no file, stores nothing but its result and requests no job."""
     outcome = finished.outcome
     if not isinstance(outcome, Succeeded):
         return False
-    return outcome.written_bytes is None and outcome.memory is None and outcome.request is None
+    return outcome.written_bytes is None and outcome.stored is None and outcome.request is None
 
 
 def _with_request(ledger: Ledger, job: JobRow, result: str, request: HeldRequest | None) -> str:

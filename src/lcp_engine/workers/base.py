@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar, assert_never
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import WRITE, KindRole
-from lcp_engine.core.memory import Entry
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import (
     EVERYBODYS,
@@ -313,13 +312,14 @@ class Hold:
     """A plug-in may give a sentence."""
 
 
-@dataclass(frozen=True)
-class MemoryEffect:
-    """An entry of memory that a worker returns and the engine stores together with the job's success (R18)."""
+class Stored:
+    """An outcome of which more than the result is stored together with the job's success (R18), or refused.
 
-    entry: Entry
+    `stored_by` is where the engine finds how, as "module:attribute" (`engine/points.py`).
+    """
+
     result: BaseModel
-    """The job's result."""
+    stored_by: ClassVar[str]
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class Answered:
     stderr: str
 
 
-Outcome: TypeAlias = BaseModel | FileEffect | MemoryEffect | Hold | Failed
+Outcome: TypeAlias = BaseModel | FileEffect | Stored | Hold | Failed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lcp_engine.core.kinds import UNDO, KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features import ENGINE_KINDS
+from lcp_engine.features import ENGINE_KINDS, KINDS, load
 from lcp_engine.plug_ins import offered_in
 from lcp_engine.workers import (
     agent_plan,
@@ -26,8 +26,6 @@ from lcp_engine.workers import (
     move_file,
     read_file,
     recall,
-    remember,
-    run_command,
     search_files,
     write_file,
 )
@@ -39,6 +37,8 @@ P = TypeVar("P", bound=BaseModel)
 
 GROUP = "lcp_engine.workers"
 
+_LAST = frozenset({KindRole.PLANS, KindRole.ASKS, KindRole.RECALLS, KindRole.OTHER})
+"""Roles that planners are told of after those that work on the root."""
 _BUILT_IN = (
     list_files.WORKER.for_any_params(),
     read_file.WORKER.for_any_params(),
@@ -49,13 +49,14 @@ _BUILT_IN = (
     delete_file.WORKER.for_any_params(),
     move_file.WORKER.for_any_params(),
     make_directory.WORKER.for_any_params(),
-    run_command.WORKER.for_any_params(),
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
     recall.WORKER.for_any_params(),
-    remember.WORKER.for_any_params(),
+    *(load(place, Worker).for_any_params() for place in KINDS),
 )
-BUILT_IN: Workers = MappingProxyType({worker.kind: worker for worker in _BUILT_IN})
+BUILT_IN: Workers = MappingProxyType(
+    {worker.kind: worker for worker in sorted(_BUILT_IN, key=lambda worker: worker.role in _LAST)}
+)
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from lcp_engine.core.memory import (
     MOST_CONTENT,
@@ -16,7 +17,7 @@ from lcp_engine.core.memory import (
     checked,
 )
 from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.workers.base import Context, Example, MemoryEffect, Worker
+from lcp_engine.workers.base import Context, Example, Stored, Worker
 from lcp_engine.workers.params import Params, Result
 
 
@@ -39,6 +40,16 @@ class RememberResult(Result):
 
     action: Literal["remember_result"] = "remember_result"
     title: str
+
+
+@dataclass(frozen=True)
+class MemoryEffect(Stored):
+    """An entry of memory that a worker returns and the engine stores together with the job's success (R18)."""
+
+    entry: Entry
+    result: BaseModel
+    """The job's result."""
+    stored_by: ClassVar[str] = "lcp_engine.engine.lessons:PROPOSALS"
 
 
 def execute(params: RememberParams, context: Context) -> MemoryEffect | Failed:
