@@ -41,8 +41,8 @@ class Preview:
     `found` is the current file: its SHA-256 in hex, None if there is none, or the code of its error.
     `refused` is why the job would write nothing. `unread` is the size of a current file that is too large for `before`.
     `mode` are the mode bits of a current file, which it keeps. `new_path` is where the file would be moved to. Of a
-    merge, `merged` has all its files, `found` is the hash of what it would do to them, and `refused` is why what a
-    person has chosen of it cannot be taken.
+    job of the engine, `view` has all its files, `found` is the hash of what it would do to them, and `refused` is why
+    it, or what a person has chosen of it, cannot be done.
     """
 
     path: str
@@ -53,12 +53,12 @@ class Preview:
     unread: int = 0
     mode: int = 0
     new_path: str | None = None
-    merged: SetView | None = None
+    view: SetView | None = None
 
     @property
     def diff(self) -> Diff:
-        if self.merged is not None:
-            return self.merged.joined
+        if self.view is not None:
+            return self.view.joined
         if self.refused is not None:
             return Diff(self.path, note=f"would not be written: {self.refused.message}")
         if self.new_path is not None:
@@ -108,7 +108,7 @@ class Previews:
             view = own.view(self._instance, mission_id, params)
         except LcpError as error:
             return Preview(own.path, error.code, refused=error.failed)
-        return Preview(view.path, view.digest, refused=view.refused, merged=view)
+        return Preview(view.path, view.digest, refused=view.refused, view=view)
 
     def with_sight(
         self, mission_id: int, kind: str, params: Mapping[str, JsonValue]

@@ -126,7 +126,7 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
         forecast,
         None if preview is None else preview.diff,
         replace(sight, job_id=int(str(job["id"]))),
-        preview.merged.diffs if preview and preview.merged and own and own.text else (),
+        preview.view.diffs if preview and preview.view and own and own.text else (),
     )
 
 
@@ -166,7 +166,7 @@ def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sig
     with Previews(instance) as previews:
         preview, sight = previews.with_sight(mission_id, kind, stated if params is None else params)
     refused = None if preview is None else preview.refused
-    is_choice = preview is not None and preview.merged is not None and job["state"] == State.HELD
+    is_choice = preview is not None and preview.view is not None and job["state"] == State.HELD
     if refused is not None and (is_choice or refused.code is ErrorCode.ROOT_CHANGED):
         raise LcpError.of(refused)
     return sight

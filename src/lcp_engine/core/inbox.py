@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from lcp_engine.core.kinds import QUESTION
 
-NO_WORKER = "no worker executes its kind: it can only be rejected"
-
 
 class Awaits(StrEnum):
     """Decision of a person that a held job awaits."""
@@ -18,7 +16,7 @@ class Awaits(StrEnum):
     REPLY = "reply"
     """Of the planner, who is a person."""
     REJECTION = "rejection"
-    """No worker executes its kind: it can only be rejected."""
+    """No worker executes its kind."""
 
     @property
     def is_words(self) -> bool:
@@ -67,3 +65,17 @@ def acts_on(awaits: Awaits, change: Act | None, *, may_have_rule: bool, is_heard
         acts |= {Act.APPROVE, change} if change is not None else {Act.APPROVE}
         acts |= {Act.RULE} if may_have_rule else set()
     return frozenset(acts)
+
+
+def why_not(act: Act, awaits: Awaits, job: int, mission: int, *, has_ended: bool) -> str:
+    """The reason why a held job, by its number, does not admit an act; `has_ended`: its mission has."""
+    if awaits is Awaits.REPLY:
+        return f"job {job} awaits your reply as the planner"
+    if act is Act.SAY:
+        fact = "has ended, and no planner reads it" if has_ended else "has no planner that would read it"
+        return f"mission {mission} {fact}"
+    if awaits is Awaits.REJECTION:
+        return f"job {job}: no worker executes its kind: it can only be rejected"
+    if act is Act.RULE:
+        return "no rule can let such jobs run: a person decides each of them"
+    return f"job {job} is {'a question' if awaits is Awaits.ANSWER else 'approved or rejected as it is'}"

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Job, Look, Sight
-from lcp_engine.core.inbox import Act, Awaits
+from lcp_engine.core.inbox import Act, why_not
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE
 from lcp_engine.core.protocol.schema_model import SchemaModel
@@ -186,14 +186,6 @@ def _errors(model: type[BaseModel], params: Mapping[str, JsonValue]) -> dict[str
     return {}
 
 
-_WHY_NOT = {
-    Awaits.APPROVAL: "it is approved or rejected as it is",
-    Awaits.ANSWER: "it waits for a person's words",
-    Awaits.REPLY: "it waits for a person's words",
-    Awaits.REJECTION: "no worker executes its kind",
-}
-
-
 def _job(context: PageContext, request: Request) -> Job:
     """The job of the address. Raises `WRONG_STATE` unless it is held for an approval, `TOO_LARGE`."""
     job = context.engine.job(number(request.path_params["job"]))
@@ -205,7 +197,8 @@ def _job(context: PageContext, request: Request) -> Job:
         )
     (held,) = context.engine.inbox.of([job.json])
     if not held.acts & {Act.EDIT, Act.TAKE}:
-        message = f"job {job.id} cannot be edited: {_WHY_NOT[held.awaits]}"
+        reason = why_not(Act.EDIT, held.awaits, job.id, job.mission_id, has_ended=held.has_ended)
+        message = f"{reason}, and cannot be edited"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     if Act.EDIT in held.acts and not is_editable(job):
         message = f"the params of job {job.id} are too large for a form; use `lcp approve {job.id} --edit`"

@@ -42,7 +42,7 @@ from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.cli.top.missions_view import table_content
 from lcp_engine.cli.top.shown_job import content_of, content_of_all, title_of
 from lcp_engine.cli.top.watch import Snapshot
-from lcp_engine.core.inbox import NO_WORKER, Act, Awaits
+from lcp_engine.core.inbox import Act, Awaits, why_not
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Malformed
@@ -527,25 +527,11 @@ class InboxView(Vertical):
 
 
 def _why_not(held: HeldJob, act: Act) -> str:
-    """The reason why a held job does not admit an act."""
-    match held.awaits:
-        case _ if act is Act.RULE and held.awaits is not Awaits.REJECTION:
-            return "no rule can let such jobs run: a person decides each of them"
-        case Awaits.ANSWER if act is not Act.SAY:
-            return f"job {held.id} is a question: Enter answers it"
-        case Awaits.REPLY:
-            return f"job {held.id} awaits your reply as the planner: Enter writes it"
-        case _ if act is Act.SAY:
-            why = (
-                "has ended, and no planner reads it"
-                if held.has_ended
-                else "has no planner that would read it"
-            )
-            return f"mission {held.mission_id} {why}"
-        case Awaits.REJECTION:
-            return f"job {held.id}: {NO_WORKER}"
-        case _:
-            return f"job {held.id} is approved or rejected as it is"
+    reason = why_not(act, held.awaits, held.id, held.mission_id, has_ended=held.has_ended)
+    if held.awaits is Awaits.REPLY:
+        return f"{reason}: Enter writes it"
+    is_answered = held.awaits is Awaits.ANSWER and act not in (Act.SAY, Act.RULE)
+    return f"{reason}: Enter answers it" if is_answered else reason
 
 
 @dataclass(frozen=True)
