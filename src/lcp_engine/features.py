@@ -28,14 +28,18 @@ DECISION_GATE = "lcp_engine.engine.consents:GATE"
 """Who may approve jobs, and how many people have to."""
 CLAIM_GATE = "lcp_engine.store.permits:GATE"
 """Which jobs that are due may start."""
+ROOT_PROVIDER = "lcp_engine.changes.stages:ROOT_PROVIDER"
+"""Other places for the files of missions than their roots."""
+NOTE_WAITS = "lcp_engine.store.deliveries:note_waits"
+"""Called before a transaction is committed that lets missions wait for a person, if there is a webhook."""
 SECTION = "lcp_engine.engine.memory:SECTION"
 """What questions are asked with besides the findings of their plan."""
 CHORES = (
-    "lcp_engine.runner.on_wait_hook:CHORES",
-    "lcp_engine.engine.schedules:CHORES",
-    "lcp_engine.runner.upkeep:CHORES",
-    "lcp_engine.changes.stages:CHORES",
-    "lcp_engine.changes.held_changes:CHORES",
+    "lcp_engine.runner.on_wait_hook:chores",
+    "lcp_engine.engine.schedules:chores",
+    "lcp_engine.runner.upkeep:chores",
+    "lcp_engine.changes.stages:chores",
+    "lcp_engine.changes.held_changes:chores",
 )
 """What runners do besides their jobs, in the order in which they begin; they end in the opposite one."""
 

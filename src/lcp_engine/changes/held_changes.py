@@ -26,7 +26,7 @@ from lcp_engine.core.policy import Policy, Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
-from lcp_engine.engine.points import Chore, Chores
+from lcp_engine.engine.points import Chore
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.directories import remove_tree
@@ -155,15 +155,12 @@ def remove_held(database: Database, walls: Path) -> None:
                 remove_tree(place)
 
 
-def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     if (walls := instance.walls) is not None:
         remove = partial(remove_held, instance.database, walls)
         yield Chore(
             name="held changes", do=remove, seconds=LOOK_SECONDS, is_quick=False, is_first=True, finish=remove
         )
-
-
-CHORES = Chores(_chores)
 
 
 # -- what is held, and what it meets

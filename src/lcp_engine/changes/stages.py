@@ -23,8 +23,9 @@ from pydantic import JsonValue
 from lcp_engine.changes.command_places import remove_walls
 from lcp_engine.changes.merge_contents import remove_kept
 from lcp_engine.changes.private_copy import copy_privately
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import Chore, Chores
+from lcp_engine.engine.points import Chore, RootProvider
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox import directories
 from lcp_engine.sandbox.own_places import make_private
@@ -32,6 +33,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
 from lcp_engine.sandbox.synced_copy import marker_of
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import this_host
@@ -198,15 +200,28 @@ def remove_stages(database: Database, directory: Path, walls: Path | None = None
     remove_walls(database, walls)
 
 
-def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+def _open(
+    instance: Instance, mission_id: int, spec: MissionSpec, open_root: Callable[[], Root]
+) -> Root | None:
+    if not spec.stage or instance.stages is None:
+        return None
+    return open_stage(instance.database, instance.stages, mission_id, open_root)
+
+
+def _is_elsewhere(tx: Tx, mission_id: int, spec: str) -> bool:
+    stage = stage_of(tx, mission_id) if from_json(spec).get("stage") is True else None
+    return stage is not None and stage.machine != this_machine()
+
+
+ROOT_PROVIDER = RootProvider(_open, _is_elsewhere)
+
+
+def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     if (directory := instance.stages) is not None:
         remove = partial(remove_stages, instance.database, directory, instance.walls)
         yield Chore(
             name="stages", do=remove, seconds=LOOK_SECONDS, is_quick=False, is_first=True, finish=remove
         )
-
-
-CHORES = Chores(_chores)
 
 
 def leftovers(database: Database, directory: Path) -> list[Path]:

@@ -16,13 +16,12 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
-from lcp_engine.engine.points import load_points
+from lcp_engine.engine.points import load_points, note_waits
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
 from lcp_engine.planners.registry import own_planners
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places, protect
-from lcp_engine.store import deliveries
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
@@ -144,7 +143,7 @@ def open_instance(url: str, options: Options) -> Instance:
     notifier = make_notifier(database, runtime)
     notifier.attach(database)
     if options.webhook is not None:
-        database.before_waiting_commit = _note_waits
+        database.before_waiting_commit = note_waits()
     return Instance(
         database,
         Admission(
@@ -177,12 +176,6 @@ def open_instance(url: str, options: Options) -> Instance:
         stages_directory(url),
         wall_directory(url),
     )
-
-
-def _note_waits(tx: Tx) -> None:
-    """Have the webhook told of the missions that a transaction makes wait."""
-    for mission_id, seq in tx.now_waiting.items():
-        deliveries.add(tx, mission_id, seq)
 
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import JsonValue
-
+from lcp_engine import features
 from lcp_engine.core.decide import End
 from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import Failed
-from lcp_engine.features import (
-    ASKERS,
-    CHORES,
-    CLAIM_GATE,
-    DECISION_GATE,
-    END_GATES,
-    OBSERVERS,
-    SECTION,
-    STEPS,
-    load,
-)
-from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queue import ClaimGate
@@ -35,11 +23,13 @@ from lcp_engine.workers.base import Hold, Stored, Workers
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from lcp_engine.core.mission.spec import MissionSpec
     from lcp_engine.core.policy import Approvals, Consent, KindNames
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
     from lcp_engine.engine.question import Asked
     from lcp_engine.planners.base import SeenMemory
+    from lcp_engine.sandbox.root import Root
     from lcp_engine.store.db.transaction import Tx
     from lcp_engine.workers.base import Worker
 
@@ -188,54 +178,69 @@ class Chore:
 
 
 @dataclass(frozen=True)
-class Chores:
-    """Chores of a feature: `of` makes those of a runner of the instance, by its id and a test that it is stopping."""
+class RootProvider:
+    """Places for the files of missions besides their roots.
 
-    of: Callable[[Instance, int, Callable[[], bool]], Iterable[Chore]]
+    `open` is given the mission and what opens its root, and is None for a mission that works in that; `is_elsewhere` is
+    true of a mission (its id and spec) whose files are on another machine.
+    """
+
+    open: Callable[[Instance, int, MissionSpec, Callable[[], Root]], Root | None]
+    is_elsewhere: Callable[[Tx, int, str], bool]
 
 
 @cache
 def steps() -> PlanType:
-    return load(STEPS, PlanType)
+    return load(features.STEPS, PlanType)
 
 
 @cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
-    return load(ASKERS[kind], Asker) if kind in ASKERS else None
+    return load(features.ASKERS[kind], Asker) if kind in features.ASKERS else None
 
 
 @cache
 def end_gates() -> Sequence[EndGate]:
-    return tuple(load(place, EndGate) for place in END_GATES)
+    return tuple(load(place, EndGate) for place in features.END_GATES)
 
 
 @cache
 def observers() -> Sequence[Observer]:
-    return tuple(load(place, Observer) for place in OBSERVERS)
+    return tuple(load(place, Observer) for place in features.OBSERVERS)
 
 
 @cache
 def decision_gate() -> DecisionGate:
-    return load(DECISION_GATE, DecisionGate)
+    return load(features.DECISION_GATE, DecisionGate)
 
 
 @cache
 def claim_gate() -> ClaimGate:
-    return load(CLAIM_GATE, ClaimGate)
+    return load(features.CLAIM_GATE, ClaimGate)
+
+
+@cache
+def root_provider() -> RootProvider:
+    return load(features.ROOT_PROVIDER, RootProvider)
+
+
+def note_waits() -> Callable[[Tx], None]:
+    return load(features.NOTE_WAITS, FunctionType)
 
 
 @cache
 def section() -> Section:
-    return load(SECTION, Section)
+    return load(features.SECTION, Section)
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
-    """Chores of all features for a runner."""
-    for place in CHORES:
-        yield from load(place, Chores).of(instance, runner_id, is_stopping)
+    """Chores of all features for the runner of an instance, which is to stop once it `is_stopping`."""
+    for place in features.CHORES:
+        made: Callable[[Instance, int, Callable[[], bool]], Iterator[Chore]] = load(place, FunctionType)
+        yield from made(instance, runner_id, is_stopping)
 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), section(), decision_gate(), claim_gate(), [*map(asker_of, ASKERS)]
+    steps(), end_gates(), observers(), section(), decision_gate(), [*map(asker_of, features.ASKERS)]

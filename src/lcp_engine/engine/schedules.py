@@ -19,7 +19,7 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.plan_steps import prepare_plans
-from lcp_engine.engine.points import Chore, Chores
+from lcp_engine.engine.points import Chore
 from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store import schedules
@@ -183,12 +183,9 @@ class Scheduler:
         self._database.write(lambda tx: schedules.note_trouble(tx, row, why))
 
 
-def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     scheduler = Scheduler(instance.database, instance.clock, instance.admission.workers)
     until_due = partial(scheduler.seconds_until_due, LOOK_SECONDS)
     yield Chore(
         name="schedules", do=scheduler.launch_due, until_due=until_due, is_first=True, is_general=True
     )
-
-
-CHORES = Chores(_chores)

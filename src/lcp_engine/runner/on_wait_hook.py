@@ -14,7 +14,7 @@ from contextlib import suppress
 from lcp_engine.changes.notice import compose_notice
 from lcp_engine.core.protocol.notice import Notice
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import Chore, Chores
+from lcp_engine.engine.points import Chore
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
@@ -114,7 +114,7 @@ def _environment(notice: Notice) -> dict[str, str]:
     return passed | {name: str(value) for name, value in about.items()}
 
 
-def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """The user's command, and the webhook, each if there is one."""
     if instance.on_wait:
         hook = WaitHook(instance)
@@ -124,6 +124,3 @@ def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool])
 
         sender = WebhookSender(instance, instance.webhook)
         yield Chore(name="webhook", do=sender.start, is_first=True, finish=sender.finish, told=sender.hear)
-
-
-CHORES = Chores(_chores)

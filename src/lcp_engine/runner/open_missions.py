@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from lcp_engine.changes.stages import open_stage
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import PathPolicy, Policy, Verdict
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import root_provider
 from lcp_engine.engine.question import earlier_job
 from lcp_engine.errors import Failed
 from lcp_engine.planners.base import Planner, Question
@@ -102,6 +102,7 @@ class OpenMissions:
     def __init__(self, instance: Instance, roots: Roots) -> None:
         self._instance = instance
         self._roots = roots
+        self._elsewhere = root_provider()
         self._missions: dict[int, OpenMission] = {}
         self._first: dict[tuple[KnownRoot, str], RootIdentity] = {}
         self._lock = threading.Lock()
@@ -245,9 +246,10 @@ class OpenMissions:
             environment = self._instance.planner_environment
             return OpenMission(spec_text, spec, None, environment, aliases=spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
-        opened = self._open_stage(mission_id) if spec.stage else None
+        opened = self._elsewhere.open(self._instance, mission_id, spec, partial(self.open_root, mission_id))
         is_staged, opened = opened is not None, opened or self._open_root(known, here)
         if is_staged:
+            weakref.finalize(opened, os.close, opened.descriptor)
             opened.set_copied(here, partial(self._open_root, known, here, is_kept=False))
         # The root's path on the machine of the launch stays a name of it, and in a stage that of the root here.
         names = dict.fromkeys(name for name in (root, here) if name != opened.path)
@@ -255,16 +257,6 @@ class OpenMissions:
         environment = self._instance.planner_environment
         place = here if is_staged else opened.path
         return OpenMission(spec_text, spec, opened, environment, place, aliases, is_staged=is_staged)
-
-    def _open_stage(self, mission_id: int) -> Root | None:
-        directory = self._instance.stages
-        if directory is None:
-            return None
-        stage = open_stage(
-            self._instance.database, directory, mission_id, partial(self.open_root, mission_id)
-        )
-        weakref.finalize(stage, os.close, stage.descriptor)
-        return stage
 
     def open_root(self, mission_id: int) -> Root:
         """The root of a mission itself, opened for the caller."""

@@ -26,7 +26,7 @@ from lcp_engine.core.permits import limit_of
 from lcp_engine.core.summaries import nearest
 from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import Chore, chores
+from lcp_engine.engine.points import Chore, chores, root_provider
 from lcp_engine.engine.settle import finish
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.planners.registry import endpoint_limit
@@ -164,7 +164,7 @@ class Runner:
         self._uid = uuid4().hex
         self._host = this_host()
         roots = roots or instance.roots()
-        self._served = ServedMissions(roots)
+        self._served = ServedMissions(roots, root_provider().is_elsewhere)
         scope = queue.Scope(tuple(known if kinds is None else sorted(kinds)), mission_id)
         environment = instance.planner_environment
         self._leases = Leases(

@@ -11,7 +11,7 @@ from functools import partial
 from lcp_engine.clock import SECOND, Micros, iso, micros
 from lcp_engine.core.upkeep import Duty, Upkeep
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import Chore, Chores
+from lcp_engine.engine.points import Chore
 from lcp_engine.store import upkeep
 from lcp_engine.store.db.json_text import JsonObject
 
@@ -124,11 +124,8 @@ class Housekeeper:
         return {"faults": len(faults), "first": faults[0] if faults else None}
 
 
-def _chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     keeper = Housekeeper(instance, runner_id, is_stopping)
     for one in keeper.rounds():
         do, until_due = partial(keeper.do, one), partial(keeper.seconds_until_due, one)
         yield Chore(name=one.duty, do=do, until_due=until_due, is_quick=False, is_general=True)
-
-
-CHORES = Chores(_chores)

@@ -106,6 +106,12 @@ class Delivery:
     attempt: int
 
 
+def note_waits(tx: Tx) -> None:
+    """Have the notices sent of the missions that this transaction lets wait."""
+    for mission_id, seq in tx.now_waiting.items():
+        add(tx, mission_id, seq)
+
+
 def add(tx: Tx, mission_id: int, seq: int) -> None:
     """Have the notice of a mission's wait sent."""
     tx.run(_ADD, mission=mission_id, seq=seq, now=tx.now)

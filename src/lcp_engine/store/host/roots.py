@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.mission_spec import last_place, spec_and_root
 from lcp_engine.store.schema import jobs, missions, network_roots
-from lcp_engine.store.stages import stage_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -166,12 +165,16 @@ def _names(root: str, spec: str) -> Iterable[str]:
 class ServedMissions:
     """The missions that a runner serves, found as it meets their jobs; it leaves those in `elsewhere` to others.
 
+    `is_elsewhere` is true of a mission whose files are on another machine, wherever its root is.
     `returned` counts the missions that were left because their root did not answer, and are served again.
     """
 
-    def __init__(self, roots: Roots) -> None:
+    def __init__(
+        self, roots: Roots, is_elsewhere: Callable[[Tx, int, str], bool] = lambda tx, mission_id, spec: False
+    ) -> None:
         self.elsewhere: frozenset[int] = frozenset()
         self._roots = roots
+        self._is_elsewhere = is_elsewhere
         self._disk = _Disk()
         self._here: set[int] = set()
         self._named_on_network: frozenset[str] = frozenset()
@@ -198,8 +201,7 @@ class ServedMissions:
 
     def _away_from(self, tx: Tx, mission_id: int, root: str, spec: str) -> set[int]:
         """The mission, with those that are known to share its fate, if it is left to others; empty if it is served."""
-        stage = stage_of(tx, mission_id) if from_json(spec).get("stage") is True else None
-        if stage is not None and stage.machine != this_machine():
+        if self._is_elsewhere(tx, mission_id, spec):
             return self._decided(mission_id, is_here=False)
         named = self._roots.named_for(root, spec)
         if self._roots.named and (named is None or self._roots.only_here):
