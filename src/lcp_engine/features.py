@@ -32,6 +32,10 @@ ROOT_PROVIDER = "lcp_engine.changes.stages:ROOT_PROVIDER"
 """Other places for the files of missions than their roots."""
 NOTE_WAITS = "lcp_engine.store.deliveries:note_waits"
 """Called before a transaction is committed that lets missions wait for a person, if there is a webhook."""
+READERS: Mapping[str, str] = {"universal": "lcp_engine.core.protocol.universal:read_universal"}
+"""Readers of replies in other dialects than LCP."""
+PROBES = "lcp_engine.store.endpoint_probes:StoredProbeCache"
+"""Cache of what planners find out about endpoints."""
 SECTION = "lcp_engine.engine.memory:SECTION"
 """What questions are asked with besides the findings of their plan."""
 CHORES = (

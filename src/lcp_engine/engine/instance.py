@@ -17,6 +17,7 @@ from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.engine.points import load_points, note_waits
+from lcp_engine.features import PROBES, load
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
 from lcp_engine.planners.registry import own_planners
@@ -26,7 +27,6 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend, Tx
-from lcp_engine.store.endpoint_probes import StoredProbeCache
 from lcp_engine.store.host.liveness import (
     backups_directory,
     place_beside,
@@ -161,7 +161,7 @@ def open_instance(url: str, options: Options) -> Instance:
         notifier,
         runtime,
         options.caps,
-        PlannerEnvironment(stated, StoredProbeCache(database), options.prices, own),
+        PlannerEnvironment(stated, load(PROBES, type)(database), options.prices, own),
         tuple(options.on_wait),
         options.webhook,
         options.links,

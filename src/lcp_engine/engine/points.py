@@ -14,6 +14,7 @@ from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import Failed
+from lcp_engine.features import load
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queue import ClaimGate
@@ -32,18 +33,6 @@ if TYPE_CHECKING:
     from lcp_engine.sandbox.root import Root
     from lcp_engine.store.db.transaction import Tx
     from lcp_engine.workers.base import Worker
-
-Begin: TypeAlias = Callable[[Ledger, MissionRow], None]
-"""Stores the plan of a new mission with its first jobs."""
-Look: TypeAlias = Callable[[JobRow, Mapping[str, JsonValue]], Sight]
-"""Shows what a job with these params would change now."""
-
-
-@dataclass(frozen=True)
-class Store:
-    """Storage of outcomes besides their results, in the transaction that settles the job; or why that job fails."""
-
-    keep: Callable[[Ledger, JobRow, Stored], Failed | None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from pydantic import BaseModel, JsonValue
@@ -37,6 +38,7 @@ from lcp_engine.core.protocol.near_misses import (
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features import READERS, load
 
 Dialect: TypeAlias = Literal["lcp", "universal"]
 
@@ -116,10 +118,9 @@ def reader_of(dialect: str) -> Reader:
     """
     if dialect == "lcp":
         return read_reply
-    if dialect == "universal":
-        from lcp_engine.core.protocol.universal import read_universal  # many models, slow to load
-
-        return read_universal
+    if dialect in READERS:
+        read: Reader = load(READERS[dialect], FunctionType)
+        return read
     names = " or ".join(map(repr, DIALECTS))
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is {names}; found {dialect!r}")
 
