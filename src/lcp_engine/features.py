@@ -34,6 +34,8 @@ NOTE_WAITS = "lcp_engine.store.deliveries:note_waits"
 """Called before a transaction is committed that lets missions wait for a person, if there is a webhook."""
 READERS: Mapping[str, str] = {"universal": "lcp_engine.core.protocol.universal:read_universal"}
 """Readers of replies in other dialects than LCP."""
+REFUSE_ECHO = "lcp_engine.planners.llm.instructions:refuse_echo"
+"""What refuses the words of a model that end a plan and are no answer."""
 PROBES = "lcp_engine.store.endpoint_probes:StoredProbeCache"
 """Cache of what planners find out about endpoints."""
 SECTION = "lcp_engine.engine.memory:SECTION"

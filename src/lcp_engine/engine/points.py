@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from pydantic import JsonValue
 
 from lcp_engine import features
 from lcp_engine.core.decide import End
@@ -15,6 +17,7 @@ from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import Failed
 from lcp_engine.features import load
+from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queue import ClaimGate
@@ -24,7 +27,6 @@ from lcp_engine.workers.base import Hold, Stored, Workers
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from lcp_engine.core.mission.spec import MissionSpec
     from lcp_engine.core.policy import Approvals, Consent, KindNames
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
@@ -33,6 +35,18 @@ if TYPE_CHECKING:
     from lcp_engine.sandbox.root import Root
     from lcp_engine.store.db.transaction import Tx
     from lcp_engine.workers.base import Worker
+
+Begin: TypeAlias = Callable[[Ledger, MissionRow], None]
+"""Stores the plan of a new mission with its first jobs."""
+Look: TypeAlias = Callable[[JobRow, Mapping[str, JsonValue]], Sight]
+"""Shows what a job with these params would change now."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Storage of outcomes besides their results, in the transaction that settles the job; or why that job fails."""
+
+    keep: Callable[[Ledger, JobRow, Stored], Failed | None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from posixpath import normpath
+from types import FunctionType
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue
@@ -21,7 +22,6 @@ from lcp_engine.changes.undo import execute_undo
 from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
-from lcp_engine.core.echo import Told
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy
 from lcp_engine.core.prices import cost_of
@@ -34,7 +34,7 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.read_reply import reader_of
+from lcp_engine.core.protocol.read_reply import Dialect, reader_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, WAITED, completions_of, paid_tokens
@@ -60,7 +60,7 @@ from lcp_engine.engine.question import (
 )
 from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.features import COMMANDS
+from lcp_engine.features import COMMANDS, REFUSE_ECHO, load
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model
@@ -619,10 +619,9 @@ def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: Op
     refused = next((problem for problem in asked.problems if problem.code is ErrorCode.ECHO), None)
     if refused is not None and asked.corrected is not None and asked.corrected.reply == turn.reply:
         return refused  # the prompt that it repeats may have been the one before
-    from lcp_engine.planners.llm.instructions import instructions_of, refuse_echo  # only models need it
-
-    told = Told(asked.mission.goal, instructions_of(turn.prompt), is_done=asked.mission.changed_seq > 0)
-    return refuse_echo(reply, told, mission.spec.planner.dialect, turn.prompt)
+    refuse: Callable[[Action, str, Dialect, str, bool], Problem | None] = load(REFUSE_ECHO, FunctionType)
+    told = asked.mission
+    return refuse(reply, told.goal, mission.spec.planner.dialect, turn.prompt, told.changed_seq > 0)
 
 
 def _says_done(reply: Action) -> bool:

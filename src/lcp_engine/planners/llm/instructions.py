@@ -30,15 +30,18 @@ _PART = "This part of it"
 """The section with a step's own prompt: what earlier steps gave may follow its first paragraph."""
 
 
-def refuse_echo(reply: Action, told: Told, dialect: Dialect, prompt: str = "") -> Problem | None:
-    """Fault of the words that a plan would end with: they repeat what `told` says, or an example, or themselves."""
+def refuse_echo(reply: Action, goal: str, dialect: Dialect, prompt: str, is_done: bool) -> Problem | None:
+    """Fault of the words that a plan would end with: they repeat the goal or the prompt, or themselves.
+
+    `is_done`: the goal was worked on, so that an answer may say in its words that it is reached.
+    """
     said = _last_words(reply)
     if said is None:
         return None
     key, text = said if dialect == "lcp" else ("message", said[1])
     if is_loop(text):
         fact = "says the same words again and again"
-    elif is_echo(text, told):
+    elif is_echo(text, Told(goal, instructions_of(prompt), is_done=is_done)):
         fact = "repeats the goal or the instructions, and adds nothing"
     elif (taken := taken_from_example(text, prompt)) is not None:
         fact = f'says "{taken}", of which only an example of the instructions speaks'
