@@ -546,8 +546,8 @@ def test_the_links_of_who_was_removed_decide_nothing(named: Afar) -> None:
     job = named.house.hold("a.md", CONTENT)
     link = named.link(job, person="ben")
     page = named.get(link)
-    assert isinstance(named.engine.instance.approvers, dict)
-    del named.engine.instance.approvers["ben"]
+    assert isinstance(named.engine.instance.options.approvers, dict)
+    del named.engine.instance.options.approvers["ben"]
     for refused in (named.get(link), named.approve(link, page, key="of ben")):
         assert "it was made for ben, who decides nothing any more" in refused.words
     with pytest.raises(LcpError, match="a link for 'ben' needs an approver of that name"):

@@ -57,7 +57,7 @@ class DecisionLinks:
         `INVALID_ARGUMENT` without a configuration of links, without its secret, for a time that is not positive, and
         for a person who is not an approver.
         """
-        stated, approvers = self._stated(), self._instance.approvers
+        stated, approvers = self._stated(), self._instance.options.approvers
         if person is not None and person not in approvers:
             message = f"a link for {person!r} needs an approver of that name; {nearest(person, [*approvers])}"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
@@ -85,7 +85,7 @@ class DecisionLinks:
         self._instance.read(check_held, job.id)
         look = show.look_over(self._instance, [job.json])[job.id]
         self._instance.read(check_unchanged, opened.link, look.sight)
-        return LinkedJob(job, look, opened.link.person, bool(self._instance.approvers))
+        return LinkedJob(job, look, opened.link.person, bool(self._instance.options.approvers))
 
     def approve(self, token: str, *, shown: Sight, approver_token: str = "") -> int:
         """Approve the job of the link as it was `shown` in full; its id. Raises like `open` and `Engine.approve`.
@@ -108,10 +108,12 @@ class DecisionLinks:
         link = read_link(token, read_key(self._stated()))
         if link is None:
             raise refused("it is not as it was signed, or was signed with another secret", "edited")
-        return OpenLink(link, name_of(token), person_of(link, self._instance.approvers, approver_token))
+        return OpenLink(
+            link, name_of(token), person_of(link, self._instance.options.approvers, approver_token)
+        )
 
     def _stated(self) -> SignedLinks:
-        if self._instance.links is None:
+        if self._instance.options.links is None:
             message = "signed links need `links` in config.yaml, with url and secret_file or secret_env"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
-        return self._instance.links
+        return self._instance.options.links

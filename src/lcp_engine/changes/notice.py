@@ -68,20 +68,20 @@ class _Links:
 
     @classmethod
     def of(cls, instance: Instance) -> Self:
-        if instance.links is None:
+        if instance.options.links is None:
             return cls(instance)
         try:
-            return cls(instance, read_key(instance.links))
+            return cls(instance, read_key(instance.options.links))
         except LcpError as error:
             return cls(instance, fault=str(error))
 
     def to(self, job: Job, look: Look, mission: str) -> list[JobLink]:
-        stated, worker = self.instance.links, self.instance.admission.workers.get(job.kind)
+        stated, worker = self.instance.options.links, self.instance.admission.workers.get(job.kind)
         if stated is None or self.key is None or worker is None or worker.executed_by in WAIT_FOR_WORDS:
             return []
         until = self.instance.database.now() + micros(stated.expires)
         sight = replace(look.sight, job_id=job.id)
-        persons: list[str | None] = [*sorted(self.instance.approvers)]
+        persons: list[str | None] = [*sorted(self.instance.options.approvers)]
         return [
             JobLink(
                 url=link_to(stated.url, self.key, sight, until=until, person=person, mission=mission),

@@ -36,7 +36,7 @@ def link_command(invocation: Invocation, job: int, person: str | None, expires: 
     if not invocation.quiet:
         whose = (
             "for whoever has it"
-            if not engine.instance.approvers
+            if not engine.instance.options.approvers
             else f"with the token of {person or 'an approver'}"
         )
         print_err(f"it decides job {job} once, {whose}; `lcp serve` shows its page")

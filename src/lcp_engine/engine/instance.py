@@ -84,17 +84,14 @@ class Instance:
     runtime: Path
     caps: Caps = field(default_factory=Caps)
     planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
-    on_wait: tuple[str, ...] = ()
-    webhook: Webhook | None = None
-    links: SignedLinks | None = None
-    approvers: Mapping[str, str] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
+    """What was stated, for the features whose settings it has."""
     commands_read: tuple[str, ...] = ()
     commands_network: NetworkGrant = NO_NETWORK_GRANTED
     commands_wall: tuple[Step, ...] = WALLS
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
     url: str = ""
-    upkeep: Upkeep = field(default_factory=Upkeep)
     stages: Path | None = None
     """Where the stages of missions are on this machine; None has them work in their roots, which a replay does."""
     walls: Path | None = None
@@ -162,17 +159,13 @@ def open_instance(url: str, options: Options) -> Instance:
         runtime,
         options.caps,
         PlannerEnvironment(stated, load(PROBES, type)(database), options.prices, own),
-        tuple(options.on_wait),
-        options.webhook,
-        options.links,
-        options.approvers,
+        options,
         commands_read,
         options.commands_network,
         walls_for(options.commands_wall, is_required=options.isolation is Isolation.REQUIRE),
         options.isolation,
         options.clock or system_clock,
         url,
-        options.upkeep,
         stages_directory(url),
         wall_directory(url),
     )

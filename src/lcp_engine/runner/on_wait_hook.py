@@ -36,7 +36,7 @@ class WaitHook:
 
     def __init__(self, instance: Instance, seconds: float = SECONDS) -> None:
         self._instance = instance
-        self._command = list(instance.on_wait)
+        self._command = list(instance.options.on_wait)
         self._seconds = seconds
         self._threads: list[threading.Thread] = []
         self._left: deque[tuple[int, int]] = deque()
@@ -116,11 +116,11 @@ def _environment(notice: Notice) -> dict[str, str]:
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """The user's command, and the webhook, each if there is one."""
-    if instance.on_wait:
+    if instance.options.on_wait:
         hook = WaitHook(instance)
         yield Chore(name="on_wait", do=hook.begin_left, finish=hook.finish, told=hook.begin)
-    if instance.webhook is not None:
+    if instance.options.webhook is not None:
         from lcp_engine.runner.webhook import WebhookSender
 
-        sender = WebhookSender(instance, instance.webhook)
+        sender = WebhookSender(instance, instance.options.webhook)
         yield Chore(name="webhook", do=sender.start, is_first=True, finish=sender.finish, told=sender.hear)

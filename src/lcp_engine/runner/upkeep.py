@@ -54,7 +54,7 @@ class Housekeeper:
     def rounds(self) -> Iterator[Round]:
         """Rounds that the configuration asks for."""
         works = {Duty.RETENTION: self._remove_old, Duty.BACKUP: self._back_up, Duty.CHECK: self._check}
-        for duty, every in rhythms(self._instance.upkeep).items():
+        for duty, every in rhythms(self._instance.options.upkeep).items():
             yield Round(duty, every, works[duty])
 
     def do(self, one: Round) -> None:
@@ -88,7 +88,7 @@ class Housekeeper:
     def _remove_old(self, due: Micros) -> JsonObject:
         from lcp_engine.store.maintenance.prune import prune
 
-        stated = self._instance.upkeep.retention
+        stated = self._instance.options.upkeep.retention
         assert stated is not None
         done = prune(
             self._database,
@@ -102,7 +102,7 @@ class Housekeeper:
     def _back_up(self, due: Micros) -> JsonObject:
         from lcp_engine.store.maintenance.backups import keep_backups
 
-        stated = self._instance.upkeep.backup
+        stated = self._instance.options.upkeep.backup
         assert stated is not None
         file, count = keep_backups(
             self._instance.url, self._database.backend, stated, due, is_stopping=self._is_stopping

@@ -59,7 +59,7 @@ class PageServer:
         self.has_shared_name = any(map(_is_shared, named))
         name = next(filter(_is_shared, named), own[0])
         self._host = name if _PORT.search(name) else f"{name}:{self.port}"
-        hosts = _accepted_hosts(own, named, self.port) | _host_of_links(engine.instance.links)
+        hosts = _accepted_hosts(own, named, self.port) | _host_of_links(engine.instance.options.links)
         address = Address(self.port, hosts, any_address=host in _EVERY_INTERFACE)
         self._context = PageContext(engine, make_templates(), self._secrets.csrf, evals=evals)
         config = uvicorn.Config(
