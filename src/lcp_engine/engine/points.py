@@ -171,8 +171,8 @@ class Chore:
     """Done before the first job, too."""
     is_general: bool = False
     """Left to runners for all missions."""
-    finish: Callable[[], None] | None = None
-    told: Callable[[Mapping[int, int]], None] | None = None
+    finish: Callable[[], None] = _ignore
+    told: Callable[[Mapping[int, int]], None] = _ignore
     """Told of missions that start to wait for a person, each with the event that says so, once that is committed."""
 
     def pause(self) -> float:

@@ -231,14 +231,12 @@ class Runner:
         self._chores += (one for one in found if self._is_general or not one.is_general)
         for one in self._chores:
             finishing.callback(_finish, one)
-        told = [one.told for one in self._chores if one.told is not None]
 
         def tell(waits: Mapping[int, int]) -> None:
-            for tell_one in told:
-                tell_one(waits)
+            for one in self._chores:
+                one.told(waits)
 
-        if told:
-            self._database.on_waiting = tell
+        self._database.on_waiting = tell
 
     def _do_first(self) -> None:
         """Do what is done before the first job."""
@@ -546,8 +544,7 @@ class Runner:
 
 def _finish(chore: Chore) -> None:
     with suppress(LcpError):  # the next runner does it
-        if chore.finish is not None:
-            chore.finish()
+        chore.finish()
 
 
 def _is_of_database(error: BaseException) -> bool:

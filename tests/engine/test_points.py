@@ -1,0 +1,63 @@
+"""Features are found at the places that are listed, and their observers share the fate of what they observe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.engine.replies import ask
+
+from lcp_engine import features
+from lcp_engine.engine import points
+from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from tests.engine.conftest import Lab
+
+    from lcp_engine.store.ledger import Ledger
+    from lcp_engine.store.row_types import JobRow
+
+
+def _refuse(ledger: Ledger, job: JobRow, reason: str, by: str) -> None:
+    ledger.note(ledger.mission(job.mission_id), "observed", job.id, {"reason": reason})
+    raise LcpError(ErrorCode.NOT_ALLOWED, f"{by} is observed", advice="Stop it.")
+
+
+OBSERVER = points.Observer(rejected=_refuse)
+
+
+def _places(value: object) -> Iterator[str]:
+    match value:
+        case str() if value.startswith("lcp_engine.") and ":" in value:
+            yield value
+        case tuple():
+            for one in value:
+                yield from _places(one)
+        case dict():
+            for one in value.values():
+                yield from _places(one)
+
+
+def test_every_feature_is_at_its_place() -> None:
+    places = [place for value in vars(features).values() for place in _places(value)]
+    assert len(places) > 10
+    for place in places:
+        assert features.load(place, object) is not None
+
+
+def test_what_an_observer_raises_fails_what_it_observes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    mission = lab.run(ask({"kind": "change"}))
+    (held,) = lab.jobs(mission.id)
+    monkeypatch.setattr(features, "OBSERVERS", (*features.OBSERVERS, f"{__name__}:OBSERVER"))
+    points.observers.cache_clear()
+    try:
+        with pytest.raises(LcpError, match="ann is observed"):
+            lab.engine.reject(held.id, "no", by="ann")
+    finally:
+        points.observers.cache_clear()
+    assert lab.engine.job(held.id).state == "held"
+    assert {"decided", "observed"}.isdisjoint(lab.events(mission.id))
+    assert lab.rows("SELECT count(*) FROM memories") == [(0,)]
+    assert lab.engine.reject(held.id, "no", by="ann")
+    assert lab.rows("SELECT count(*) FROM memories") == [(1,)]
