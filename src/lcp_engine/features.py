@@ -1,4 +1,4 @@
-"""List what the shipped features add to the kernel, as `module:attribute`: each is loaded when it is first used."""
+"""List what the shipped features add to the kernel, as `module:attribute`, and load it when it is first used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ T = TypeVar("T")
 
 STEPS = "lcp_engine.engine.plan_course:STEPS"
 """The type of plans whose steps are stated."""
+STATED_PLAN = "lcp_engine.core.mission.plan:StatedPlan"
+"""The form in which a mission states its plan."""
+ORDER_READER = "lcp_engine.core.protocol.answered_plan:READER"
+"""Reader of replies whose jobs wait for each other."""
 ASKERS: Mapping[str, str] = {"merge": "lcp_engine.engine.merges:ASKER"}
 """What a person's decision on jobs of a kind does to the end of the mission."""
 END_GATES = ("lcp_engine.engine.merges:GATE",)

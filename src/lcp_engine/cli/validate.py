@@ -15,6 +15,7 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import mission_options
+from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import NO_PLANNER
 from lcp_engine.core.safe_text import Shown, one_line, sentence, shortened
 
@@ -80,7 +81,7 @@ def _lines(found: DryRun, approved: Collection[str], *, verbose: bool) -> Iterat
         yield "accept", check.description
     if spec.endings:
         yield "endings", f"completed by {' or '.join(spec.endings)} alone"
-    if spec.plan is not None:
+    if isinstance(spec.plan, StatedPlan):
         yield "plan", f"{len(spec.plan.steps):,} steps; `lcp plan check` shows them"
     if verbose and planner.type != NO_PLANNER:
         yield "worst case", found.worst_case.line.removeprefix("worst case: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -363,29 +364,9 @@ def _follow_again(ledger: Ledger, step: JobRow) -> None:
 
 
 def _take_up_steps(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
-    """Let the steps of a stated plan that did not come to a good end wait or run again; handled failures stay."""
-    for step in steps().jobs(ledger, plan):
-        step.failures = step.deaths = 0
-        if step.state is State.REJECTED:
-            reason = unanswered_hold(ledger.tx, step) or because(ReasonCode.HELD_BEFORE)
-            ledger.move(step, RETRY_HELD, reason=reason)
-        elif step.state in RETRY_BLOCKED.sources and not (
-            step.state is State.FAILED and steps().is_handled(ledger, step)
-        ):
-            _take_up(ledger, step)
+    """Let the steps of a stated plan go on that did not come to a good end, and end the plan if none can."""
+    steps().take_up(ledger, plan, partial(_go_on, ledger, mission))
     continue_stated(ledger, mission, plan)
-
-
-def _take_up(ledger: Ledger, step: JobRow) -> None:
-    begun = begun_plan(ledger, step) if step.role is Role.STEP else None
-    if begun is None:
-        ledger.move(step, RETRY_BLOCKED, reason=ReasonCode.STEP_ORDER)
-        return
-    ended_as = step.state
-    ledger.move(step, RETRY_BLOCKED)
-    begun.reopen()
-    mission = ledger.mission(step.mission_id)
-    _go_on(ledger, mission, begun, f"a person resumed the mission; before, this step was {ended_as}")
 
 
 def _go_on(ledger: Ledger, mission: MissionRow, plan: PlanRow, notice: str) -> None:

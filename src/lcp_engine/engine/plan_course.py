@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Stated
-from lcp_engine.core.job_states import SKIP, UNBLOCK, Need, Role, State
+from lcp_engine.core.job_states import RETRY_BLOCKED, RETRY_HELD, SETTLED, SKIP, UNBLOCK, Need, Role, State
 from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
@@ -21,10 +23,12 @@ from lcp_engine.engine.plan_steps import (
     whole_steps_before,
 )
 from lcp_engine.engine.points import PlanType
+from lcp_engine.engine.turn_queue import begun_plan, release_followers
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.edges import followers_of
 from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import unanswered_hold
 from lcp_engine.store.row_types import JobRow, PlanRow
 from lcp_engine.store.stated_plans import (
     MOST_COMPARED,
@@ -156,6 +160,31 @@ def _told(counts: dict[str, int]) -> str:
     return ", ".join(said)
 
 
+def take_up(ledger: Ledger, plan: PlanRow, go_on: Callable[[PlanRow, str], None]) -> None:
+    """Let the steps of a reopened plan that did not come to a good end wait or run again; handled failures stay.
+
+    `go_on` continues the plan that a step had begun, and is given a notice for its planner.
+    """
+    for step in steps_of_plan(ledger.tx, plan.id):
+        step.failures = step.deaths = 0
+        if step.state is State.REJECTED:
+            reason = unanswered_hold(ledger.tx, step) or because(ReasonCode.HELD_BEFORE)
+            ledger.move(step, RETRY_HELD, reason=reason)
+        elif step.state in RETRY_BLOCKED.sources and not (
+            step.state is State.FAILED and is_handled(ledger, step)
+        ):
+            ended_as, begun = step.state, begun_plan(ledger, step) if step.role is Role.STEP else None
+            ledger.move(step, RETRY_BLOCKED, reason=ReasonCode.STEP_ORDER if begun is None else None)
+            if begun is not None:
+                begun.reopen()
+                go_on(begun, f"a person resumed the mission; before, this step was {ended_as}")
+    for known in steps_of_plan(ledger.tx, plan.id):
+        step = ledger.job(known.id)  # those before it may have moved it
+        may_begin = step.state is State.BLOCKED and not step.waits_for
+        if step.state in SETTLED or (may_begin and not begin_step(ledger, step)):
+            release_followers(ledger, step)
+
+
 def begin_step(ledger: Ledger, step: JobRow) -> bool:
     """Let a blocked step of a stated plan begin, if its condition holds; otherwise it is skipped, and this is False."""
     condition = None if step.terms is None else terms_of(step.terms).condition
@@ -183,8 +212,7 @@ STEPS = PlanType(
     end=end_by_rule,
     result=what_came_of,
     begin=begin_step,
-    is_handled=is_handled,
-    jobs=lambda ledger, plan: steps_of_plan(ledger.tx, plan.id),
+    take_up=take_up,
     check=check_plans,
     prepare=prepare_plans,
     answer=begin_answered,

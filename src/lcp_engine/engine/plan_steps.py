@@ -315,9 +315,11 @@ def keep_resolved(
 
 def plans_of(spec: MissionSpec) -> Iterator[tuple[tuple[str | int, ...], StatedPlan]]:
     """The plans of a mission, each with its place."""
-    if spec.plan is not None:
+    if isinstance(spec.plan, StatedPlan):
         yield ("plan",), spec.plan
-        yield from ((("fallback_plans", nth), plan) for nth, plan in enumerate(spec.fallback_plans))
+    for nth, plan in enumerate(spec.fallback_plans):
+        assert isinstance(plan, StatedPlan)
+        yield ("fallback_plans", nth), plan
 
 
 def _faults_of(step: StatedStep, spec: MissionSpec, workers: Workers) -> Iterator[tuple[str, str]]:

@@ -55,8 +55,8 @@ class PlanType:
 
     `look` finds the failures of a plan, `note_fault` keeps the first of them, `skip_rest` skips what has not begun,
     `replace` begins the fallback, `end` and `result` say how a plan ends that has nothing left. `begin` lets a step
-    begin, or skips it and is False; `is_handled` is true of a failure that another step waits for. `jobs` are the steps
-    in their order, `answer` stores the plan that a turn was answered with.
+    begin, or skips it and is False; `take_up` lets those of a reopened plan begin again, and is given what continues a
+    plan that a step had begun. `answer` stores the plan that a turn was answered with.
 
     Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, `prepare` makes the
     jobs of a mission's plan, None if it states none. `admit` judges a step before it runs, with the spec of its mission
@@ -70,8 +70,7 @@ class PlanType:
     end: Callable[[Ledger, PlanRow], tuple[End, Failed | None]]
     result: Callable[[Ledger, PlanRow, End], str]
     begin: Callable[[Ledger, JobRow], bool]
-    is_handled: Callable[[Ledger, JobRow], bool]
-    jobs: Callable[[Ledger, PlanRow], Sequence[JobRow]]
+    take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None]
     check: Callable[[MissionSpec, Workers], None]
     prepare: Callable[[MissionSpec, Workers, str | None], Begin | None]
     answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None]

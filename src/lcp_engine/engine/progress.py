@@ -240,12 +240,7 @@ def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> Non
 
 
 def continue_stated(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
-    """Let the steps of a reopened plan begin that may, and end the mission again if none does."""
-    for known in steps().jobs(ledger, plan):
-        step = ledger.job(known.id)  # those before it may have moved it
-        may_begin = step.state is State.BLOCKED and not step.waits_for
-        if step.state in SETTLED or (may_begin and not steps().begin(ledger, step)):
-            release_followers(ledger, step)
+    """Go on with a reopened plan whose steps may begin, and end it again if none does."""
     _Advance(ledger, mission, plan, Event.SETTLED).go_on(is_released=True)
 
 

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from tests.tables import table
 
 from lcp_engine.core.mission.parse import NotFilled, build_mission, outline_mission, parse_mission
+from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.yaml import MAX_CHARACTERS, MAX_VALUES, NotReadable, read_document, read_scalar
 from lcp_engine.core.policy import Verdict
@@ -443,7 +444,7 @@ def test_a_plan_has_as_many_steps_in_yaml_as_in_json(*, is_json: bool) -> None:
         return json.dumps(plan) if is_json else yaml.dump(plan, Dumper=yaml.CSafeDumper)
 
     spec = parse_mission(mission(10_000), source="m")
-    assert spec.plan is not None
+    assert isinstance(spec.plan, StatedPlan)
     assert len(spec.plan.steps) == 10_000
     assert "plan.steps: at most 10,000 are read; there are 10,001" in refusal(mission(10_001))
 

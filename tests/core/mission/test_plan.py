@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from tests.tables import table
 
 from lcp_engine.core.mission.parse import parse_mission
-from lcp_engine.core.mission.plan import MOST_STEPS
+from lcp_engine.core.mission.plan import MOST_STEPS, StatedPlan
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -120,5 +120,5 @@ def test_a_plan_needs_no_planner_and_is_put_into_an_order() -> None:
         )
     )
     assert spec.planner.type == "none"
-    assert spec.plan is not None
+    assert isinstance(spec.plan, StatedPlan)
     assert [one.id for one in spec.plan.in_order] == ["step-1000", "step-003", "step-002"]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.job_states import Need
-from lcp_engine.core.protocol.envelope import Envelope, Time
+from lcp_engine.core.protocol.envelope import Course, Time
 from lcp_engine.core.protocol.execution_plan import (
     Condition,
     ErrorHandling,
@@ -96,7 +96,7 @@ class StatedErrorHandling(ErrorHandling):
     model_config = _CLOSED
 
 
-class StatedPlan(Envelope):
+class StatedPlan(Course):
     """Steps with what each waits for. `id` names a plan that another one falls back to."""
 
     model_config = _CLOSED
@@ -152,6 +152,30 @@ class StatedPlan(Envelope):
             waiting.done(step_id)
         return ordered
 
+    def misfit(self, fallbacks: Sequence[Self]) -> str | None:
+        ids, main = [other.id for other in fallbacks], self.id or MAIN
+        for nth, other in enumerate(fallbacks):
+            place = f"fallback_plans[{nth}]"
+            if other.id is None:
+                return f"{place}.id: is required: error_handling.fallback_plan_id of the plan names it"
+            if other.id == main or other.id in ids[:nth]:
+                return f"{place}.id: {other.id} is the id of another plan, too"
+            if other.on_failure == "execute_fallback":
+                return f"{place}.error_handling.on_step_failure: a fallback has none; abort_plan or continue_plan"
+        if self.on_failure != "execute_fallback":
+            return None
+        place = "plan.error_handling.fallback_plan_id"
+        if self.fallback is None:
+            return f"{place}: execute_fallback needs the id of the plan to execute"
+        if self.fallback == main:
+            return f"{place}: {main} is this plan; a fallback is another one"
+        if self.fallback in ids:
+            return None
+        hint = "there are none; a mission states them beside its plan"
+        if ids:
+            hint = nearest(self.fallback, [name for name in ids if name is not None])
+        return f"{place}: {self.fallback} is not one of fallback_plans; {hint}"
+
 
 def awaited_by(step: StatedStep) -> dict[str, Awaited]:
     """What a step needs of others, each with the place that says so; a condition says more than the rest."""
@@ -175,36 +199,6 @@ def _awaited_for(condition: StatedCondition) -> dict[str, Awaited]:
         return {step: Awaited(Need.END, ("condition", "expression")) for step in named}
     need = Need.FAILURE if condition.type == "step_failure" else Need.SUCCESS
     return {} if condition.step_id is None else {condition.step_id: Awaited(need, ("condition", "step_id"))}
-
-
-def check_fallbacks(plan: StatedPlan | None, others: Sequence[StatedPlan]) -> str | None:
-    """Reason why the plans of a mission do not fit together, beginning with the place; None if they do."""
-    if plan is None:
-        return "fallback_plans: there is no plan that could fall back to them" if others else None
-    ids, main = [other.id for other in others], plan.id or MAIN
-    for nth, other in enumerate(others):
-        place = f"fallback_plans[{nth}]"
-        if other.id is None:
-            return f"{place}.id: is required: error_handling.fallback_plan_id of the plan names it"
-        if other.id == main or other.id in ids[:nth]:
-            return f"{place}.id: {other.id} is the id of another plan, too"
-        if other.on_failure == "execute_fallback":
-            return f"{place}.error_handling.on_step_failure: a fallback has none; abort_plan or continue_plan"
-    place = "plan.error_handling.fallback_plan_id"
-    if plan.on_failure == "execute_fallback":
-        if plan.fallback is None:
-            return f"{place}: execute_fallback needs the id of the plan to execute"
-        if plan.fallback == main:
-            return f"{place}: {main} is this plan; a fallback is another one"
-        if plan.fallback not in ids:
-            known = [name for name in ids if name is not None]
-            hint = (
-                nearest(plan.fallback, known)
-                if known
-                else "there are none; a mission states them beside its plan"
-            )
-            return f"{place}: {plan.fallback} is not one of fallback_plans; {hint}"
-    return None
 
 
 def _places(step: StatedStep) -> Mapping[str, Place]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +23,6 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen, words_of
-from lcp_engine.core.mission.plan import StatedPlan, check_fallbacks
 from lcp_engine.core.money import told_amount
 from lcp_engine.core.network import NO_NETWORK, NetworkUse
 from lcp_engine.core.patterns import compile_rule
@@ -31,10 +30,17 @@ from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Amount, Price
 from lcp_engine.core.protocol.actions import RULE
+from lcp_engine.core.protocol.envelope import Course
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError, UnexpectedValue
+from lcp_engine.features import STATED_PLAN, load
+
+if TYPE_CHECKING:
+    Plan = Course
+else:  # pydantic reads the form of the field, as messages about its keys do
+    Plan = load(STATED_PLAN, type)
 
 
 class _Figures(Frozen):
@@ -298,11 +304,11 @@ class MissionSpec(Frozen):
         description="Further names that a planner may use for the root: a path of another machine, as in a recorded "
         "conversation.",
     )
-    plan: StatedPlan | None = Field(
+    plan: Plan | None = Field(
         default=None,
         description="The steps of the mission, in place of what a planner would decide (plans.md).",
     )
-    fallback_plans: tuple[StatedPlan, ...] = Field(
+    fallback_plans: tuple[Plan, ...] = Field(
         default=(), description="Plans that the plan may fall back to, by their `id`."
     )
     planner: PlannerSpec = Field(
@@ -385,12 +391,13 @@ class MissionSpec(Frozen):
 
     @model_validator(mode="after")
     def _falls_back_to_its_plans(self) -> MissionSpec:
-        fault = check_fallbacks(self.plan, self.fallback_plans)
-        if self.plan is not None and (self.accept or self.result is not None or self.endings):
-            name = "accept" if self.accept else "result" if self.result is not None else "endings"
-            fault = (
-                f"{name}: is about a planner's last reply, and a plan ends without one; state a step instead"
-            )
+        others = self.fallback_plans
+        fault = "fallback_plans: there is no plan that could fall back to them" if others else None
+        if self.plan is not None:
+            fault = self.plan.misfit(others)
+            if self.accept or self.result is not None or self.endings:
+                name = "accept" if self.accept else "result" if self.result is not None else "endings"
+                fault = f"{name}: is about a planner's last reply, and a plan ends without one; state a step instead"
         if fault is not None:
             raise PydanticCustomError(RULE, "{said}", {"said": fault})
         return self

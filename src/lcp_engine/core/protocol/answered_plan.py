@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, Findings, JobSpec, Malformed
-from lcp_engine.core.protocol.read_reply import read_object
+from lcp_engine.core.protocol.read_reply import Kinds, OrderReader, read_object
 from lcp_engine.core.protocol.references import references_in
 from lcp_engine.core.summaries import nearest
 
@@ -42,9 +42,8 @@ class ExecutePlan(CreateFollowupJobs):
 
 def read_plan(
     stated: JsonValue,
-    kinds: Mapping[str, type[BaseModel]],
+    kinds: Kinds,
     findings: Findings,
-    *,
     place: str = PLACE,
     commentary: str | None = None,
 ) -> ExecutePlan | None:
@@ -73,7 +72,7 @@ def read_plan(
 
 def read_ordered_jobs(
     entries: Sequence[JsonValue],
-    kinds: Mapping[str, type[BaseModel]],
+    kinds: Kinds,
     findings: Findings,
     commentary: str | None,
 ) -> ExecutePlan | None:
@@ -116,7 +115,7 @@ class _Steps:
 
     place: str
     names: Mapping[str, str]
-    kinds: Mapping[str, type[BaseModel]]
+    kinds: Kinds
     findings: Findings
 
     def action(
@@ -168,3 +167,6 @@ class _Steps:
             if within.startswith(ours):
                 return f"{place}{theirs}{within.removeprefix(ours)}"
         return f"{place}{within}"
+
+
+READER = OrderReader(read_plan, read_ordered_jobs)

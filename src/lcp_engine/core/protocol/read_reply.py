@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Literal, Protocol, TypeAlias, get_args
 
@@ -38,9 +39,11 @@ from lcp_engine.core.protocol.near_misses import (
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features import READERS, load
+from lcp_engine.features import ORDER_READER, READERS, load
 
 Dialect: TypeAlias = Literal["lcp", "universal"]
+Kinds: TypeAlias = Mapping[str, type[BaseModel]]
+"""The model of the params of each known kind of job."""
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
@@ -52,17 +55,26 @@ NO_REASON = "the planner gave no reason"
 MAX_ENTRIES = 10_000
 
 
+@dataclass(frozen=True)
+class OrderReader:
+    """Readers of a plan, with its place and the reply's commentary, and of jobs that wait for each other.
+
+    None for what has faults, which are added to the findings.
+    """
+
+    plan: Callable[[JsonValue, Kinds, Findings, str, str | None], CreateFollowupJobs | None]
+    jobs: Callable[[Sequence[JsonValue], Kinds, Findings, str | None], CreateFollowupJobs | None]
+
+
 class Reader(Protocol):
     """Reads the replies of a dialect; no text makes it raise."""
 
     def __call__(
-        self, text: str, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None, /
+        self, text: str, kinds: Kinds, result: ResultSchema | None = None, /
     ) -> Action | Malformed: ...
 
 
-def read_reply(
-    text: str, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None = None
-) -> Action | Malformed:
+def read_reply(text: str, kinds: Kinds, result: ResultSchema | None = None) -> Action | Malformed:
     """The action that `text` states. Total: no text raises.
 
     `kinds` maps each known kind of job to the model of its params; params of other kinds are any object. `result` is
@@ -76,7 +88,7 @@ def read_reply(
 
 def read_object(
     body: dict[str, JsonValue],
-    kinds: Mapping[str, type[BaseModel]],
+    kinds: Kinds,
     recovered: tuple[str, ...] = (),
     result: ResultSchema | None = None,
 ) -> Action | Malformed:
@@ -168,7 +180,7 @@ _COMPLETING = tuple(name for name, model in _ACTIONS.items() if RESULT in model.
 
 
 def _read_action(
-    body: _Fields, kinds: Mapping[str, type[BaseModel]], result: ResultSchema | None, findings: Findings
+    body: _Fields, kinds: Kinds, result: ResultSchema | None, findings: Findings
 ) -> Action | None:
     name = body.get("action")
     if body.get("ok") is False:
@@ -198,17 +210,13 @@ def _read_action(
             return findings.validate(_ACTIONS[name], {**own, **carried}, "", name)
 
 
-def _read_plan(
-    body: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings
-) -> CreateFollowupJobs | None:
+def _read_plan(body: _Fields, kinds: Kinds, findings: Findings) -> CreateFollowupJobs | None:
     """The plan that a reply requests in place of jobs."""
-    from lcp_engine.core.protocol.answered_plan import read_plan  # reads its jobs with this module
-
     if body.get("new_jobs"):
         findings.refuse(_PLAN, f"a reply requests jobs (new_jobs) or a plan ({_PLAN}), not both")
     rest = {key: value for key, value in body.items() if key not in (_PLAN, "new_jobs")}
     said = _commentary(_pick_own("create_followup_jobs", rest, findings))
-    return read_plan(body[_PLAN], kinds, findings, place=_PLAN, commentary=said)
+    return load(ORDER_READER, OrderReader).plan(body[_PLAN], kinds, findings, _PLAN, said)
 
 
 def _commentary(own: _Fields) -> str | None:
@@ -326,7 +334,7 @@ def _pick_commentary(body: _Fields, findings: Findings) -> _Fields:
     return {}
 
 
-def _read_write(own: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings) -> WriteFile | None:
+def _read_write(own: _Fields, kinds: Kinds, findings: Findings) -> WriteFile | None:
     if "content" in own and own.get("new_content", own["content"]) != own["content"]:
         findings.refuse("new_content", "content and new_content are one field; found two different values")
         return None
@@ -340,9 +348,7 @@ def _read_write(own: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Fi
     return action
 
 
-def _read_jobs(
-    own: _Fields, kinds: Mapping[str, type[BaseModel]], findings: Findings
-) -> CreateFollowupJobs | None:
+def _read_jobs(own: _Fields, kinds: Kinds, findings: Findings) -> CreateFollowupJobs | None:
     entries = own.get("new_jobs")
     if entries is None:
         findings.refuse("new_jobs", "create_followup_jobs needs new_jobs, a list of jobs; it is missing")
@@ -354,9 +360,7 @@ def _read_jobs(
         findings.refuse("new_jobs", f"at most {MAX_ENTRIES:,} jobs are read at once; found {len(entries):,}")
         return None
     if any(isinstance(entry, dict) and entry.get("dependencies") for entry in entries):
-        from lcp_engine.core.protocol.answered_plan import read_ordered_jobs
-
-        return read_ordered_jobs(entries, kinds, findings, _commentary(own))
+        return load(ORDER_READER, OrderReader).jobs(entries, kinds, findings, _commentary(own))
     known = {kind: (model, frozenset(param_names(model))) for kind, model in kinds.items()}
     jobs: list[JobSpec] = []
     for index, entry in enumerate(entries):
