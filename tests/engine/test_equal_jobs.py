@@ -11,7 +11,8 @@ from tests.engine.replies import DONE, FREE, ask, read, write
 from tests.engine.test_answered_plans import ANSWER, plan, run, step, steps_of
 from tests.engine.test_replay import same
 
-from lcp_engine.engine.settle import FinishedTurn, settle_finished
+from lcp_engine.engine.reply import FinishedTurn
+from lcp_engine.engine.settle import settle_finished
 from lcp_engine.runner.executor import Executor
 from lcp_engine.store import queue
 from lcp_engine.store.ledger import ledger_of

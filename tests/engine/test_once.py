@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.protocol.actions import MissionComplete
 from lcp_engine.engine.question import Asked, keep_reply, open_question
-from lcp_engine.engine.reply import apply_reply
+from lcp_engine.engine.reply import FinishedTurn, apply_reply
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.turns import StoredReply
 
@@ -108,7 +108,7 @@ def test_a_turn_that_lost_its_lease_decides_nothing(lab: Lab) -> None:
     events = lab.events(mission_id)
     database, admission = lab.engine.instance.database, lab.engine.instance.admission
     late = MissionComplete(summary="too late")
-    assert not database.write(lambda tx: apply_reply(ledger_of(tx), admission, copy(job), late))
+    assert not database.write(lambda tx: apply_reply(ledger_of(tx), FinishedTurn(copy(job), late, admission)))
     assert database.write(lambda tx: open_question(ledger_of(tx), copy(job))) is None
     assert lab.events(mission_id) == events
     assert lab.mission(mission_id).summary == "all done"

@@ -44,7 +44,7 @@ from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.question import hold_turn, keep_reply, open_question
-from lcp_engine.engine.reply import apply_reply
+from lcp_engine.engine.reply import FinishedTurn, apply_reply
 from lcp_engine.engine.settle import FinishedJob, rescue, settle_all
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.store import queue
@@ -471,7 +471,7 @@ class EngineAndRules(RuleBasedStateMachine):
         admission = self.lab.engine.instance.admission
         is_held = self.world.holds(lease.job, lease.attempt)
         concluded = self.write(
-            lambda ledger: apply_reply(ledger, admission, lease.row.copy(), reply, failed_checks=unmet)
+            lambda ledger: apply_reply(ledger, FinishedTurn(lease.row.copy(), reply, admission, unmet))
         )
         assert concluded == is_held
         if is_held:

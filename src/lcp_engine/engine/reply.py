@@ -82,29 +82,32 @@ from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight, declined_effects, rejected_effects
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow, TurnRow
 from lcp_engine.store.turns import question_of, settled_jobs, store_reading
-from lcp_engine.workers.base import Workers
 
 MERGED = "merged"
 """The event of a job that equal ones of the same reply were merged into."""
 
 
-def apply_reply(
-    ledger: Ledger,
-    admission: Admission,
-    lease: JobRow,
-    reply: Action | Malformed,
-    *,
-    failed_checks: tuple[FailedCheck, ...] = (),
-    previews: Sequence[Sight] = (),
-    merges: bool = True,
-    echo: Problem | None = None,
-) -> bool:
-    """Decide on a reply and carry out the decision in this transaction (R18). False if the lease was lost.
+@dataclass(frozen=True)
+class FinishedTurn:
+    """A leased turn and its planner's reply.
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change: the
     state that an approval is compared with if nobody has viewed the job before. `merges`: equal jobs of the reply are
-    one (R11). `echo` says why a model's words are not an answer.
+    one (R11), as they are except in older histories. `echo` says why a model's words are not an answer.
     """
+
+    job: JobRow
+    reply: Action | Malformed
+    admission: Admission
+    failed_checks: tuple[FailedCheck, ...] = ()
+    previews: tuple[Sight, ...] = ()
+    merges: bool = True
+    echo: Problem | None = None
+
+
+def apply_reply(ledger: Ledger, finished: FinishedTurn) -> bool:
+    """Decide on a reply and carry out the decision in this transaction (R18). False if the lease was lost."""
+    lease, admission = finished.job, finished.admission
     mission = ledger.mission(lease.mission_id)
     if not ledger.is_leased(lease):
         return False
@@ -116,13 +119,14 @@ def apply_reply(
     turn = question_of(ledger.tx, job.id)
     assert turn is not None
     spec, claim = spec_of(mission.spec), _claim_of(job)
-    reply = _as_read(reply, spec, plan, claim, echo)
+    reply = _as_read(finished.reply, spec, plan, claim, finished.echo)
     requested = _evaluated(ledger, admission, mission, job, turn, reply=reply)
-    if previews:
-        requested = [replace(one, sight=sight) for one, sight in zip(requested, previews, strict=True)]
-    state = replace(_state(mission, plan, turn, requested), claim=claim, merges=merges)
+    if finished.previews:
+        pairs = zip(requested, finished.previews, strict=True)
+        requested = [replace(one, sight=sight) for one, sight in pairs]
+    state = replace(_state(mission, plan, turn, requested), claim=claim, merges=finished.merges)
     if plan.job_id is None:
-        state = _with_checks(state, ledger, admission, mission, failed_checks)
+        state = _with_checks(state, ledger, admission, mission, finished.failed_checks)
     if not requested:
         state = replace(
             state,
@@ -133,20 +137,7 @@ def apply_reply(
         state = replace(state, bytes_left=state.bytes_left - reserved_bytes(ledger, admission, mission))
     decision = decide(state, reply)
     error = _error(reply, decision, mission, ledger.tx.now)
-    _DecidedTurn(
-        ledger,
-        mission,
-        plan,
-        job,
-        turn,
-        reply,
-        requested,
-        failed_checks,
-        decision,
-        error,
-        admission.workers,
-        echo,
-    ).carry_out()
+    _DecidedTurn(ledger, mission, plan, job, turn, reply, requested, decision, error, finished).carry_out()
     return True
 
 
@@ -249,11 +240,9 @@ class _DecidedTurn:
     turn: TurnRow
     reply: Action | Malformed
     requested: Sequence[Requested]
-    failed_checks: Sequence[FailedCheck]
     decision: Decision
     error: str | None
-    workers: Workers
-    echo: Problem | None
+    finished: FinishedTurn
 
     def carry_out(self) -> None:
         self._store_reading()
@@ -313,10 +302,10 @@ class _DecidedTurn:
     def _note(self) -> dict[str, JsonValue] | None:
         """Data of the turn's event: warnings, and what a replay does not find out again: failed checks, an echo."""
         note: dict[str, JsonValue] = {}
-        if self.echo is not None:
-            note[ECHO] = {**self.echo.record}
-        if self.failed_checks:
-            note["failed_checks"] = [_recorded_check(failed) for failed in self.failed_checks]
+        if (echo := self.finished.echo) is not None:
+            note[ECHO] = {**echo.record}
+        if failed_checks := self.finished.failed_checks:
+            note["failed_checks"] = [_recorded_check(failed) for failed in failed_checks]
         if self._warnings():
             note["warnings"] = [*bounded(self._warnings())]
         return note or None
@@ -329,7 +318,7 @@ class _DecidedTurn:
                 self._store(jobs, stalled)
             case Begin(answered, stalled):
                 plan.stalled = stalled
-                steps().answer(ledger, self.workers, plan, self.job, answered)
+                steps().answer(ledger, self.finished.admission.workers, plan, self.job, answered)
             case Wait(jobs, stalled):
                 self._store(jobs, stalled)
                 after_holding(ledger, plan)
@@ -366,17 +355,15 @@ class _DecidedTurn:
         assert not isinstance(self.reply, Malformed)
         claim = to_json(_summarized(self.reply))
         parts = [f"You claim this:\n{fenced(_beginning(claim, _MOST_CLAIM))}"]
-        written: dict[str, str] = {}
-        for row in settled_jobs(self.ledger.tx, self.plan.id, 0, self.turn.until_seq):
-            job = seen_job(row)
+        workers, written = self.finished.admission.workers, dict[str, str]()
+        for job in map(seen_job, settled_jobs(self.ledger.tx, self.plan.id, 0, self.turn.until_seq)):
             worker, path, content = (
-                self.workers.get(job.kind),
+                workers.get(job.kind),
                 job.params.get("rel_path"),
                 job.params.get("content"),
             )
-            is_written = (
-                worker is not None and worker.role is KindRole.WRITES and job.state == State.SUCCEEDED
-            )
+            writes = worker is not None and worker.role is KindRole.WRITES
+            is_written = writes and job.state == State.SUCCEEDED
             if is_written and isinstance(path, str) and isinstance(content, str):
                 written[path] = content
         for path, content in list(written.items())[-_MOST_WRITTEN:]:

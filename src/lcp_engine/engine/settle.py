@@ -11,25 +11,23 @@ from typing import TypeAlias, assert_never
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.decide import End, FailedCheck, Outcome, end_on_limit, limit_reached
+from lcp_engine.core.decide import End, Outcome, end_on_limit, limit_reached
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role, State
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.protocol.actions import Action, Malformed, Problem
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.terms import terms_of
-from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.outcome import HeldRequest, Succeeded, failure_from_exception, storable_failure
 from lcp_engine.engine.points import Store, asker_of
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
 from lcp_engine.engine.question import seconds_left
-from lcp_engine.engine.reply import apply_reply
+from lcp_engine.engine.reply import FinishedTurn, apply_reply
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.features import load
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
-from lcp_engine.store.people import Sight, see
+from lcp_engine.store.people import see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.turns import question_of
@@ -47,24 +45,6 @@ class FinishedJob:
     job: JobRow
     outcome: Succeeded | Failed | Hold
     backoff: float = 1.0
-
-
-@dataclass(frozen=True)
-class FinishedTurn:
-    """A leased turn and its planner's reply.
-
-    `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change.
-    `merges`: equal jobs of the reply are one (R11), as they are except in older histories. `echo` says why a model's
-    words are not an answer.
-    """
-
-    job: JobRow
-    reply: Action | Malformed
-    admission: Admission
-    failed_checks: tuple[FailedCheck, ...] = ()
-    previews: tuple[Sight, ...] = ()
-    merges: bool = True
-    echo: Problem | None = None
 
 
 Finished: TypeAlias = FinishedJob | FinishedTurn
@@ -101,16 +81,7 @@ def settle_finished(ledger: Ledger, finished: Iterable[Finished], jitter: random
             case FinishedTurn():
                 settle_all(ledger, waiting, jitter)
                 waiting.clear()
-                apply_reply(
-                    ledger,
-                    one.admission,
-                    job,
-                    one.reply,
-                    failed_checks=one.failed_checks,
-                    previews=one.previews,
-                    merges=one.merges,
-                    echo=one.echo,
-                )
+                apply_reply(ledger, replace(one, job=job))
             case _:
                 assert_never(one)
     settle_all(ledger, waiting, jitter)

@@ -58,8 +58,8 @@ from lcp_engine.engine.question import (
     open_question,
     seconds_left,
 )
-from lcp_engine.engine.reply import ECHO
-from lcp_engine.engine.settle import FinishedTurn, rescue
+from lcp_engine.engine.reply import ECHO, FinishedTurn
+from lcp_engine.engine.settle import rescue
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
 from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch

@@ -58,7 +58,8 @@ from lcp_engine.engine.question import (
     seconds_left,
     wait_with_others,
 )
-from lcp_engine.engine.settle import Finished, FinishedJob, FinishedTurn, finish, finish_raised, label
+from lcp_engine.engine.reply import FinishedTurn
+from lcp_engine.engine.settle import Finished, FinishedJob, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
 from lcp_engine.features import COMMANDS, REFUSE_ECHO, load
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
