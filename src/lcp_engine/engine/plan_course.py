@@ -97,28 +97,25 @@ def begin_fallback(ledger: Ledger, plan: PlanRow) -> None:
     store_plan(ledger, mission, from_text(stated_plan(ledger.tx, mission.id, stated.fallback)), parent=plan)
 
 
-def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None]:
-    """End of the mission of a finished plan, and why the plan has failed."""
-    counts = count_steps(ledger.tx, plan.id)
-    told = _told(counts)
+def end_by_rule(ledger: Ledger, plan: PlanRow) -> tuple[End, Failed | None, str | None]:
+    """End of a finished plan, why it has failed, and the result of the job that stands for a planner's plan."""
+    told = _told(count_steps(ledger.tx, plan.id))
     if plan.job_id is None and plan.parent_id is not None:
         first = ledger.plan(plan.parent_id)
         told = f"{_step(ledger, first)}; the fallback {plan.stated}: {told}"
-    if plan.failed_job is None:
-        return End(Outcome.PLAN_COMPLETE, succeeded=True, message=told), None
-    message = f"{_step(ledger, plan)}; {told}"
-    if plan.on_failure == CONTINUE:
-        return End(Outcome.PLAN_INCOMPLETE, succeeded=True, message=message), None
-    advice = f"Correct what the message names, then continue the plan (`lcp resume {plan.mission_id}`)."
-    if plan.job_id is not None:
-        advice = f"Correct what the message names, then continue the plan (`lcp retry {plan.job_id}`)."
-    failed = Failed(
-        ErrorCode.WORKER_FAILED, message, {"outcome": Outcome.JOB_FAILED, "job": plan.failed_job}, advice
-    )
-    return End(Outcome.JOB_FAILED, succeeded=False, message=message), failed
+    outcome, failed = Outcome.PLAN_COMPLETE, None
+    if plan.failed_job is not None:
+        outcome, told = Outcome.PLAN_INCOMPLETE, f"{_step(ledger, plan)}; {told}"
+    if is_aborted(plan):
+        outcome, data = Outcome.JOB_FAILED, {"outcome": Outcome.JOB_FAILED, "job": plan.failed_job}
+        command = f"lcp resume {plan.mission_id}" if plan.job_id is None else f"lcp retry {plan.job_id}"
+        advice = f"Correct what the message names, then continue the plan (`{command}`)."
+        failed = Failed(ErrorCode.WORKER_FAILED, told, data, advice)
+    end = End(outcome, succeeded=failed is None, message=told)
+    return end, failed, None if plan.job_id is None else _what_came_of(ledger, plan, end)
 
 
-def what_came_of(ledger: Ledger, plan: PlanRow, end: End) -> str:
+def _what_came_of(ledger: Ledger, plan: PlanRow, end: End) -> str:
     """The result of the job that stands for a planner's plan: its steps, with their results as far as there is room."""
     room, steps = MOST_TOLD, list[JsonValue]()
     for job in steps_of_plan(ledger.tx, plan.id):
@@ -210,7 +207,6 @@ STEPS = PlanType(
     skip_rest=skip_rest,
     replace=begin_fallback,
     end=end_by_rule,
-    result=what_came_of,
     begin=begin_step,
     take_up=take_up,
     check=check_plans,

@@ -54,9 +54,9 @@ class PlanType:
     """The course of plans that no planner continues. Called in the transaction of the event; what raises fails that.
 
     `look` finds the failures of a plan, `note_fault` keeps the first of them, `skip_rest` skips what has not begun,
-    `replace` begins the fallback, `end` and `result` say how a plan ends that has nothing left. `begin` lets a step
-    begin, or skips it and is False; `take_up` lets those of a reopened plan begin again, and is given what continues a
-    plan that a step had begun. `answer` stores the plan that a turn was answered with.
+    `replace` begins the fallback, `end` says how a plan ends that has nothing left, and what the result of its job is.
+    `begin` lets a step begin, or skips it and is False. `take_up` lets those of a reopened plan begin again; it is
+    given what continues a plan that a step had begun. `answer` stores the plan that a turn was answered with.
 
     Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, `prepare` makes the
     jobs of a mission's plan, None if it states none. `admit` judges a step before it runs, with the spec of its mission
@@ -67,8 +67,7 @@ class PlanType:
     note_fault: Callable[[PlanRow, JobRow], None]
     skip_rest: Callable[[Ledger, PlanRow], None]
     replace: Callable[[Ledger, PlanRow], None]
-    end: Callable[[Ledger, PlanRow], tuple[End, Failed | None]]
-    result: Callable[[Ledger, PlanRow, End], str]
+    end: Callable[[Ledger, PlanRow], tuple[End, Failed | None, str | None]]
     begin: Callable[[Ledger, JobRow], bool]
     take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None]
     check: Callable[[MissionSpec, Workers], None]

@@ -213,17 +213,14 @@ def _end_with_job(ledger: Ledger, mission: MissionRow, job: JobRow, error: str |
     message = f"job {job.id} ({job.kind}) failed, and on_job_failure is fail"
     end = End(Outcome.JOB_FAILED, succeeded=False, message=message)
     assert mission.root_plan is not None
-    _end_root_plan(ledger, mission, ledger.plan(mission.root_plan), end, error)
+    end_plan(ledger, ledger.plan(mission.root_plan), end, error)
 
 
 def _end_by_rule(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> None:
     """End a stated plan of which nothing is left."""
-    end, failed = steps().end(ledger, plan)
+    end, failed, result = steps().end(ledger, plan)
     error = None if failed is None else agent_error(failed, mission.uid, ledger.tx.now)
-    if plan.job_id is None:
-        _end_root_plan(ledger, mission, plan, end, error)
-    else:  # the planner that answered with it reads what came of it
-        end_plan(ledger, plan, end, error, steps().result(ledger, plan, end))
+    end_plan(ledger, plan, end, error, result)
 
 
 def _end_without_reply(ledger: Ledger, mission: MissionRow, turn: JobRow) -> None:
@@ -272,11 +269,20 @@ def end_plan(
 ) -> None:  # fmt: skip
     """End a plan: the mission for the root plan, else the job that began it, with the action as `result` (R12).
 
-    `claimed_in` is the question whose reply ends it.
+    A mission for which a person is asked first ends later. `claimed_in` is the question whose reply ends it.
     """
     mission = ledger.mission(plan.mission_id)
     if plan.job_id is None:
-        _end_root_plan(ledger, mission, plan, end, error, result=result, claimed_in=claimed_in)
+        gate = (
+            None if mission.has_ended else next((one for one in end_gates() if one.concerns(mission)), None)
+        )
+        # Of a mission that fails a person may still take what it did.
+        if gate is None or not end.succeeded:
+            plan.outcome = end.outcome
+            end_mission(ledger, mission, end, error, result)
+        if gate is not None:
+            gate.ask(ledger, mission, plan, end, claimed_in)
+            refresh(ledger, mission)
         return
     plan.outcome = end.outcome
     over = {plan.id, *_end_sub_plans(ledger, mission, end.outcome, within=plan)}
@@ -286,23 +292,6 @@ def end_plan(
     if owner.state is State.BLOCKED:
         ledger.move(owner, PLAN_SUCCEED if end.succeeded else PLAN_FAIL, result=result, error=error)
         after_settling(ledger, owner, error)
-
-
-def _end_root_plan(
-    ledger: Ledger, mission: MissionRow, plan: PlanRow, end: End, error: str | None, *, result: str | None = None,
-    claimed_in: int | None = None,
-) -> None:  # fmt: skip
-    """End the mission; one that works in a stage, and succeeds, ends when a person has decided on the merge.
-
-    Of one that fails a person may still take what it did.
-    """
-    gate = None if mission.has_ended else next((one for one in end_gates() if one.concerns(mission)), None)
-    if gate is None or not end.succeeded:
-        plan.outcome = end.outcome
-        end_mission(ledger, mission, end, error, result)
-    if gate is not None:
-        gate.ask(ledger, mission, plan, end, claimed_in)
-        refresh(ledger, mission)
 
 
 def end_mission(
