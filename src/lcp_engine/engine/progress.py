@@ -8,7 +8,7 @@ from typing import NamedTuple, assert_never
 
 from pydantic import JsonValue
 
-from lcp_engine.core.decide import AskPerson, Claim, End, Outcome, Usage, end_by_person
+from lcp_engine.core.decide import AskPerson, End, Outcome, Usage, end_by_person
 from lcp_engine.core.follow import (
     AskNext,
     Cause,
@@ -32,11 +32,12 @@ from lcp_engine.engine.failure import agent_error, failure_of
 from lcp_engine.engine.limit_holds import is_about_limit, settle_limit
 from lcp_engine.engine.points import asker_of, end_gates, observers, steps
 from lcp_engine.engine.turn_queue import (
-    CLAIMED_IN,
     acting_plan,
+    claim_in,
     has_follower,
     is_asking,
     queue_turn,
+    record_of,
     release_followers,
     unblock_turn,
 )
@@ -457,12 +458,8 @@ def ask_person(
             depth=plan.depth,
         ),
     )
-    claim: dict[str, JsonValue] = {}
-    if asked.claim is not None:
-        unmet: list[JsonValue] = list(asked.failed_checks)
-        claim = {
-            "outcome": asked.claim.outcome, "message": asked.claim.message, "unmet": unmet, CLAIMED_IN: claimed_in,
-        }  # fmt: skip
+    unmet: list[JsonValue] = list(asked.failed_checks)
+    claim = {} if asked.claim is None else {**record_of(asked.claim, claimed_in), "unmet": unmet}
     ledger.note(mission, ASKED, job_id, claim)
     return job_id
 
@@ -472,11 +469,10 @@ def answered_end(ledger: Ledger, job: JobRow) -> Ends | None:
     if job.kind != KIND or job.state is not State.SUCCEEDED or job.fingerprint is not None:
         return None
     data = event_data(ledger.tx, job.mission_id, job.id, ASKED)
-    result = ledger.result(job.id)
-    if not data or result is None:
+    claimed, result, unmet = claim_in(data), ledger.result(job.id), data.get("unmet")
+    if claimed is None or result is None:
         return None
-    message, unmet, number = data.get("message"), data.get("unmet"), data.get(CLAIMED_IN)
-    claim = Claim(Outcome(str(data["outcome"])), message if isinstance(message, str) else None)
+    claim, number = claimed
     listed = tuple(map(str, unmet)) if isinstance(unmet, list) else ()
     options = from_json(job.params).get("options")
     answer = from_json(result).get("answer")
@@ -486,7 +482,7 @@ def answered_end(ledger: Ledger, job: JobRow) -> Ends | None:
     if end is None:
         return None
     failed = None if end.succeeded else failure_of(end, job.mission_id)
-    return Ends(end, failed, number if isinstance(number, int) else None)
+    return Ends(end, failed, number)
 
 
 def has_new_message(ledger: Ledger, plan: PlanRow, since_seq: int) -> bool:

@@ -300,11 +300,7 @@ def new_question(
     if corrected is not None:
         usage = replace(usage, turns=usage.turns - 1)
     limit = limit_reached(spec.limits, usage)
-    if limit is not None and spec.on_limit == "hold":
-        ask_for_more(ledger, plan, job, limit, usage)
-        refresh(ledger, mission)
-        return None
-    if limit is not None and not _takes_last_turn(ledger, job, mission, plan, limit):
+    if limit is not None and not _takes_last_turn(ledger, job, plan, limit, usage):
         return None
     mission.questions += 1
     if corrected is None:
@@ -345,11 +341,7 @@ def _asked_again(
     limit = limit_reached(spec_of(mission.spec).limits, replace(used, turns=used.turns - 1))
     if limit is None:
         return turn
-    if spec_of(mission.spec).on_limit == "hold":
-        ask_for_more(ledger, plan, job, limit, used)
-        refresh(ledger, mission)
-        return None
-    if not _takes_last_turn(ledger, job, mission, plan, limit):
+    if not _takes_last_turn(ledger, job, plan, limit, used):
         return None
     until = _until_ran(spec_of(mission.spec).limits, used)
     make_last(ledger.tx, turn.mission_id, turn.number, limit, until)
@@ -373,8 +365,16 @@ def seconds_left(mission: MissionRow, turn: TurnRow, now: Micros) -> float | Non
     return None if most is None else max(most - used, 0.0)
 
 
-def _takes_last_turn(ledger: Ledger, job: JobRow, mission: MissionRow, plan: PlanRow, limit: str) -> bool:
-    """Cancel the sub-plans of a mission that reached a limit. True for a turn of the root plan: it is the last (R6)."""
+def _takes_last_turn(ledger: Ledger, job: JobRow, plan: PlanRow, limit: str, usage: Usage) -> bool:
+    """Cancel the sub-plans of a mission that reached a limit. True for a turn of the root plan: it is the last (R6).
+
+    Unless a person is asked for more: the turn then waits.
+    """
+    mission = ledger.mission(job.mission_id)
+    if spec_of(mission.spec).on_limit == "hold":
+        ask_for_more(ledger, plan, job, limit, usage)
+        refresh(ledger, mission)
+        return False
     if plan.job_id is not None:
         _cancel_turn(ledger, job, mission, because(ReasonCode.LIMIT_REACHED, limit=limit))
     cancel_sub_plans(ledger, mission, limit, job)

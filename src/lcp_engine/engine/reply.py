@@ -21,7 +21,6 @@ from lcp_engine.core.decide import (
     End,
     FailedCheck,
     NewJob,
-    Outcome,
     PlanState,
     Verify,
     Wait,
@@ -68,12 +67,13 @@ from lcp_engine.engine.progress import (
 )
 from lcp_engine.engine.question import drop_turn, unseen_jobs
 from lcp_engine.engine.turn_queue import (
-    CLAIMED_IN,
     VERIFIES,
     acting_plan,
+    claim_in,
     queue_correction,
     queue_question,
     queue_turn,
+    record_of,
     unblock_turn,
 )
 from lcp_engine.store.db.json_text import from_json, to_json
@@ -118,7 +118,8 @@ def apply_reply(ledger: Ledger, finished: FinishedTurn) -> bool:
         return True
     turn = question_of(ledger.tx, job.id)
     assert turn is not None
-    spec, claim = spec_of(mission.spec), _claim_of(job)
+    spec, claimed = spec_of(mission.spec), claim_in(from_json(job.params).get(VERIFIES))
+    claim = None if claimed is None else claimed[0]
     reply = _as_read(finished.reply, spec, plan, claim, finished.echo)
     requested = _evaluated(ledger, admission, mission, job, turn, reply=reply)
     if finished.previews:
@@ -375,9 +376,8 @@ class _DecidedTurn:
 
     def _claimed_in(self) -> int:
         """The question whose reply claims that the mission is complete: another one if this one verifies it."""
-        claim = from_json(self.job.params).get(VERIFIES)
-        number = claim.get(CLAIMED_IN) if isinstance(claim, dict) else None
-        return number if isinstance(number, int) else self.turn.number
+        claimed = claim_in(from_json(self.job.params).get(VERIFIES))
+        return self.turn.number if claimed is None or claimed[1] is None else claimed[1]
 
     def _ending(self) -> str | None:
         """The action that ends the plan, as a job's result."""
@@ -476,22 +476,11 @@ def _queue_verification(
 
     `claimed_in` is the question whose reply made the claim, `shown` what of it the planner is shown.
     """
-    claim: dict[str, JsonValue] = {
-        "outcome": verify.claim.outcome, "message": verify.claim.message, CLAIMED_IN: claimed_in,
-    }  # fmt: skip
     params: dict[str, JsonValue] = {
-        "user_prompt": _verification_prompt(verify, dialect), "context": shown, VERIFIES: claim,
+        "user_prompt": _verification_prompt(verify, dialect), "context": shown,
+        VERIFIES: record_of(verify.claim, claimed_in),
     }  # fmt: skip
     return queue_question(ledger, plan, params, depth=plan.depth)
-
-
-def _claim_of(turn: JobRow) -> Claim | None:
-    """The claim that this turn verifies; None for other turns."""
-    claim = from_json(turn.params).get(VERIFIES)
-    if not isinstance(claim, dict):
-        return None
-    message = claim.get("message")
-    return Claim(Outcome(str(claim["outcome"])), message if isinstance(message, str) else None)
 
 
 def _as_read(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from lcp_engine.core.decide import Claim, Outcome
 from lcp_engine.core.job_states import SETTLED, SKIP, UNBLOCK, Role, State, fulfils
 from lcp_engine.core.kinds import TURN, TURN_PRIORITY
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
@@ -22,7 +23,7 @@ TURN_ATTEMPTS = 3
 VERIFIES = "verifies"
 """The param of a turn that verifies a claim of the planner (R9)."""
 CLAIMED_IN = "question"
-"""The key of a claim's data that names the question whose reply made it."""
+"""The key of a claim's record that names the question whose reply made it."""
 RESUMED = "resumed"
 """The param of the turn that a person began by resuming the mission."""
 _QUESTION = ("user_prompt", "context", "notices", VERIFIES, RESUMED)
@@ -49,6 +50,20 @@ def begun_plan(ledger: Ledger, step: JobRow) -> PlanRow | None:
     """The plan that a step has begun; None if its turn was never asked."""
     plan_id = find_plan_of(ledger.tx, step.mission_id, step.id)
     return None if plan_id is None else ledger.plan(plan_id)
+
+
+def record_of(claim: Claim, claimed_in: int) -> dict[str, JsonValue]:
+    """A claim as it is stored with what is asked about it."""
+    return {"outcome": claim.outcome, "message": claim.message, CLAIMED_IN: claimed_in}
+
+
+def claim_in(record: JsonValue) -> tuple[Claim, int | None] | None:
+    """The claim that is stored, with the question whose reply made it; None if none is."""
+    if not isinstance(record, dict) or "outcome" not in record:
+        return None
+    message, number = record.get("message"), record.get(CLAIMED_IN)
+    claim = Claim(Outcome(str(record["outcome"])), message if isinstance(message, str) else None)
+    return claim, number if isinstance(number, int) else None
 
 
 def queue_turn(ledger: Ledger, plan: PlanRow, *, notices: Sequence[str] = ()) -> int:
