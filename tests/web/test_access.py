@@ -42,6 +42,7 @@ CHANGES = [
     "/jobs/1/answer",
     "/jobs/1/say",
     "/jobs/1/undo",
+    "/jobs/1/viewed",
     "/view",
     "/launch/own",
     "/missions/1/say",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING
 
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 from tests.web.test_staging import DONE, changed, held_long_merge, texts
+
+from lcp_engine.api.user import user_name
+from lcp_engine.api.viewed_files import ViewedFiles, mark_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -154,3 +158,116 @@ def test_some_files_are_taken_without_javascript(window: Window) -> None:
     page.get_by_text("Approved. A runner will execute it.").wait_for()
     house.work()
     assert [(house.root / name).exists() for name in ("a.txt", "b.txt")] == [True, False]
+
+
+# -- what was viewed
+
+
+def _marks(house: House, merge: int) -> list[tuple[str, str]]:
+    """The marks of the files of a review, each with what a press on its button would do."""
+    buttons = re.findall(
+        r'<button form="viewed" name="(\w+)" value="(\w+)"', house.get(f"/jobs/{merge}").text
+    )
+    return [(value, name) for name, value in buttons]
+
+
+def _folded(house: House, merge: int) -> list[bool]:
+    files = re.findall(r'<details class="diff" id="file-\w+"( open)?', house.get(f"/jobs/{merge}").text)
+    return [not is_open for is_open in files]
+
+
+def test_a_viewed_file_is_folded_and_counted_until_its_mark_is_taken_back(house: House) -> None:
+    merge = held_files(house, "a.txt", "b.txt", "c.txt")
+    marks = _marks(house, merge)
+    assert [name for _, name in marks] == ["viewed"] * 3
+    house.post(f"/jobs/{merge}/viewed", {"viewed": marks[1][0]})
+    assert _folded(house, merge) == [False, True, False]
+    assert "1 viewed" in house.get(f"/jobs/{merge}").words
+    assert _marks(house, merge)[1] == (marks[1][0], "unviewed")
+    house.post(f"/jobs/{merge}/viewed", {"unviewed": marks[1][0]})
+    assert _folded(house, merge) == [False] * 3
+    assert "0 viewed" in house.get(f"/jobs/{merge}").words
+
+
+def test_a_file_that_has_changed_is_no_longer_viewed_and_the_others_are(house: House) -> None:
+    merge = held_files(house, "a.txt", "b.txt")
+    for mark, _ in _marks(house, merge):
+        house.post(f"/jobs/{merge}/viewed", {"viewed": mark, "seen": "yes"})
+    (house.root / "a.txt").write_text("someone else's\n")
+    assert _folded(house, merge) == [False, True]
+    (house.root / "a.txt").unlink()
+    assert _folded(house, merge) == [True, True], "it is what was viewed again"
+
+
+def test_marks_are_kept_by_person_and_for_later_jobs_of_the_mission(house: House) -> None:
+    merge = held_files(house, "a.txt", "b.txt")
+    mission_id, mark = house.engine.job(merge).mission_id, _marks(house, merge)[0][0]
+    files = ViewedFiles(house.engine.instance, mission_id, "somebody else")
+    files.add(mark, was_seen=True)
+    assert _folded(house, merge) == [False, False]
+    house.post(f"/jobs/{merge}/viewed", {"viewed": mark})
+    house.post(f"/jobs/{merge}/viewed", {"viewed": mark, "seen": "yes"})
+    assert ViewedFiles(house.engine.instance, mission_id, user_name()).marks() == {mark: True}
+    files.remove(mark)
+    assert files.marks() == {}
+    assert house.post(f"/jobs/{merge}/viewed", {"viewed": "no mark"}).status == 422
+
+
+def test_two_diffs_never_have_the_same_mark(house: House) -> None:
+    looks = [
+        house.engine.look(held_files(house, *paths, content=content))
+        for paths, content in ((("a.txt",), "x\n"), (("b.txt",), "x\n"), (("c.txt",), "y\n"))
+    ]
+    diffs = [look.files[0] for look in looks]
+    diffs += [replace(diffs[0], note="its mode is 0755"), replace(diffs[0], lines=(*diffs[0].lines, "+"))]
+    assert len({mark_of(diff) for diff in diffs}) == len(diffs)
+
+
+def test_a_review_goes_on_where_it_was_when_the_page_is_opened_again(window: Window) -> None:
+    house = window.house
+    merge = held_files(house, "a.txt", "b.txt", "c.txt", content="".join(f"line {n}\n" for n in range(100)))
+    page = window.open(f"/jobs/{merge}")
+    see_all(page)
+    page.evaluate("scrollTo(0, 0)")
+    for count in ("1", "2"):
+        page.keyboard.press("v")
+        page.locator("#viewed-count", has_text=count).wait_for()
+    assert page.locator("details.diff[open]").count() == 1
+    assert page.locator(".file-list .viewed").count() == 2
+    assert _faults(page) == []
+    page.keyboard.press("x")
+    page.reload()
+    assert page.locator("details.diff[open]").count() == 1
+    assert page.get_by_role("checkbox", name="take c.txt").is_checked() is False, "ticks are kept as well"
+    settled(page)
+    page.keyboard.press("y")
+    page.get_by_role("button", name=re.compile(r"Approve with \d\d of 300 lines not seen")).wait_for()
+    see_all(page)
+    settled(page)
+    page.keyboard.press("y")
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    assert house.engine.job(merge).params == {"only": ["a.txt", "b.txt"]}
+
+
+def test_what_was_marked_without_being_on_the_screen_is_said_before_it_is_approved(window: Window) -> None:
+    house = window.house
+    merge = held_files(house, "a.txt", "b.txt", content="".join(f"line {n}\n" for n in range(100)))
+    page = window.open(f"/jobs/{merge}")
+    for _ in range(2):
+        with page.expect_response("**/viewed?*"):
+            page.locator("[form=viewed][aria-pressed=false]").first.click()
+    page.locator("#viewed-count", has_text="2").wait_for()
+    settled(page)
+    page.locator("#approve [data-decides]").click()
+    page.get_by_role("button", name=re.compile(r"Approve with 1\d\d of 200 lines not seen")).wait_for()
+    assert house.engine.job(merge).state == "held"
+
+
+def test_files_are_marked_without_javascript(window: Window) -> None:
+    merge = held_files(window.house, "a.txt", "b.txt")
+    page = window.open(f"/jobs/{merge}", java_script_enabled=False)
+    page.get_by_role("button", name="Viewed a.txt").click()
+    page.get_by_text("1 viewed").wait_for()
+    anchor = page.locator(".file-list a", has_text="b.txt").get_attribute("href")
+    assert page.url.endswith(f"/jobs/{merge}{anchor}")
+    assert page.locator("details.diff[open]").count() == 1

@@ -35,6 +35,7 @@ from lcp_engine.web import (
     missions,
     overview,
     replay,
+    review,
     undo,
 )
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
@@ -88,6 +89,7 @@ ACTIONS = {
     "/jobs/{job}/answer": actions.answer,
     "/jobs/{job}/say": actions.say_about_job,
     "/jobs/{job}/undo": undo.undo,
+    "/jobs/{job}/viewed": review.mark_viewed,
     "/missions/{mission}/say": actions.say,
     "/missions/{mission}/rules/{number}/remove": actions.remove_rule,
     "/missions/{mission}/undo": undo.undo,

@@ -161,7 +161,9 @@ def show_job(
         asked=asked_form(found.params, entered) if Act.ANSWER in acts else None,
         diffs=parts,
         is_split=is_split,
-        review=None if look is None or not diffs else review_of(found, look, parts, is_shown=bool(shown)),
+        review=None
+        if look is None or not diffs
+        else review_of(context, found, look, parts, is_shown=bool(shown)),
         caveat="" if look is None else look.caveat,
         shown=shown,
         approvals=None if review is None else review.approvals,

@@ -28,7 +28,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.memories import remove_expired
-from lcp_engine.store.schema import deliveries, events, metadata, plans, stated_plans
+from lcp_engine.store.schema import deliveries, events, metadata, plans, stated_plans, viewed_files
 
 _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, checked again and written."""
@@ -71,7 +71,7 @@ _BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN)
 _REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
 _REMOVE_PLANS = [
     Statement(delete(table).where(table.c.mission_id == bindparam("mission")))
-    for table in (plans, stated_plans, deliveries)
+    for table in (plans, stated_plans, deliveries, viewed_files)
 ]
 
 

@@ -9,8 +9,11 @@ const LINES = ".code > span:not(.block, .hunk, .twin), .code > .block > span:not
 const WITHOUT_LINES = ".diff > p, .held-job .fields dd, #params .fields dd";
 const APPROVES = "[data-decides=approve]";
 const byId = (id) => document.getElementById(id);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const first = (selector) => document.querySelector(selector);
+const rectOf = (node) => node?.getBoundingClientRect();
 const differs = byId("differs");
-// The places where a decision would be about something else than what stands there.
+// Places where a decision would be about something else than is shown.
 const differing = new Set();
 let rounds = 0;
 let drawnAt = Infinity;
@@ -22,15 +25,13 @@ let frame = null;
 let lookMs = 0;
 let armed = null;
 
-const isAway = () => document.hidden || document.visibilityState !== "visible";
-
-// A callback runs before its frame is drawn: in the second one, the first frame has been.
+// A callback runs before its frame is drawn: in the second, the first has been.
 function restart() {
   const round = ++rounds;
   drawnAt = Infinity;
   showButtons();
   requestAnimationFrame(() => requestAnimationFrame(() => {
-    if (round !== rounds || isAway()) return;
+    if (round !== rounds || document.hidden) return;
     drawnAt = performance.now();
     look();
     setTimeout(showButtons, SETTLE_MS);
@@ -42,7 +43,7 @@ const isSettled = (at = press.at) => at >= Math.max(drawnAt, newAt) + SETTLE_MS;
 
 function showButtons() {
   const isEarly = performance.now() < drawnAt + SETTLE_MS;
-  for (const button of document.querySelectorAll("[data-decides]"))
+  for (const button of all("[data-decides]"))
     button.ariaDisabled = isEarly || isOff(button.form) ? "true" : null;
 }
 
@@ -56,7 +57,7 @@ function note({ type, timeStamp, detail, repeat = false }) {
 }
 for (const type of ["keydown", "pointerdown", "click"]) addEventListener(type, note, true);
 
-document.addEventListener("submit", (event) => {
+addEventListener("submit", (event) => {
   const form = event.target;
   const button = event.submitter ?? form.querySelector("[data-decides]");
   if (button?.matches("[data-decides]") && !mayDecide(form, button)) event.preventDefault();
@@ -100,16 +101,18 @@ function unseenIn(form) {
 }
 
 const seenOf = ({ element }) => seen.get(element) ?? 0;
+const allRows = () => [...rows.values()].flat();
 
 function collect() {
   rows = new Map();
   if (armed && !armed.isConnected) armed = null;
-  if (!document.querySelector(APPROVES)) return;
+  if (!first(APPROVES)) return;
   const lists = document.querySelectorAll(".held-job");
   for (const place of lists.length ? lists : [byId("main")]) {
-    const lines = [...place.querySelectorAll(LINES)];
-    rows.set(place, (lines.length ? lines : [...place.querySelectorAll(WITHOUT_LINES)]).map(rowOf));
+    const lines = all(LINES, place);
+    rows.set(place, (lines.length ? lines : all(WITHOUT_LINES, place)).map(rowOf));
   }
+  for (const { element } of allRows()) if (element.closest("[data-seen]")) seen.set(element, 1);
 }
 
 function rowOf(node) {
@@ -118,44 +121,40 @@ function rowOf(node) {
   return { element: text, box: text, lines: text.textContent.split("\n").length };
 }
 
-// The top of a row in the window, and its height; of a text that scrolls, those of all its lines.
+// The top of a row in the window, and its height; of a text that scrolls, of all its lines.
 function extentOf({ element, box }) {
-  const { top, height } = element.getBoundingClientRect();
+  const { top, height } = rectOf(element);
   return element === box && height ? [top - box.scrollTop, box.scrollHeight] : [top, height];
-}
-
-function stuck(selector) {
-  const bar = document.querySelector(selector);
-  return bar && getComputedStyle(bar).position === "sticky" ? bar.getBoundingClientRect() : null;
 }
 
 // The part of the window that nothing covers.
 function clearing() {
   const { offsetTop, height } = visualViewport;
-  const [above, below] = [stuck(".batch"), stuck(".verdict")];
-  const isBelow = below && below.bottom > document.documentElement.clientHeight - 1;
-  const bottom = Math.min(offsetTop + height, armed?.getBoundingClientRect().top ?? Infinity, isBelow ? below.top : Infinity);
-  return [Math.max(offsetTop, above?.bottom ?? 0), bottom];
+  const bar = first(".batch");
+  const isOver = bar && getComputedStyle(bar).position === "sticky";
+  const below = rectOf(first(".verdict"));
+  const end = Math.min(offsetTop + height, rectOf(armed)?.top ?? Infinity);
+  return [Math.max(offsetTop, isOver ? rectOf(bar).bottom : 0), below?.bottom < end - 1 ? end : Math.min(end, below?.top ?? end)];
 }
 
 // The head of a file may cover its lines.
 const headOf = ({ box }) => box?.closest("details")?.firstElementChild;
 
-// A row was seen as far as it was on the screen from its top on, all of it in one go or by scrolling.
+// A row was seen as far as it was on the screen from its top on, at once or by scrolling.
 function look() {
   frame = null;
-  if (isAway() || drawnAt === Infinity || differing.size || document.querySelector("dialog[open]")) return;
+  if (document.hidden || drawnAt === Infinity || differing.size || first("dialog[open]")) return;
   const began = performance.now();
   const [top, bottom] = clearing();
   const boxes = new Map();
   const extentInWindow = (row) => {
-    // A browser lays out what is far away only if it has to.
-    const around = row.box.closest(".reviewed")?.getBoundingClientRect();
+    // What is far away is not laid out.
+    const around = rectOf(row.box.closest(".reviewed"));
     if (around?.bottom <= top || around?.top >= bottom) return [0, 0];
-    const box = row.box.getBoundingClientRect();
-    return [Math.max(top, box.top, headOf(row)?.getBoundingClientRect().bottom ?? 0), Math.min(bottom, box.bottom)];
+    const box = rectOf(row.box);
+    return [Math.max(top, box.top, rectOf(headOf(row))?.bottom ?? 0), Math.min(bottom, box.bottom)];
   };
-  for (const row of [...rows.values()].flat()) {
+  for (const row of allRows()) {
     const before = seenOf(row);
     if (before === 1) continue;
     if (row.box && !boxes.has(row.box)) boxes.set(row.box, extentInWindow(row));
@@ -171,7 +170,7 @@ function look() {
   lookMs = performance.now() - began;
 }
 
-// With very many lines, less often than at each frame.
+// With many lines, less often than at each frame.
 function lookSoon() {
   frame ??= lookMs < LONG_MS ? requestAnimationFrame(look) : setTimeout(look, 4 * lookMs);
 }
@@ -213,7 +212,7 @@ function disarm() {
 function goTo(row) {
   for (let at = row.element; (at = at.parentElement?.closest("details")); ) at.open = true;
   const unseenTop = () => { const [start, height] = extentOf(row); return start + seenOf(row) * height; };
-  if (row.box) row.box.scrollTop += unseenTop() - row.box.getBoundingClientRect().top - CONTEXT_PX;
+  if (row.box) row.box.scrollTop += unseenTop() - rectOf(row.box).top - CONTEXT_PX;
   (row.box ?? row.element).scrollIntoView({ block: "nearest" });
   const [top, bottom] = clearing();
   const start = top + (headOf(row)?.offsetHeight ?? 0);

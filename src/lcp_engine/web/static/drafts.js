@@ -14,9 +14,9 @@ const usual = (field) => field instanceof HTMLSelectElement
   ? (field.querySelector("option[selected]") ?? field.options[0])?.value
   : isBox(field) ? String(field.defaultChecked) : field.defaultValue;
 const entered = (field) => isBox(field) ? String(field.checked) : field.value;
-const typedIn = (form) => form.method === "post" ? [...form.querySelectorAll(TYPED)].filter((field) => field.name) : [];
+const typedIn = (form) => form.method === "post" ? [...form.elements].filter((field) => field.name && field.matches(TYPED)) : [];
 
-// What fields were before they were typed in, where the server shows again what was: after a refusal, or with a preview.
+// What fields were before, where the server shows what was typed: after a refusal, or with a preview.
 const origins = new WeakMap();
 const draftOf = (field) => JSON.parse(sessionStorage.getItem(keyOf(field)) ?? "[null, null]");
 
@@ -42,12 +42,12 @@ function restore() {
     if (was !== null && value === usual(field)) origins.set(field, was);
     else if (was !== null && was === usual(field) && entered(field) === was) {
       enter(field, value);
-      field.closest("details")?.setAttribute("open", "");
+      field.closest("details:not(.diff)")?.setAttribute("open", "");
     }
   }
 }
 
-// What was sent is no draft once another page has come; a page of the browser that says it did not arrive is none of ours.
+// What was sent is no draft once another page of ours has come.
 function forgetSent() {
   const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
   const wasRefused = document.getElementById("problem") !== null;

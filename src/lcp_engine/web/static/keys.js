@@ -2,13 +2,13 @@
 "use strict";
 
 const help = byId("keys");
-const cards = [...document.querySelectorAll(".held-job")];
+const cards = all(".held-job");
 const card = () => document.activeElement.closest(".held-job");
-const place = () => (cards.length ? card() : document.querySelector(".decide"));
+const place = () => (cards.length ? card() : first(".decide"));
 
 function go(step) {
   const next = cards[cards.indexOf(card()) + step];
-  if (next) next.focus(); else document.querySelector(step > 0 ? "a[rel=next]" : "a[rel=prev]")?.click();
+  if (next) next.focus(); else first(step > 0 ? "a[rel=next]" : "a[rel=prev]")?.click();
 }
 
 function approve(at) {
@@ -18,25 +18,54 @@ function approve(at) {
 }
 
 function reject(at) {
-  for (const part of at.querySelectorAll("details.reject")) part.open = true;
+  for (const part of all("details.reject", at)) part.open = true;
   at.querySelector("form[action$='/reject'] [name=reason]")?.focus();
 }
 
 function toggleDiffs(at) {
-  for (const part of at.querySelectorAll(at.querySelector(".more") ? ".more" : "details.diff")) part.open = !part.open;
+  for (const part of all(at.querySelector(".more") ? ".more" : "details.diff", at)) part.open = !part.open;
 }
 
+function topFile(step = 0) {
+  const files = all(".reviewed");
+  return files[Math.max(0, files.findLastIndex((one) => rectOf(one).top < 2) + step)];
+}
+
+addEventListener("submit", async (event) => {
+  const { target: form, submitter: button } = event;
+  if (form.id !== "viewed") return;
+  event.preventDefault();
+  const [place, isViewed] = [button.parentElement, button.name === "viewed"];
+  const wasSeen = allRows().every((row) => seenOf(row) === 1 || !place.contains(row.element));
+  const body = new URLSearchParams([...new FormData(form, button), ["seen", wasSeen ? "yes" : ""]]);
+  const sent = await fetch(button.formAction, { method: "post", body, redirect: "manual" }).catch(() => null);
+  if (sent?.type !== "opaqueredirect") return say("lost");
+  button.name = isViewed ? "unviewed" : "viewed";
+  button.ariaPressed = isViewed;
+  place.toggleAttribute("data-seen", isViewed && wasSeen);
+  const diff = place.querySelector("details");
+  diff.open = !isViewed;
+  first(`[href="#${diff.id}"]`).classList.toggle("viewed", isViewed);
+  byId("viewed-count").textContent = all("[name=unviewed]").length;
+  ((isViewed && place.nextElementSibling) || place).scrollIntoView();
+});
+
+const at = (act) => () => place() && act(place());
 const KEYS = {
+  v: () => topFile()?.querySelector("[form=viewed]")?.click(),
+  x: () => topFile()?.querySelector("[name=take]")?.click(),
+  "]": () => topFile(1)?.scrollIntoView(),
+  "[": () => topFile(-1)?.scrollIntoView(),
   j: () => go(1),
   k: () => go(-1),
   "?": () => help.showModal(),
-  y: () => place() && approve(place()),
-  n: () => place() && reject(place()),
+  y: at(approve),
+  n: at(reject),
   e: () => place()?.querySelector("a[href$='/edit']")?.click(),
-  d: () => place() && toggleDiffs(place()),
+  d: at(toggleDiffs),
 };
 
-document.addEventListener("keydown", (event) => {
+addEventListener("keydown", (event) => {
   const isTyping = document.activeElement.matches("textarea, select, input:not([type=checkbox], [type=radio])");
   if (isTyping || event.repeat || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
   if (!KEYS[event.key] || document.activeElement === differs) return;
@@ -46,6 +75,6 @@ document.addEventListener("keydown", (event) => {
 
 document.documentElement.classList.add("has-keys");
 // The job that a key decides on has to be seen to be the chosen one.
-document.addEventListener("focusin", ({ target }) => target.matches(".held-job") && isNew());
-document.addEventListener("click", (event) => event.target.id === "offer-keys" && help.showModal());
+addEventListener("focusin", ({ target }) => target.matches(".held-job") && isNew());
+addEventListener("click", (event) => event.target.id === "offer-keys" && help.showModal());
 cards.find((one) => one.id === location.hash.slice(1))?.focus();

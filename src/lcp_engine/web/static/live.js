@@ -2,7 +2,7 @@
 "use strict";
 
 const QUIET_MS = 250;
-// A page that takes long to make is asked for less often.
+// A page that takes long is asked for less often.
 const REST = 4;
 const FLASH_MS = 4000;
 const RETRY_MS = 2000;
@@ -23,16 +23,12 @@ let pending = null;
 
 // A form that is being filled in stays as it is.
 function isInUse(node) {
-  const typing = document.querySelector(":is(input, textarea, select):focus");
+  const typing = first(":is(input, textarea, select):focus");
   if (typing && node.contains(typing)) return true;
   // The page itself fills in what was refused.
-  const wasRefused = byId("problem") !== null;
-  return [...node.querySelectorAll("input:not([type=hidden]), textarea:not([readonly]), select")].some((field) => {
-    if (field instanceof HTMLSelectElement)
-      return field.value !== (field.querySelector("option[selected]") ?? field.options[0])?.value;
-    if (["checkbox", "radio"].includes(field.type)) return field.checked !== field.defaultChecked;
-    return field.value !== field.defaultValue || (wasRefused && field.value !== "");
-  });
+  const wasRefused = byId("problem");
+  return all("input:not([type=hidden]), textarea:not([readonly]), select", node).some(
+    (field) => entered(field) !== usual(field) || (wasRefused && !isBox(field) && field.value));
 }
 
 // A note stays until it has been read; a refusal until the reader leaves.
@@ -52,17 +48,17 @@ const MORPH = morphOf((node) => node.matches("form, .decide"));
 // What is shown anew comes with its form, also a form that was being filled in.
 const MORPH_ALL = morphOf((node) => node.matches("form") && !node.querySelector("[name=shown]"));
 
-// What a decision at a place would be about. When it was looked at is no part of it.
+// What a decision at a place would be about, whenever it was looked at.
 function standing(place) {
-  const fields = [...place.querySelectorAll("input[type=hidden]")].filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
-  const asked = [...place.querySelectorAll(".asked")];
+  const fields = all("input[type=hidden]", place).filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
+  const asked = all(".asked", place);
   return JSON.stringify([fields.map(({ value }) => value.replace(/"at":\d+,/, "")), asked.map((node) => node.textContent)]);
 }
 
 const NOTHING = JSON.stringify([[], []]);
 
 // What the buttons of the page would do.
-const deeds = () => JSON.stringify([...document.querySelectorAll("[data-decides]")].map(
+const deeds = () => JSON.stringify(all("[data-decides]").map(
   ({ form, textContent }) => [form.getAttribute("action"), standing(form), textContent]));
 
 function morph(nodes, options) {
@@ -72,11 +68,11 @@ function morph(nodes, options) {
   if (deeds() === before) lookSoon(); else restart();
 }
 
-// Says that what stands there has changed, where that is what a decision would be about.
+// Says that what a decision would be about has changed.
 function tellDiffering(fresh) {
   const known = [...differing].join();
   differing.clear();
-  for (const place of document.querySelectorAll(".held-job[id], #decide")) {
+  for (const place of all(".held-job[id], #decide")) {
     const [now, before] = [fresh.getElementById(place.id), standing(place)];
     if (now && before !== NOTHING && standing(now) !== before) differing.add(place.id);
   }
@@ -91,7 +87,7 @@ function tellDiffering(fresh) {
 
 function showDiffering() {
   const [first] = differing;
-  for (const id of differing) for (const box of byId(id).querySelectorAll("input[name=job]")) box.checked = false;
+  for (const id of differing) for (const box of all("input[name=job]", byId(id))) box.checked = false;
   differing.clear();
   differs.hidden = true;
   seen = new WeakMap();
@@ -101,7 +97,7 @@ function showDiffering() {
   byId(first)?.focus();
 }
 
-const announced = (page) => [...page.querySelectorAll("[data-announce]")].map((node) => node.dataset.announce);
+const announced = (page) => all("[data-announce]", page).map((node) => node.dataset.announce);
 
 function update(fresh) {
   const before = announced(document);
@@ -216,7 +212,7 @@ function offerNotices() {
 window.onpagehide = disconnect;
 
 // A form that cannot arrive would lose what was typed.
-document.addEventListener("submit", (event) => {
+addEventListener("submit", (event) => {
   if (away.hidden || event.target.method !== "post") return;
   event.preventDefault();
   away.focus();
@@ -231,7 +227,7 @@ function age(at) {
 }
 
 function showTimes(page) {
-  for (const node of page.querySelectorAll("time[datetime]")) {
+  for (const node of all("time[datetime]", page)) {
     const at = new Date(node.dateTime);
     if (node.dataset.age === undefined) { node.textContent = clock.format(at); continue; }
     node.textContent = age(at);
@@ -251,8 +247,7 @@ function reveal(id, onchange) {
 }
 
 function selectAll({ target }) {
-  const place = target.closest("section") ?? document;
-  for (const box of place.querySelectorAll("[data-all] input, input[name=job]")) box.checked = target.checked;
+  for (const box of all("[data-all] input, input[name=job]", target.closest("section") ?? document)) box.checked = target.checked;
 }
 
 async function readFile({ target }) {
@@ -263,7 +258,7 @@ async function readFile({ target }) {
   text.value = await file.text();
 }
 
-document.addEventListener("click", async (event) => {
+addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
   if (!button) return;
   await navigator.clipboard.writeText(byId(button.dataset.copy).value);
@@ -276,7 +271,7 @@ if (page && page !== location.pathname) history.replaceState(null, "", page);
 
 byId("show").onclick = showDiffering;
 unfold();
-for (const part of document.querySelectorAll("[data-all]")) Object.assign(part, { hidden: false, onchange: selectAll });
+for (const part of all("[data-all]")) Object.assign(part, { hidden: false, onchange: selectAll });
 reveal("choice", readFile);
 offerNotices();
 showTimes(document);
