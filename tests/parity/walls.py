@@ -169,6 +169,11 @@ def _output(ground: Ground) -> str:
     return "there" if (second.result or {})["stdout"] == "built\n" else "gone"
 
 
+def _caches(ground: Ground) -> str:
+    _, second = ground.run("mkdir -p ~/.cache; echo kept > ~/.cache/x", "cat ~/.cache/x")
+    return "there" if (second.result or {})["stdout"] == "kept\n" else "gone"
+
+
 def _untouched(ground: Ground) -> str:
     ground.says(f"echo x >> {ground.root}/a.txt; echo y >> a.txt; echo z > {ground.root}/sub/b.txt")
     found = [(ground.root / name).read_text() for name in ("a.txt", "sub/b.txt")]
@@ -203,6 +208,9 @@ FACTS = (
         "kept": "kept, held or dropped", "dropped": "dropped, and named",
     }),
     Fact("ignored output, for its next commands", _output, behind("there", "gone", "gone"), {
+        "there": "yes", "gone": "no",
+    }),
+    Fact("caches in its home, for its next commands", _caches, behind("there", "gone", "gone"), {
         "there": "yes", "gone": "no",
     }),
     Fact("`chmod`, `touch -d`", script(f"chmod 751 a.txt; touch -d @5 a.txt; {STAT}"), everywhere("5 751"), {

@@ -91,7 +91,7 @@ def test_what_a_killed_runner_left_goes(theatre: Theatre, ground: Ground, goes_o
     runner = Python("-c", code, ground.url)
     ends = time.monotonic() + PATIENCE_SECONDS
     runs = walls(theatre) / str(mission) / "runs"
-    while not [*runs.glob("*/up/new.txt")]:
+    while not [*runs.glob("*/up/root/new.txt")]:
         assert time.monotonic() < ends
         assert runner.poll() is None
         time.sleep(0.02)

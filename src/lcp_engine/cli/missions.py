@@ -133,8 +133,8 @@ def show_command(invocation: Invocation, mission: int) -> int:
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, settings, jobs, steps, notes=seen, stage=stage)
         if output is not None:
-            room = f"{size(output.bytes)} in {output.files:,} files and directories"
-            tree.add(Text(f"ignored output of its commands: {room}, removed with the mission", style="dim"))
+            room = f"{size(output.bytes)} in {output.files:,} files and directories, removed with the mission"
+            tree.add(Text(f"caches and ignored output of its commands: {room}", style="dim"))
         wrong = [Text(sentence(line), style="red") for line in error_lines(found.error)]
         for line in [*wrong, *said]:
             tree.add(line)

@@ -39,6 +39,19 @@ class Base:
             yield Below(trails, self.shown)
 
 
+@dataclass(frozen=True)
+class Bases:
+    """The ground under a layer of several parts, each a directory at its top, over a base of its own or none."""
+
+    parts: Mapping[str, Base]
+
+    @contextmanager
+    def opened(self) -> Iterator[Below]:
+        """Open all. Raises OSError."""
+        with ExitStack() as stack:
+            yield _BelowParts({name: stack.enter_context(one.opened()) for name, one in self.parts.items()})
+
+
 class Below:
     """An opened `Base`. Paths of directories end in "/"; "" is the top."""
 
@@ -52,7 +65,7 @@ class Below:
         at = path.rfind("/") + 1
         for trail in self._trails_with(f"{path}/"):
             with suppress(OSError):
-                if (status := status_of(trail.open(path[:at]), path[at:])) is not None:
+                if (status := status_of(trail.open(path[:at]), path[at:] or ".")) is not None:
                     return status
         return None
 
@@ -75,6 +88,32 @@ class Below:
                 return self._trails
             at = directory.find("/", at + 1)
         return self._trails[:1]
+
+
+class _BelowParts(Below):
+    """Opened `Bases`."""
+
+    def __init__(self, parts: Mapping[str, Below]) -> None:
+        super().__init__(())
+        self._parts = parts
+
+    def status(self, path: str) -> os.stat_result | None:
+        part, inner = self._found(path)
+        return part.status(inner) if part else None
+
+    def names(self, directory: str) -> set[str]:
+        part, inner = self._found(directory)
+        if not directory:
+            return {*self._parts}
+        return part.names(inner) if part else set()
+
+    def has(self, directory: str) -> bool:
+        part, inner = self._found(directory)
+        return part is not None and part.has(inner)
+
+    def _found(self, path: str) -> tuple[Below | None, str]:
+        name, _, inner = path.partition("/")
+        return self._parts.get(name), inner
 
 
 def names_by_directory(paths: Iterable[str]) -> dict[str, set[str]]:

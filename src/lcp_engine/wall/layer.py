@@ -1,4 +1,4 @@
-"""Keep the ignored output of a mission's programs in a layer over its root, from one program to the next.
+"""Keep ignored output and caches of a mission's programs in a layer, from one program to the next.
 
 The directory of a mission has `mask/`, `layer/`, and `runs/ID/` with the upper directory of each program. Output is
 moved into the layer by renames from a list, which is durable before the job is settled: a settled job's list is carried
@@ -23,7 +23,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.own_places import make_private
-from lcp_engine.wall.covers import Base, outdated
+from lcp_engine.wall.covers import Base, Bases, outdated
 from lcp_engine.wall.ignored import IgnoredFiles, ignored_from_json
 from lcp_engine.wall.layer_moves import MoveList, carry_out, list_moves, take_out
 from lcp_engine.wall.trail import DIRECTORY, Trail, statuses_below
@@ -32,6 +32,7 @@ from lcp_engine.wall.upper import Act, Move
 MOST_BYTES = 4 << 30
 MOST_FILES = 500_000
 _LIST, _COVERS, _RULES, _OWNER = "moves.json", "covers.json", "ignored.json", "owner"
+_FORMAT = "2"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -112,8 +113,8 @@ class Layer:
         rules, *of_root = map(ignored_from_json, stored if isinstance(stored, list) else [stored])
         return replace(rules, of_root=of_root[0] if of_root else None)
 
-    def begin(self, run_id: str, mode: int = 0o755) -> Run:
-        """Make the directories of a program, and lock them. `mode` is that of the root, which `up` shows in its place.
+    def begin(self, run_id: str) -> Run:
+        """Make the directories of a program, and lock them.
 
         Raises `WRONG_STATE` if another program uses them, or moves were left open: `recover` finishes those.
         """
@@ -139,7 +140,6 @@ class Layer:
                         self._throw_away(place / name)
                     run.up.mkdir(mode=0o700)
                     run.work.mkdir(mode=0o700)
-                    run.up.chmod(mode)
                 except FileNotFoundError:  # another process has just thrown it away
                     unlock_and_close(lock)
                     continue
@@ -148,7 +148,7 @@ class Layer:
                     raise
                 return run
 
-    def prepare(self, run: Run, moves: Sequence[Move], base: Base, start: int) -> Usage:
+    def prepare(self, run: Run, moves: Sequence[Move], base: Base | Bases, start: int) -> Usage:
         """Write the moves of a program down, durably, so that they can be settled once its job is.
 
         `start` is the stamp from before it started. Returns the usage that the layer will have. Raises `TOO_LARGE` if
@@ -210,23 +210,29 @@ class Layer:
         self._empty_trash()
         return finished
 
-    def refresh(self, base: Base) -> list[str]:
+    def refresh(self, base: Base | Bases) -> list[str]:
         """Remove the entries below which the base is not as it was when they were made; returns their paths."""
         with _refusals(self.place), ExitStack() as stack:
             layer = stack.enter_context(_opened(self.layer))
-            trash = stack.enter_context(_opened(self._trash))
             below = stack.enter_context(base.opened())
             above = stack.enter_context(Trail(layer, opens_all=True))
-            state = _State.read(self.place)
-            gone = [*outdated(above, below, state.covers)]
-            for path in gone:
-                take_out(above, path, trash)
-            if gone:
-                left = {path: mark for path, mark in state.covers.items() if path not in {*gone}}
-                _State(left, state.usage).write(self.place)
-        if gone:
-            self._empty_trash()
+            gone = [*outdated(above, below, _State.read(self.place).covers)]
+        self.take_out(gone)
         return gone
+
+    def take_out(self, paths: Sequence[str]) -> None:
+        """Remove entries, with all beneath them."""
+        if not paths:
+            return
+        with _refusals(self.place), _opened(self.layer) as layer:
+            with _opened(self._trash) as trash, Trail(layer, opens_all=True) as above:
+                for path in paths:
+                    take_out(above, path, trash)
+            self._empty_trash()  # before something is written, which needs room
+            covers = {
+                path: mark for path, mark in _State.read(self.place).covers.items() if path not in {*paths}
+            }
+            _State(covers, _usage(layer)).write(self.place)
 
     def usage(self) -> Usage:
         """Room that the layer takes."""
@@ -241,14 +247,15 @@ class Layer:
         boot = _BOOT.read_text(encoding="ascii").strip()
         with _refusals(self.place):
             known = _read(self.place / _OWNER)
-        if known == f"{owner}\n{boot}":
+        this = f"{owner}\n{boot}\n{_FORMAT}"
+        if known == this:
             return
         if known is not None:
             self.empty()
         with _refusals(self.place):
             if known is None or known.partition("\n")[0] != owner:
                 (self.place / _RULES).unlink(missing_ok=True)
-            _write(self.place / _OWNER, f"{owner}\n{boot}")
+            _write(self.place / _OWNER, this)
 
     def empty(self) -> None:
         """Remove all that the layer has, and what was left of programs that do not run: the next one starts cold."""
@@ -292,7 +299,7 @@ class Layer:
             return usage
         raise LcpError(
             ErrorCode.TOO_LARGE,
-            f"ignored output of {usage.files:,} files and {usage.bytes:,} bytes is more than a mission may keep:"
+            f"output and caches of {usage.files:,} files and {usage.bytes:,} bytes are more than a mission may keep:"
             f" {self._most.files:,} files and {self._most.bytes:,} bytes",
             advice="Have commands write less, or remove ignored output by one of them.",
         )

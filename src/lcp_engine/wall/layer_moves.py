@@ -211,7 +211,8 @@ class _Merge:
                 waiting.append((one, status))
                 waiting += [(f"{one}/{inner}", None) for inner in os.listdir(self.up.open(f"{one}/"))]
             else:
-                self._replace(source, self._directory(parent), name, status)
+                target = self._directory(parent)
+                self._replace(self.up.open(parent), target, name, status)
 
     def _is_joined(self, source: int, parent: str, name: str, status: os.stat_result) -> bool:
         there = status_of(self._directory(parent), name)
@@ -261,6 +262,11 @@ class _Merge:
                 os.mkdir(name, self.modes.get(path, 0o755) | _FULLY, dir_fd=here)
             elif not stat.S_ISDIR(status.st_mode):
                 self._make_over(here, name)
+            else:
+                continue
+            if os.geteuid() == 0:  # else the program, which is another user's, could not write in it
+                status = os.fstat(self.up.open(f"{path}/"))
+                os.chown(name, status.st_uid, status.st_gid, dir_fd=here, follow_symlinks=False)
         return self.layer.open(parent)
 
     def _make_over(self, here: int, name: str) -> None:

@@ -55,21 +55,15 @@ class SeenRoot:
     owned: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
-    caches: Path | None = None
-    """A directory for what it writes into caches of the user's home, if that is possible."""
 
     def with_toolchain(self, toolchain: Toolchain, *, is_host: bool) -> View | None:
-        """The view with a toolchain."""
+        """The view with a toolchain, whose caches can be written if that is possible."""
         if self.view is None:
             return None
         view = replace(self.view, binds=(*self.view.binds, *toolchain.binds()), host_network=is_host)
-        if self.caches is None:
+        if self.place is None:
             return view
-        caches = [*toolchain.overlays(self.caches)]
-        if view.user is not None:
-            for cache in caches:
-                os.chown(cache.upper, *view.user)
-        return replace(view, overlays=(*view.overlays, *caches))
+        return replace(view, overlays=(*view.overlays, *map(self.place.overlay_of_cache, toolchain.caches)))
 
     def hidden(self, places: Sequence[str]) -> list[str]:
         """Those of the places that are hidden from it: all but the root where it is seen."""
@@ -119,9 +113,7 @@ def seen_root(access: RootAccess, name: str) -> Iterator[SeenRoot]:
         directory = str(ground.directory)
         with workspace(access.root, ground, access.rights or Rights(access.may_read, "")) as place:
             made = place.made
-            yield SeenRoot(
-                made.path, made.home, HOME, place=place, view=place.view, tool=ground.found.tool, caches=place.caches
-            )  # fmt: skip
+            yield SeenRoot(made.path, made.home, HOME, place=place, view=place.view, tool=ground.found.tool)
     except OSError as error:
         raise refusal(error, directory) from error
 

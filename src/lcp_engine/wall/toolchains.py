@@ -20,7 +20,7 @@ from pathlib import Path
 from lcp_engine.core.secret_files import is_secret
 from lcp_engine.sandbox.own_places import own_directories
 from lcp_engine.wall.installed_programs import Places, interpreters_of, is_in, places_of
-from lcp_engine.wall.view import Bind, Overlay
+from lcp_engine.wall.view import Bind
 
 _RUST = ("cargo", "cargo-*", "rustc", "rustdoc", "rustfmt", "rustup", "clippy-driver", "maturin")
 _JAVA = ("java", "javac", "jar", "javadoc", "jshell", "mvn", "mvnw", "mvnd", "gradle", "gradlew", "kotlin*", "scala*",
@@ -90,20 +90,11 @@ class Toolchain:
                 if not (place.is_written and os.path.isdir(part)):
                     yield Bind(part, part)
 
-    def overlays(self, directory: Path, user: tuple[int, int] | None = None) -> Iterator[Overlay]:
-        """The caches, at their own paths; what is written into them goes into new directories in `directory`.
-
-        These belong to `user`, a user and a group, if it is given.
-        """
-        written = [part for place in self.places if place.is_written for part in place.parts]
-        for number, part in enumerate(part for part in written if os.path.isdir(part)):
-            upper, work = directory / str(number) / "up", directory / str(number) / "work"
-            upper.mkdir(parents=True)
-            work.mkdir()
-            if user is not None:
-                for made in (upper, work):
-                    os.chown(made, *user)
-            yield Overlay(part, (part,), str(upper), str(work))
+    @property
+    def caches(self) -> Iterator[str]:
+        """Directories that programs write in."""
+        written = dict.fromkeys(part for place in self.places if place.is_written for part in place.parts)
+        return filter(os.path.isdir, written)
 
 
 def joined_variables(*environments: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.kept_descriptors import unlock_and_close
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.wall.caches import HOME_PART, ROOT, bases_of, part_of, written_caches
 from lcp_engine.wall.covers import Base
 from lcp_engine.wall.git_view import tracked, view_of_git
 from lcp_engine.wall.ignored import IgnoredFiles, read_ignored
@@ -24,8 +25,8 @@ from lcp_engine.wall.masks import Masks, Rights, make_masks
 from lcp_engine.wall.mounts import identity_of
 from lcp_engine.wall.shown_directories import Shown, hidden_but, shown_in
 from lcp_engine.wall.steps import Found
-from lcp_engine.wall.upper import Changes, read_stamp, read_upper
-from lcp_engine.wall.view import HOME, Bind, Overlay, View
+from lcp_engine.wall.upper import Changes, Move, read_stamp, read_upper
+from lcp_engine.wall.view import HOME, Overlay, View
 
 _SETTLE_SECONDS = 30.0
 _REST_SECONDS = 0.02
@@ -71,11 +72,6 @@ class Workspace:
     """The root that has the repository: in a stage that of the mission."""
 
     @property
-    def caches(self) -> Path:
-        """A directory for what it writes into caches of the user's home."""
-        return self.made.place / "caches"
-
-    @property
     def has_written(self) -> bool:
         """True if it may have changed something."""
         with os.scandir(self.made.up) as entries:
@@ -102,18 +98,35 @@ class Workspace:
             there = self.made.up / path
             os.chmod(there, stat.S_IMODE(there.lstat().st_mode) | (0o700 if path.endswith("/") else 0o400))
 
-    def keep_output(self, changes: Changes, *, is_whole: bool) -> str:
-        """Have later commands find its ignored output, once its job has succeeded; if there is no room, says that.
+    def overlay_of_cache(self, place: str) -> Overlay:
+        """A cache of this user, at its own path, below what commands of the mission wrote into it."""
+        return self.made.overlay(place, (place,), part_of(place))
 
-        Only if all else that it changed is there for them (`is_whole`): else builds would lie. Raises `FILE_SYSTEM`.
+    def keep_output(self, changes: Changes, *, is_whole: bool, keeps_caches: bool) -> str:
+        """Have later commands find its ignored output and its caches, once its job has succeeded.
+
+        Output only if all else that it changed is there for them (`is_whole`): else builds would lie. What is in caches
+        is named by what it is of. They give way to output: if there is no room, they are emptied. Returns what was not
+        kept for want of room, and why. Raises `FILE_SYSTEM`.
         """
-        if changes.moves and is_whole:
-            try:
-                self.layer.prepare(self.made.run, changes.moves, self.base, self.start)
-            except LcpError as error:
-                if not is_for_room(error):
-                    raise
-                return f"ignored output: {error}"
+        output = [Move(f"{ROOT}/{one.path}", one.act) for one in changes.moves if is_whole]
+        caches = [*written_caches(self.made.run.up)] if keeps_caches else []
+        if (why := self._prepare([*output, *caches])) and (still := self._prepare(output, empties=True)):
+            return f"ignored output: {still}" if output else f"caches: {still}"
+        return f"caches: {why}" if why and caches else ""
+
+    def _prepare(self, moves: Sequence[Move], *, empties: bool = False) -> str:
+        """Write moves down, after all caches were emptied if it `empties` them; returns why there is no room."""
+        layer, run = self.layer, self.made.run
+        try:
+            if empties:
+                layer.take_out([one.name for one in layer.layer.iterdir() if one.name != ROOT])
+            if moves:
+                layer.prepare(run, moves, bases_of(self.base, run.up), self.start)
+        except LcpError as error:
+            if not is_for_room(error):
+                raise
+            return str(error)
         return ""
 
 
@@ -132,8 +145,8 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         repository = root if root.copy_of is None else stack.enter_context(root.open_copied())
         shown = Shown() if root.copy_of is None else shown_in(root, repository)
         base = Base(_opened_again(root), _opened_again(repository), shown.directories)
-        layer.refresh(base)
-        made = _made(root, layer.begin(ground.run, stat.S_IMODE(os.fstat(root.descriptor).st_mode)))
+        layer.refresh(bases_of(base, layer.layer))
+        made = _Made(root.copy_of or root.path, layer.begin(ground.run), layer.layer, owner_of(root))
         stack.callback(_leave, layer, made.run)
         git = stack.enter_context(view_of_git(repository, place / _GIT, rights, made.path))
         lower, hiding, masked = list[str](), list[str](), frozenset[str]()
@@ -147,15 +160,15 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
                 lower += (repository.path, of_root.directory, around)
                 hiding.append(of_root.directory)
                 masked = frozenset(path for path in of_root.masked if _is_in(shown.directories, path))
-            if git.is_shown:
-                made.directory(f"up/{_PLACE_OF_GIT}")
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
-        above = (masks.directory, str(layer.layer))
+        over_root = made.overlay(made.path, (*lower, root.path, masks.directory), ROOT)
+        made.up.chmod(stat.S_IMODE(os.fstat(root.descriptor).st_mode))
+        if git.is_shown and root.copy_of is not None:
+            made.directory(made.up / _PLACE_OF_GIT)
         lowest = identity_of((repository if lower else root).descriptor)
-        seen = (*lower, root.path, *above)
+        above = (masks.directory, str(layer.layer / ROOT))
         view = View(
-            overlays=(Overlay(made.path, seen, str(made.up), str(made.work), lowest), *git.overlays),
-            binds=(Bind(str(made.home), HOME, writable=True),),
+            overlays=(replace(over_root, expected=lowest), *git.overlays, made.overlay(HOME, (), HOME_PART)),
             user=made.owner,
             environment={**git.environment},
         )
@@ -300,37 +313,29 @@ class _Made:
 
     path: str
     run: Run
+    layer: Path
     owner: tuple[int, int] | None
 
     @property
-    def place(self) -> Path:
-        return self.run.place
-
-    @property
     def up(self) -> Path:
-        return self.place / "up"
-
-    @property
-    def work(self) -> Path:
-        return self.place / "work"
+        """The upper directory over the root."""
+        return self.run.up / ROOT
 
     @property
     def home(self) -> Path:
-        return self.place / "home"
+        """The upper directory of its home."""
+        return self.run.up / HOME_PART
 
-    def directory(self, name: str) -> Path:
-        """Make a directory beside these."""
-        made = self.place / name
+    def overlay(self, path: str, lower: Sequence[str], part: str) -> Overlay:
+        """A part of the layer over lower directories, seen at `path`, with new directories above it."""
+        kept, up, work = (directory / part for directory in (self.layer, self.run.up, self.run.work))
+        kept.mkdir(mode=0o700, exist_ok=True)
+        self.directory(up)
+        self.directory(work)
+        return Overlay(path, (*lower, str(kept)), str(up), str(work))
+
+    def directory(self, made: Path) -> None:
+        """Make a directory that the command may write in."""
         made.mkdir(mode=0o700)
         if self.owner is not None:
             os.chown(made, *self.owner)
-        return made
-
-
-def _made(root: Root, run: Run) -> _Made:
-    made = _Made(root.copy_of or root.path, run, owner_of(root))
-    made.directory("home")
-    if made.owner is not None:
-        for directory in (run.up, run.work):
-            os.chown(directory, *made.owner)
-    return made

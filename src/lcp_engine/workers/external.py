@@ -127,9 +127,9 @@ def with_left_out(result: BaseModel, left_out: Sequence[str]) -> BaseModel:
     return result
 
 
-def with_output(kept: Kept, place: Workspace, changes: Changes) -> Kept:
-    """End of a program's changes, once its ignored output is kept, or named as left out for want of room."""
-    why = place.keep_output(changes, is_whole=kept.is_whole)
+def with_output(kept: Kept, place: Workspace, changes: Changes, *, keeps_caches: bool = True) -> Kept:
+    """End of a program's changes, once its output and caches are kept, or named as left out for want of room."""
+    why = place.keep_output(changes, is_whole=kept.is_whole, keeps_caches=keeps_caches)
     return replace(kept, result=with_left_out(kept.result, [why])) if why else kept
 
 

@@ -136,7 +136,7 @@ def run_and_keep(command: Sequence[str], around: Surroundings, keep: Keep | None
             return Kept(result if keep is None else _dropped(result, _STOPPED), is_whole=False)
         dropped = Kept(result, is_whole=not changes.changes)
         kept = dropped if keep is None else keep(seen.place, changes, result)
-        return with_output(kept, seen.place, changes)
+        return with_output(kept, seen.place, changes, keeps_caches=ended.signal is None)
 
 
 def _naming(result: RunCommandResult, changed: Sequence[str], more: int) -> RunCommandResult:
@@ -191,7 +191,7 @@ def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Pr
         os.environ,
         foreign=foreign,
         own_home=seen.home_path,
-        can_write=seen.caches is not None,
+        can_write=seen.place is not None,
     )
     is_shown = is_in(foreign, path) or any(Path(path).is_relative_to(one) for one in installed)
     itself = () if is_shown else (path,)  # such as a link in a directory of links
