@@ -326,6 +326,18 @@ def test_a_command_in_a_stage_reads_packages_of_the_root_through_no_other_link(
     assert job.result["stdout"] == "node_modules/ok/index.js\n"
 
 
+@EACH_WALL
+def test_a_command_in_a_stage_reads_packages_that_git_does_not_ignore(theatre: Theatre) -> None:
+    for path in ("node_modules/ok/index.js", "node_modules/.env", ".venv/mine/x"):
+        theatre.write(path, f"{path}\n")
+    script = "cat node_modules/ok/index.js node_modules/.env .venv/mine/x; rm -r node_modules/ok; true"
+    theatre.play(shell(script), DONE, commands=SHELL)
+    (job,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["run_command"])
+    assert job.result is not None, job.error
+    assert job.result["stdout"] == "node_modules/ok/index.js\n.venv/mine/x\n"
+    assert "changed" not in job.result
+
+
 SHELL: JsonValue = {"allow": [["sh", "-c", "*"]]}
 
 

@@ -165,7 +165,7 @@ def _reachable(tool: Bubblewrap, mounts: Mounts) -> str:
 
 
 def _sources(program: Program, view: View, tool: Bubblewrap) -> Iterator[str]:
-    yield from (tool.path, _PROCESSORS, *_SYSTEM, *program.readable, *program.packages, *program.owned)
+    yield from (tool.path, _PROCESSORS, *_SYSTEM, *program.readable, *program.owned)
     for overlay in view.overlays:
         yield from (*overlay.lower, *filter(None, (overlay.upper, overlay.work)))
     yield from (bind.source for bind in view.binds)
@@ -293,18 +293,18 @@ def _lay_given(layout: _Layout, mounts: Mounts, program: Program, view: View) ->
     hidden = [os.path.realpath(one) for one in program.hidden]
     for path in program.readable:
         _lay_readable(layout, mounts, path, hidden)
-    for path in program.packages:
-        try:
-            opened = look_at(path)
-        except OSError:
-            continue
-        _lay_opened(layout, mounts, opened, path)
     for path in program.owned:
         _lay_opened(layout, mounts, os.open(path, os.O_PATH | os.O_CLOEXEC), path, writable=True)
     for overlay in view.overlays:
         layout.bind(mounts.overlay(overlay), overlay.path, writable=bool(overlay.upper))
     for bind in view.binds:
-        opened = os.open(bind.source, os.O_PATH | os.O_CLOEXEC)
+        if bind.is_link_refused:
+            try:
+                opened = look_at(bind.source)
+            except OSError:
+                continue
+        else:
+            opened = os.open(bind.source, os.O_PATH | os.O_CLOEXEC)
         _lay_opened(layout, mounts, opened, bind.path, writable=bind.writable)
 
 

@@ -137,11 +137,12 @@ def _of_copy(copy: WorkingCopy, root: Root, found: Found, owner: tuple[int, int]
     if found.step is not Step.COPY:
         return _elsewhere(copy)
     path = root.copy_of or root.path
+    packages = {one: one.removeprefix(f"{root.path}/").removeprefix(f"{path}/") for one in copy.shared}
     for name in SHARED:
         if (copy.files / name).is_symlink():
-            made = copy.make_room_for(name, path)
+            made = copy.make_room_for(name, packages.values())
             if owner is not None:
                 os.chown(made, *owner)  # places of single packages are made in it
     binds = [Bind(str(copy.files), path, writable=True), Bind(str(copy.home), HOME, writable=True)]
-    view = View(binds=binds, user=owner)
-    return SeenRoot(path, copy.home, HOME, copy, view=view, tool=found.tool, packages=copy.shared)
+    binds += [Bind(one, f"{path}/{inner}", is_link_refused=True) for one, inner in packages.items()]
+    return SeenRoot(path, copy.home, HOME, copy, view=View(binds=binds, user=owner), tool=found.tool)

@@ -33,6 +33,8 @@ class Bind:
     source: str
     path: str
     writable: bool = False
+    is_link_refused: bool = False
+    """True for one that is left out if its path passes a link by now."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,13 +52,13 @@ class WorkingCopy:
     _seen: set[str] = field(default_factory=set)
     """Paths at which parts of packages are seen."""
 
-    def make_room_for(self, name: str, root: str) -> Path:
-        """Put an empty directory in the place of the link to packages, in which those of `root` are seen: no change."""
+    def make_room_for(self, name: str, seen: Iterable[str]) -> Path:
+        """Put an empty directory in the place of the link to packages, in which parts of them are `seen`: no change."""
         link = self.files / name
         link.unlink()
         link.mkdir()
         del self._stamps[name]
-        self._seen.update(one.removeprefix(f"{root}/") for one in self.shared)
+        self._seen.update(seen)
         return link
 
     def changed(self) -> tuple[list[str], int]:
