@@ -147,6 +147,20 @@ def test_it_works_in_memory_and_on_disk(user: str, within: str) -> None:
         assert place.shell("echo x > f; mkdir d; mv f d/; cat d/f; rm -r d; ls").stdout == b"x\n"
 
 
+def test_the_devices_of_the_machine_stay_as_they_are(place: Place) -> None:
+    """Also where it runs as their owner, and by the descriptor that it begins with."""
+    script = """import errno, os, stat
+for one in (0, "/dev/stdin", *(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))):
+    for change in (lambda: os.chmod(one, stat.S_IMODE(os.stat(one).st_mode)), lambda: os.utime(one)):
+        try: change()
+        except OSError as error: print(errno.errorcode[error.errno])
+        else: print(one)"""
+    for view in (place.overlay(), place.copy()):
+        ended = place.python(script, view=view)
+        assert ended.exit_code == 0, ended
+        assert {*ended.stdout.decode().split()} <= {"EROFS", "EPERM"}
+
+
 REFUSED = {
     "ptrace": ((101, 0), errno.EPERM),
     "process_vm_readv": ((310, 1), errno.EPERM),
@@ -437,6 +451,15 @@ def test_each_bubblewrap_does_the_same(tool: Bubblewrap) -> None:
 
 # -- bounds and ends
 
+SEGMENTS = """import ctypes, time
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+for _ in range(10):
+    at = ctypes.c_void_p(libc.shmat(libc.shmget(0, 2**24, 0o1600), None, 0))
+    ctypes.memset(at, 1, 2**24)
+    libc.shmdt(at)
+time.sleep(60)
+"""
 MUCH = "for _ in range(100): os.write(x, bytes(2**20))\ntime.sleep(60)'"
 BREAKS = {
     "it ran for more than 0.5 s": ("sleep 60", Bounds(seconds=0.5)),
@@ -447,6 +470,10 @@ BREAKS = {
     "it took more than 67,108,864 bytes of memory": (
         "python3 -c 'import os, time\nx = os.memfd_create(\"x\")\n" + MUCH,
         Bounds(memory=64 * 2**20),
+    ),
+    "it took more than 67,108,863 bytes of memory": (
+        f"python3 -c '{SEGMENTS}'",
+        Bounds(memory=64 * 2**20 - 1),
     ),
     "it wrote more than 4,000,000 bytes": ("head -c 8000000 /dev/zero > big; sleep 60", Bounds(written=4_000_000)),
     "it wrote more than 1,000,000 bytes": (

@@ -211,7 +211,7 @@ class _Layout:
 
 def _options(view: View, status: int, gate: int) -> list[str]:
     return [
-        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
         *(() if view.host_network else ("--unshare-net",)),
         *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "lcp"),
         *("--cap-drop", "ALL", "--proc", "/proc"),

@@ -17,20 +17,32 @@ _IN_MEMORY = "/memfd:"
 
 
 class Footprint:
-    """Room that a program takes, counted now and then. What it writes lies below `places`."""
+    """Room that a program takes, counted now and then. What it writes lies below `places`.
+
+    `segments` is the open /proc/sysvipc/shm of its namespace.
+    """
 
     def __init__(self, places: Sequence[str]) -> None:
         self._places = places
+        self.segments: int | None = None
         self._below, self._memory, self._disk = _Slow(), _Slow(), _Slow()
 
     def unmapped_bytes(self, family: Collection[int]) -> int:
-        """Memory in files that these processes have open (memfd_create(2))."""
-        return self._memory.count(lambda: _nameless(family, in_memory=True))
+        """Memory in files that these processes have open (memfd_create(2)), and in segments that need no process."""
+        return self._memory.count(lambda: _nameless(family, in_memory=True) + self._segment_bytes())
 
     def written_bytes(self, family: Collection[int]) -> int:
         """Bytes on the disk, with those of files that were removed and that these processes have open."""
         below = self._below.count(lambda: sum(map(_bytes_below, self._places)))
         return below + self._disk.count(lambda: _nameless(family, in_memory=False))
+
+    def _segment_bytes(self) -> int:
+        """Memory of shared segments (shmget(2)), attached or not, in RAM (the last column but one) or swapped out."""
+        if self.segments is None:
+            return 0
+        os.lseek(self.segments, 0, os.SEEK_SET)
+        with open(self.segments, "rb", closefd=False) as table:
+            return sum(sum(map(int, line.split()[-2:])) for line in table.readlines()[1:])
 
 
 class _Slow:

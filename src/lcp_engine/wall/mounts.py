@@ -19,10 +19,14 @@ _PLACES = ("/mnt", "/media", "/srv", "/boot", "/run", "/sys")
 """Directories one of which is hidden by our mounts, in our own namespace alone."""
 _CLONE = {"x86_64": 56, "aarch64": 220}
 # linux/sched.h, linux/mount.h
-_NEW_MOUNTS, _NEW_USER, _NEW_PROCESSES = 0x20000, 0x10000000, 0x20000000
+_NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_PROCESSES = 0x20000, 0x8000000, 0x10000000, 0x20000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
-_BIND, _RECURSIVE, _SLAVE = 0x1000, 0x4000, 1 << 19
+_REMOUNT, _BIND, _RECURSIVE, _SLAVE, _RELATIVE_TIMES = 0x20, 0x1000, 0x4000, 1 << 19, 1 << 21
+_LOCKED = _NO_SUID | _NO_DEVICES | _NO_EXEC | os.ST_NOATIME | os.ST_NODIRATIME
+"""Flags that a mount of a user namespace cannot lose."""
+_DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+"""Those of the machine that bubblewrap shows a program."""
 
 
 class CannotMount(OSError):
@@ -30,7 +34,7 @@ class CannotMount(OSError):
 
 
 def fork_into_namespaces() -> tuple[int, tuple[int, int] | None]:
-    """Fork a process with one thread; the child is number 1 of a namespace of processes, and has one of mounts.
+    """Fork a process with one thread; the child is number 1 of new processes, with mounts and IPC of its own.
 
     When it ends, the kernel ends all in there. Root keeps its users, so that the child may become another one; that of
     an ordinary user, or of root without CAP_SYS_ADMIN, has a user namespace, too. Returns what os.fork does, and the
@@ -64,9 +68,21 @@ def settle(mapped: tuple[int, int] | None) -> None:
             ):
                 Path("/proc/self", file).write_text(text)
         _mount(None, "/", None, _RECURSIVE | _SLAVE)
+        for name in _DEVICES:
+            _seal(f"/dev/{name}")
     except OSError as error:
         raise CannotMount(error.errno, f"no namespaces: {error.strerror}") from error
     _attempt("/proc", "proc", "proc", "/proc", None, flags=_NO_SUID | _NO_DEVICES | _NO_EXEC)
+
+
+def _seal(device: str) -> None:
+    """Have no program change the times of a device, as anybody can, nor its mode, as root can, who owns it."""
+    if not os.path.exists(device):
+        return
+    flags = os.statvfs(device).f_flag
+    kept = flags & _LOCKED | (_RELATIVE_TIMES if flags & os.ST_RELATIME else 0)
+    _mount(device, device, None, _BIND)
+    _mount(None, device, None, _REMOUNT | _BIND | _READ_ONLY | kept)
 
 
 @dataclass
@@ -165,7 +181,7 @@ def _forked(users: int) -> int:
     """
     if platform.machine() not in _CLONE:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    flags = _NEW_MOUNTS | _NEW_PROCESSES | users | signal.SIGCHLD
+    flags = _NEW_MOUNTS | _NEW_IPC | _NEW_PROCESSES | users | signal.SIGCHLD
     # The child needs the interpreter's lock, which PyDLL keeps.
     call = ctypes.PyDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long

@@ -74,7 +74,7 @@ _FIRST = -20
 """The priority of a supervisor, if it may have one: it counts processes, which may start others without end."""
 _SOME_MORE = 8
 """Processes that are bubblewrap's, and one too many."""
-_BIRTHS, _OVERLAY = b"births", b"overlay"
+_BIRTHS, _OVERLAY, _SEGMENTS = b"births", b"overlay", b"segments"
 """Messages with a descriptor from the process that becomes bubblewrap."""
 _MOST_KILLED = 1000
 """Processes that are looked for before those that were found are killed."""
@@ -254,6 +254,8 @@ def _supervise_in_namespaces(program: Program, view: View, hang_up: int, streams
             while given := (received := socket.recv_fds(trouble, 4096, 1))[1]:
                 if received[0] == _BIRTHS:
                     run.births = Notices(given[0], program.bounds.processes)
+                elif received[0] == _SEGMENTS:
+                    run.footprint.segments = given[0]
             refused = received[0]
         if refused:
             kind, number, reason = refused.decode(errors="replace").split(" ", 2)
@@ -292,6 +294,9 @@ def _become_namespaced(
         close_all_but(0, 1, 2, tell.fileno(), inside.status, inside.gate)
         _die_with_supervisor(tell)
         settle(mapped)
+        streams.open_nothing()
+        with suppress(FileNotFoundError):  # a kernel without them
+            socket.send_fds(tell, [_SEGMENTS], [os.open("/proc/sysvipc/shm", os.O_RDONLY | os.O_CLOEXEC)])
         is_numbered = limit_numbers(program.bounds.processes)
         os.chdir("/")
         if program.view is not None and program.view.host_network:
@@ -505,9 +510,14 @@ class _Streams:
             os.close(one)
 
     def become_standard(self) -> None:
-        nothing = [] if len(self._theirs) == 3 else [os.open(os.devnull, os.O_RDONLY)]
-        for number, one in enumerate((*nothing, *self._theirs)):
+        for number, one in enumerate(self._theirs, 3 - len(self._theirs)):
             os.dup2(one, number)
+        self.open_nothing()
+
+    def open_nothing(self) -> None:
+        """Have stdin lead to nothing by the mounts of this process, unless it is given."""
+        if len(self._theirs) < 3:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def read(self, descriptor: int) -> None:
         """Take what is there; the stream is closed at its end."""
@@ -569,7 +579,7 @@ class _Run:
         self._cpu_seconds = 0.0
         self._child = child
         self._bounds = program.bounds
-        self._footprint = Footprint([*_writable(program)])
+        self.footprint = Footprint([*_writable(program)])
         self._streams = streams
         self._hang_up = hang_up
         self._began = began
@@ -663,13 +673,13 @@ class _Run:
                 family = [one for one in family if not _is_dead(one)]
         if self.births is not None:
             self.births.permits = bounds.processes - len(family)
-        unmapped = self._footprint.unmapped_bytes(family)
+        unmapped = self.footprint.unmapped_bytes(family)
         self._is_out_of_memory = sum(map(_resident_bytes, family)) + unmapped > bounds.memory
         if len(family) > bounds.processes:
             self._excess = f"it had more than {bounds.processes:,} processes"
         elif self._is_out_of_memory:
             self._excess = f"it took more than {bounds.memory:,} bytes of memory"
-        elif self._footprint.written_bytes(family) > bounds.written:
+        elif self.footprint.written_bytes(family) > bounds.written:
             self._excess = f"it wrote more than {bounds.written:,} bytes"
         self._next_look = time.monotonic() + LOOK_SECONDS
 
