@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -242,6 +243,19 @@ def test_its_environment_is_the_missions(lab: Lab, monkeypatch: pytest.MonkeyPat
     found = result_of(lab, "env", commands={**ANY, "environment": {"PYTHONPATH": "src"}})["stdout"]
     assert "PYTHONPATH=src\n" in str(found)
     assert "sk-secret" not in str(found)
+
+
+@EACH_WALL
+def test_a_command_has_the_limits_of_its_runner_for_reserved_memory_and_cores(
+    lab: Lab, walls: Sequence[Step]
+) -> None:
+    said = str(result_of(lab, "ulimit -S -d; ulimit -H -c; ulimit -S -c")["stdout"])
+    data, cores = (resource.getrlimit(one)[1] for one in (resource.RLIMIT_DATA, resource.RLIMIT_CORE))
+    reserved = 2 * 2**30 if walls[0] is Step.LANDLOCK else data
+    assert said.split() == [
+        "unlimited" if one == resource.RLIM_INFINITY else str(one // unit)
+        for one, unit in ((reserved, 1024), (cores, 512), (0, 512))
+    ]
 
 
 @EACH_WALL

@@ -129,6 +129,10 @@ AT_HOME = {
     "threads": "python3 -c 'import threading as t\nx = [t.Thread(target=print) for _ in range(50)]\n"
     "[y.start() for y in x]\n[y.join() for y in x]'",
     "pty": "python3 -c 'import pty; assert pty.spawn([\"true\"]) == 0' < /dev/null",
+    "reserve": "python3 -c 'import mmap as m; m.mmap(-1, 2**44, m.MAP_PRIVATE | m.MAP_ANONYMOUS | 0x4000)'",
+    "stacks": "python3 -c 'import threading as t\nb = t.Barrier(400)\n"
+    "x = [t.Thread(target=b.wait) for _ in range(400)]\n[y.start() for y in x]\n[y.join() for y in x]'",
+    "core": 'ulimit -c "$(ulimit -H -c)"',
     "semaphore": "python3 -c 'import multiprocessing as m; m.Lock().acquire(); m.Queue().put(1)'",
 }  # fmt: skip
 

@@ -96,7 +96,7 @@ class Bounds:
     seconds: float | None = 120.0
     """None for a program that runs until nobody needs it any more."""
     memory: int = 2 * 1024**3
-    """Bytes of data for each process, and of memory for all together."""
+    """Bytes of memory for all processes together; behind Landlock alone, of data for each one, too."""
     processes: int = 256
     file_bytes: int = 256 * 1024**2
     written: int = 4 * 1024**3
@@ -342,13 +342,14 @@ def _die_with_supervisor(supervisor: socket.socket) -> None:
 
 
 def _limit(bounds: Bounds) -> None:
-    """Set the limits that each process has for itself, and the signals that Python ignores back."""
-    for limit, most in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, bounds.memory),
-        (resource.RLIMIT_FSIZE, bounds.file_bytes),
-    ):
-        resource.setrlimit(limit, (most, most))
+    """Set the limits that each process has for itself, and the signals that Python ignores back.
+
+    Memory is counted where it is used: stacks of threads and the shadows of sanitizers reserve far more.
+    """
+    cores, reserved = (resource.getrlimit(one)[1] for one in (resource.RLIMIT_CORE, resource.RLIMIT_DATA))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, cores))
+    resource.setrlimit(resource.RLIMIT_DATA, (reserved, reserved))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bounds.file_bytes, bounds.file_bytes))
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -457,6 +458,7 @@ def _become(program: Program, rules: int, streams: _Streams, tell: socket.socket
         close_all_but(0, 1, 2, tell.fileno())
         os.chdir(program.directory)
         _limit(program.bounds)
+        resource.setrlimit(resource.RLIMIT_DATA, (program.bounds.memory, program.bounds.memory))
         births = refuse_calls_of_programs(network=program.network)
         socket.send_fds(tell, [b"."], [births])
         if program.call:

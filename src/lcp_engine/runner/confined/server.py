@@ -182,12 +182,12 @@ def _run_child(
 
 def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[BaseModel]]) -> None:
     close_all_but(0, 1, 2, control, root)
-    memory = number_of(start, "memory")
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    duty = Duty(text_of(start, "duty"))
+    for limit, most in ((resource.RLIMIT_DATA, number_of(start, "memory")), (resource.RLIMIT_CORE, 0)):
+        # What one runs for a job has limits of its own, which may be higher.
+        resource.setrlimit(limit, (most, resource.getrlimit(limit)[1] if duty is Duty.RUN else most))
     end = socket.socket(fileno=control)
     channel = Channel(end)
-    duty = Duty(text_of(start, "duty"))
     if duty is Duty.CHECK:
         load_parsers()  # while modules can still be opened
         resource.setrlimit(resource.RLIMIT_CPU, (_PARSER_SECONDS, _PARSER_SECONDS))
