@@ -49,13 +49,12 @@ def test_every_feature_is_at_its_place() -> None:
 def test_what_an_observer_raises_fails_what_it_observes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     mission = lab.run(ask({"kind": "change"}))
     (held,) = lab.jobs(mission.id)
-    monkeypatch.setattr(features, "OBSERVERS", (*features.OBSERVERS, f"{__name__}:OBSERVER"))
-    points.observers.cache_clear()
-    try:
+    with monkeypatch.context() as changed:
+        changed.setattr(features, "OBSERVERS", (*features.OBSERVERS, f"{__name__}:OBSERVER"))
+        points.observers.cache_clear()
         with pytest.raises(LcpError, match="ann is observed"):
             lab.engine.reject(held.id, "no", by="ann")
-    finally:
-        points.observers.cache_clear()
+    points.observers.cache_clear()
     assert lab.engine.job(held.id).state == "held"
     assert {"decided", "observed"}.isdisjoint(lab.events(mission.id))
     assert lab.rows("SELECT count(*) FROM memories") == [(0,)]
