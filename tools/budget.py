@@ -24,6 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field
 STATED = Path("tools") / "rooms.toml"
 SOURCE = Path("src") / "lcp_engine"
 KERNEL = "kernel-"
+SURFACE = "surface"
+"""Room that names every feature, and that every feature may import: the public API."""
 SLACK = 50
 """Lines of code that a room may be below its limit before that has to follow."""
 VERSIONS = 20
@@ -244,7 +246,7 @@ def _find_docstrings(house: House, modules: list[Module]) -> Iterator[str]:
 def _find_needs(house: House, modules: list[Module]) -> Iterator[str]:
     needed = find_needed(house, modules)
     for (room, other), place in needed.items():
-        if other not in house.rooms[room].needs:
+        if SURFACE not in (room, other) and other not in house.rooms[room].needs:
             yield (
                 f"{place}: {room} imports {other}, which it does not state to need; add it to `needs` in {STATED}, "
                 "or move what both use into the kernel"

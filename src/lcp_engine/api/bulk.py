@@ -13,7 +13,7 @@ from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine.api.engine import Engine
+    from lcp_engine.api.kernel_engine import KernelEngine
     from lcp_engine.api.pages import JsonObject
 
 K = TypeVar("K")
@@ -66,7 +66,7 @@ class Tally:
 
 
 def decide_each(
-    engine: Engine, ids: Sequence[int], decide: Callable[[int], bool], word: str, *, by: str
+    engine: KernelEngine, ids: Sequence[int], decide: Callable[[int], bool], word: str, *, by: str
 ) -> Tally:
     """Call `decide` for each job, which is false if it was decided so before; `by` is the person who decides."""
     outcomes = dict(each_outcome(ids, decide))
@@ -80,7 +80,7 @@ def decide_each(
     return Tally(word, done, waiting, before, refused, awaited)
 
 
-def missing_approvals(engine: Engine, ids: Sequence[int]) -> tuple[list[int], str]:
+def missing_approvals(engine: KernelEngine, ids: Sequence[int]) -> tuple[list[int], str]:
     """Those of the jobs that are held for the approvals of more people, and which: `the approval of anna or ben`."""
     heads = PageQueries(engine.instance).held_heads(JobFilter(None, [State.HELD]), among=ids, limit=len(ids))
     found = engine.approvals([engine.job(head.id) for head in heads])
@@ -91,7 +91,7 @@ def missing_approvals(engine: Engine, ids: Sequence[int]) -> tuple[list[int], st
 MORE_APPROVALS = "more approvals"
 
 
-def last_decision(engine: Engine, job_id: int) -> JsonObject:
+def last_decision(engine: KernelEngine, job_id: int) -> JsonObject:
     """The newest event `decided` of a job: `by` whom, and which `decision`; empty if there is none."""
     events = engine.events(engine.job(job_id).mission_id, job_id=job_id, event="decided")
     return dict(object_in(events[-1]["data"])) if events else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.changes import show
 from lcp_engine.changes.show import Look
 from lcp_engine.clock import micros
@@ -117,3 +118,12 @@ class DecisionLinks:
             message = "signed links need `links` in config.yaml, with url and secret_file or secret_env"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
         return self._instance.options.links
+
+
+class LinkCalls(KernelEngine):
+    """Calls about signed links."""
+
+    @property
+    def links(self) -> DecisionLinks:
+        """Signed links that decide one job each."""
+        return DecisionLinks(self.instance)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine.api.arguments import existing_directory
+from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.memory import (
@@ -307,3 +308,12 @@ def _micros(at: datetime) -> Micros:
 
 def _time(at: Micros) -> datetime:
     return datetime.fromtimestamp(at / SECOND, UTC)
+
+
+class MemoryCalls(KernelEngine):
+    """Calls about what is remembered."""
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of roots beyond single missions."""
+        return Memory(self.instance)

@@ -6,59 +6,24 @@ from collections.abc import Sequence
 
 from lcp_engine.changes.show import look_over
 from lcp_engine.core.mission.spec import expected_result, spec_of
-from lcp_engine.core.policy import Approvals, Policy, Rule, Verdict
+from lcp_engine.core.policy import Approvals, Policy
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
-from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.engine.admission import params_of
-from lcp_engine.engine.always import rules_for
 from lcp_engine.engine.approvals import consent_by
-from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import decision_gate
 from lcp_engine.engine.turn_queue import VERIFIES
-from lcp_engine.store.db.json_text import JsonObject, from_json
-from lcp_engine.store.people import hold_code
+from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.queries.mission_spec import asked_turn, spec_and_root
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.engine_kinds import engine_workers
 
 
-def explain_policy(instance: Instance, job: Job) -> JsonObject:
-    """Which rule decides about a job, and every rule that was considered."""
-    spec, policy = _spec_and_policy(instance, job.mission_id)
-    return explain_job(
-        instance.admission, policy, job.json, spec, instance.read(hold_code, job.mission_id, job.id)
-    )
-
-
-def _spec_and_policy(instance: Instance, mission_id: int) -> tuple[str, Policy]:
+def spec_and_policy(instance: Instance, mission_id: int) -> tuple[str, Policy]:
     """The spec of a mission as it is stored, and its policy as it is now."""
     spec, root = instance.read(spec_and_root, mission_id)
     return spec, instance.read(instance.admission.policy_now, mission_id, spec_of(spec), root)
-
-
-def rules_for_job(instance: Instance, job: Job) -> list[Rule]:
-    """The rules that would let jobs like this one run; none for a kind without a worker. Raises `INVALID_PARAMS`."""
-    worker = instance.admission.workers.get(job.kind)
-    if worker is None:
-        return []
-    spec, root = instance.read(spec_and_root, job.mission_id)
-    return rules_for(worker, worker.read(job.params, f"job {job.id}"), root, spec_of(spec))
-
-
-def released_by(instance: Instance, held: Sequence[Job]) -> list[int]:
-    """Those of these held jobs that today's rules and every other gate let run, and whose file has not changed."""
-    return [
-        job.id
-        for job in held
-        if job.reason not in FILE_CHANGED and explain_policy(instance, job)["verdict"] == Verdict.AUTO
-    ]
-
-
-def rules_of(instance: Instance, mission_id: int) -> tuple[Rule, ...]:
-    """The mission's own rules. Raises `NOT_FOUND`."""
-    return spec_of(instance.read(spec_and_root, mission_id)[0]).policy
 
 
 def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approvals]:
@@ -71,7 +36,7 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
         if worker is None or params is None:
             continue
         if job.mission_id not in policies:
-            _, policies[job.mission_id] = _spec_and_policy(instance, job.mission_id)
+            _, policies[job.mission_id] = spec_and_policy(instance, job.mission_id)
         policy, workers = policies[job.mission_id], instance.admission.workers
         consent = instance.read(consent_by, job.mission_id, policy, worker, params, workers=workers)
         if not consent.is_usual:
