@@ -51,6 +51,9 @@ ENOUGH = 4 * 1024**3
 LONG = {"attack", "crash", "faults", "model", "test_browser.py", "test_llama_server.py", "test_local.py"}
 """Rooms and files whose tests take long. They begin first, so that no process works alone at the end."""
 
+YOUNG_OBJECTS = 10_000
+"""After so many new objects garbage is collected; Python's 700 are passed several times in a test."""
+
 _STARTED = pytest.StashKey[float]()
 _FORKS = ExitStack()
 
@@ -168,9 +171,18 @@ def _processor_time() -> float:
     return sum(os.times()[:4])
 
 
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays: a garbage collection need not look at it again, nor at ten thousand tests."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect the tests without collecting garbage, which looks at ten thousand tests again and again.
+
+    What is loaded by then stays, so that it need not be looked at later either.
+    """
+    gc.disable()
+    result = yield
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
+    gc.enable()
+    return result
 
 
 def _is_roomy(directory: Path) -> bool:

@@ -187,6 +187,7 @@ def _adopting() -> Iterator[None]:
 def _load() -> None:
     import lcp_engine
 
+    gc.disable()  # almost everything that is made here stays
     for found in pkgutil.walk_packages(lcp_engine.__path__, "lcp_engine."):
         if found.name not in _LEFT_OUT:
             import_module(found.name)
@@ -202,7 +203,9 @@ def _load() -> None:
     for statement in gc.get_objects():
         if isinstance(statement, Statement):
             statement.sql("sqlite")
+    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _serve(control: socket.socket) -> tuple[_Request, list[int]] | None:
