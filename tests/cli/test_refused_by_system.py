@@ -261,3 +261,11 @@ def test_an_error_of_the_system_is_no_defect_anywhere(
     stated = json.loads(capsys.readouterr().err)["error"]
     assert stated["error_code"] == "FILE_SYSTEM"
     assert words in stated["user_message"]
+
+
+def test_a_user_without_a_home_directory_is_told_so_in_a_line(lcp: Lcp) -> None:
+    done = lcp.run("list", HOME="relative")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "the home directory of this user is 'relative': set HOME to the absolute path of a directory\n"
+    )

@@ -33,6 +33,12 @@ print(found.step, found.advice, *found.reasons, sep="\\n")
 """
 
 
+def test_a_state_directory_that_cannot_be_made_is_refused_with_what_helps() -> None:
+    with pytest.raises(LcpError, match="/proc/home/state") as refused:
+        step_here(Path("/proc/home/state"))
+    assert "XDG_STATE_HOME" in refused.value.failed.recommendation
+
+
 def test_it_is_an_overlay_here(tmp_path: Path) -> None:
     state = tmp_path / "new" / "state"
     assert step_here(state) == Found(Step.OVERLAY, (), FOUND if isinstance(FOUND, Bubblewrap) else None)

@@ -15,6 +15,10 @@ def main() -> NoReturn:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 -- itself
 
+    home = os.path.expanduser("~")  # noqa: PTH111 -- Path.home raises where there is none
+    if not home.startswith("/"):
+        sys.exit(f"the home directory of this user is {home!r}: set HOME to the absolute path of a directory")
+
     from lcp_engine.cli.app import start
 
     sys.exit(start(sys.argv[1:]))

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import refusal
 from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
@@ -33,6 +34,7 @@ _NOT_NAMED = "the configuration does not name it (commands_wall)"
 _OTHER_STATE = (
     "Name a state directory on a file system that takes overlays (--db), or allow `copy` in commands_wall."
 )
+_NO_PLACE = "Let this user write there, or name a directory of your own with XDG_STATE_HOME."
 _NAMESPACES = "Allow programs of this user to make user namespaces, or `landlock` in commands_wall."
 _NEWER_KERNEL = "Run commands on Linux 6.2 or newer, with Landlock."
 RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
@@ -200,7 +202,9 @@ def trial_place(state: Path) -> Iterator[Path]:
         make_private(state)
         place = Path(tempfile.mkdtemp(prefix=_TRIAL, dir=state))
     except OSError as error:
-        raise refusal(error, str(state)) from error
+        found = refusal(error, str(state))
+        advice = None if error.errno == errno.ENOSPC else _NO_PLACE
+        raise LcpError(found.code, str(found), {"errno": error.errno}, advice) from error
     try:
         yield place
     finally:
