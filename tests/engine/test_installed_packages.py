@@ -128,6 +128,23 @@ def test_a_command_that_uses_packages_has_changed_none(root: Path, walls: Sequen
     assert run(root, "cat", "node_modules/ok/index.js", wall=walls[0]).changed == []
 
 
+@EACH_WALL
+def test_a_command_sees_names_that_are_not_utf8_but_for_secrets(root: Path, walls: Sequence[Step]) -> None:
+    for name in (b"caf\xe9.txt", b"stra\xdfe/a.txt", b"stra\xdfe/.env", b"\xe9.pem"):
+        path = root / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{path.name!a}\n")
+    done = run(
+        root,
+        "/bin/sh",
+        "-c",
+        "cat caf*.txt stra*/*.txt *.pem stra*/.env; echo x | tee caf*.txt >/dev/null",
+        wall=walls[0],
+    )
+    assert done.stdout == "'caf\\udce9.txt'\n'a.txt'\n"
+    assert done.changed == ["caf\\xe9.txt"]
+
+
 LISTED: Mapping[Step, Sequence[str]] = {
     Step.OVERLAY: ("ok\npk\n", "ok\ndeep\nindex.js\n", "deep\n"),
     Step.COPY: ("ok\npk\n", "ok\ndeep\nindex.js\n", ""),

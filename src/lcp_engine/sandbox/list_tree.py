@@ -44,6 +44,8 @@ class Filters:
 
     is_closed: Callable[[str], bool] = lambda directory: False
     is_hidden: Callable[[str], bool] | None = None
+    keeps_odd: bool = False
+    """Whether names that are not UTF-8 are listed, too, with surrogates."""
 
 
 NO_FILTERS = Filters()
@@ -79,11 +81,7 @@ def list_files(
 
 def is_text(name: str) -> bool:
     """True if a name is UTF-8; no job could name it otherwise."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 class _Walk:
@@ -165,7 +163,7 @@ class _Walk:
 
     def _texts(self, names: list[str], prefix: str) -> list[str]:
         """The names that are UTF-8: any other cannot be stated in JSON, and no job could name it."""
-        if all(map(str.isascii, names)):
+        if self.filters.keeps_odd or all(map(str.isascii, names)):
             return names
         odd = [_shown(prefix + name) for name in names if not is_text(name)]
         self.skipped += [path for path in odd if not self._is_hidden(path)]

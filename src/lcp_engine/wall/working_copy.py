@@ -161,15 +161,15 @@ def _made(
     files, home = place / "root", place / "home"
     for directory in (files, home):
         directory.mkdir(mode=0o700)
-    masked = list[str]()
+    masked, rights = list[str](), Rights(may_read, "")
 
     def is_hidden(path: str) -> bool:
-        if may_read(path):
+        if rights.may_see(path):
             return False
         masked.append(path)
         return True
 
-    filters = Filters(is_closed=lambda path: path.rstrip("/") in SHARED, is_hidden=is_hidden)
+    filters = Filters(is_closed=lambda path: path.rstrip("/") in SHARED, is_hidden=is_hidden, keeps_odd=True)
     listing = list_files(root, "", _EVERYTHING, limit=MOST_FILES, sizes=True, filters=filters)
     _check_size(listing.total, sum(listing.sizes or ()))
     hidden = _Hidden(root, may_read)
