@@ -213,3 +213,28 @@ def test_the_page_of_changes_knows_directories(scene: Scene) -> None:
     (scene.root / "a/b").rmdir()
     (found,), _ = scene.engine.changed_files(scene.mission, first=0, most=10)
     assert str(found.disk) == "gone"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root writes as another user")
+def test_what_root_makes_belongs_to_the_owner_of_the_directory_that_it_is_in(scene: Scene) -> None:
+    (scene.root / "roots").mkdir()
+    (scene.root / "old").write_text("old\n")
+    for path in (scene.root, scene.root / "old"):
+        os.chown(path, 1234, 1235)
+    scene.request(
+        ("make_directory", {"rel_path": "a/b"}),
+        ("write_file", {"rel_path": "c/d/f", "content": "x"}),
+        ("write_file", {"rel_path": "f", "content": "x"}),
+        ("write_file", {"rel_path": "roots/f", "content": "x"}),
+        ("delete_file", {"rel_path": "old"}),
+        policy=AUTO,
+    )
+    assert not (scene.root / "old").exists()
+
+    def owners(*paths: str) -> set[tuple[int, int]]:
+        return {(status.st_uid, status.st_gid) for status in ((scene.root / path).stat() for path in paths)}
+
+    assert owners("a", "a/b", "c", "c/d", "c/d/f", "f") == {(1234, 1235)}
+    assert owners("roots/f") == {(0, 0)}
+    scene.engine.undo(mission_id=scene.mission)
+    assert owners("old") == {(1234, 1235)}

@@ -19,7 +19,7 @@ from lcp_engine.clock import Micros, since_start
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
-from lcp_engine.sandbox.directories import status_of
+from lcp_engine.sandbox.directories import give_to_owner, status_of
 from lcp_engine.sandbox.paths import MAX_NAME
 from lcp_engine.sandbox.read_text import read_bytes
 from lcp_engine.sandbox.root import not_a_file, refusal
@@ -452,8 +452,10 @@ class LocalFile(Local):
                 view = view[os.write(descriptor, view) :]
             if before is not None:
                 _keep_owner_and_mode(descriptor, before)
-            elif mode is not None:
-                os.fchmod(descriptor, mode)
+            else:
+                give_to_owner(descriptor, self._directory)
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
             os.fsync(descriptor)
             return os.fstat(descriptor)
         except BaseException:  # also an interrupt: the temporary file would remain

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -49,6 +51,25 @@ def remove_made(root: Root, made: Sequence[str]) -> None:
                 os.rmdir(name, dir_fd=descriptor)
             finally:
                 os.close(descriptor)
+
+
+def give_to_owner(made: int, directory: int) -> None:
+    """Give a new file or directory that root made to the owner of the one that it is in, who could not change it.
+
+    One with something in it is another directory, which was put in its place.
+    """
+    if not is_root():
+        return
+    owner, is_directory = os.fstat(directory), stat.S_ISDIR(os.fstat(made).st_mode)
+    if owner.st_uid and not (is_directory and os.listdir(made)):
+        with suppress(PermissionError):  # root without capabilities
+            os.fchown(made, owner.st_uid, owner.st_gid)
+
+
+@cache
+def is_root() -> bool:
+    """True if this process was root when it was first asked: one that became another user may give nothing away."""
+    return os.geteuid() == 0
 
 
 def remove_tree(place: Path) -> None:
@@ -197,6 +218,8 @@ def _create(root: Root, here: int, existing: str, missing: list[str]) -> tuple[i
                 made.append(existing)
             os.fsync(here)
             there = step_into(here, name)
+            if made[-1:] == [existing]:
+                give_to_owner(there, here)
             os.close(here)
             here = there
     except BaseException:  # also an interrupt: descriptor and directories would remain

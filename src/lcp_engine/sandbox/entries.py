@@ -28,7 +28,7 @@ from lcp_engine.sandbox.atomic_write import (
     step,
     sync_directory,
 )
-from lcp_engine.sandbox.directories import remove_free, status_of
+from lcp_engine.sandbox.directories import give_to_owner, is_root, remove_free, status_of
 from lcp_engine.sandbox.root import Root, refusal, step_into
 
 _NO_BYTES = hashlib.sha256(b"").hexdigest()
@@ -87,6 +87,10 @@ class LocalDirectory(Local):
         self._check_time(until)
         try:
             os.mkdir(self._name, mode=0o777 if mode is None else mode, dir_fd=self._directory)
+            if is_root():
+                made = step_into(self._directory, self._name)
+                give_to_owner(made, self._directory)
+                os.close(made)
         except FileExistsError:
             raise LcpError(
                 ErrorCode.CONFLICT,
