@@ -56,6 +56,14 @@ def test_a_line_that_is_drawn_is_no_version(lcp: Lcp) -> None:
     assert of(tried(lcp, "drawn", path=str(place)), "drawn") == ("ok", "Drawn 4.4", None)
 
 
+def test_what_a_program_says_before_its_version_is_none(lcp: Lcp) -> None:
+    place = program(lcp.home / "bin/first", "echo no settings here; echo 4.6 from there").parent
+    program(place / "named", "echo Other/OTP 25 1.2; echo; echo Named 1.14 for Other 24")
+    done = tried(lcp, "first", "named", path=str(place))
+    assert of(done, "first") == ("ok", "4.6 from there", None)
+    assert of(done, "named") == ("ok", "Named 1.14 for Other 24", None)
+
+
 def test_a_program_that_cannot_read_what_it_needs_is_mended_by_the_line_that_is_shown(
     lcp: Lcp,
 ) -> None:

@@ -7,6 +7,7 @@ the line of configuration that mends it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,9 @@ from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_b
 
 SECONDS = 20.0
 _VERSION = {
+    "ant": ("-version",),
     "ash": ("-c", ":"),
+    "awk": ("-W", "version"),
     "dash": ("-c", ":"),
     "go": ("version",),
     "java": ("-version",),
@@ -41,6 +44,7 @@ _VERSION = {
     "zig": ("version",),
 }
 """Arguments with which a program says its version; `--version` for all others."""
+_NUMBER = re.compile(r"\d+\.\d+")
 _OF_PROGRAM = (".{}", ".{}rc", ".config/{}", ".local/share/{}", ".cache/{}")
 """Places in the home directory that belong to a program, by its name."""
 _MOST_SHOWN = 54
@@ -109,9 +113,13 @@ class _Trial:
         result = self._run(())
         if result.exit_code == 0:
             lines = without_escapes(result.stdout + result.stderr).split("\n")
-            # Gradle draws a line above it.
-            said = next((line for line in lines if any(map(str.isalnum, line))), "")
-            return well(self._name, _shortened(said) or "starts")
+            # Gradle draws a line above it, tox says that it has no settings, Mix names Erlang first.
+            said = [line for line in lines if any(map(str.isalnum, line))]
+            versions = [line for line in said if _NUMBER.search(line)]
+            named = [
+                line for line in versions if line.casefold().startswith(Path(self._path).name.casefold())
+            ]
+            return well(self._name, _shortened(next(iter((*named, *versions, *said)), "")) or "starts")
         missing = self._missing()
         if missing:
             line = ", ".join(map(_with_tilde, (*self._opened, *missing)))
