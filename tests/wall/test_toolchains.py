@@ -141,6 +141,31 @@ def test_a_tool_of_uv_is_found_by_its_link(tmp_path: Path, monkeypatch: pytest.M
     assert shown(toolchain_of(uv, tmp_path, {}, can_write=False), tmp_path) == places
 
 
+@table(
+    ("name", "stores"),
+    [
+        ("node", {".yarn/berry": "YARN_GLOBAL_FOLDER"}),
+        ("yarn", {".yarn/berry": "YARN_GLOBAL_FOLDER"}),
+        ("bun", {".bun/install/cache": "BUN_INSTALL_CACHE_DIR"}),
+        (
+            "pnpm",
+            {".local/share/pnpm/store": "pnpm_config_store_dir", ".cache/pnpm": "pnpm_config_cache_dir"},
+        ),
+    ],
+)
+def test_packages_that_lie_in_the_home_directory_are_found(
+    tmp_path: Path, name: str, stores: dict[str, str]
+) -> None:
+    """Plug'n'Play of Yarn runs them from there; pnpm else looks for a store on the file system of the root."""
+    for place in stores:
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    found = toolchain_of(f"/usr/bin/{name}", tmp_path, {})
+    assert {
+        variable: f"{tmp_path}/{place}" for place, variable in stores.items()
+    }.items() <= found.variables.items()
+    assert {*stores} <= {*shown(found, tmp_path)}
+
+
 def test_a_directory_that_a_variable_names_comes_first(tmp_path: Path) -> None:
     write(tmp_path / ".cargo/config.toml")
     write(tmp_path / "own/cargo/config.toml")

@@ -244,6 +244,21 @@ def _vitest(text: str) -> _Found | None:
     return _Found(_with_first(said, _VITEST_FAILED.search(text) if has_failed else None), has_failed)
 
 
+_DENO = _lines(r"^(ok|FAILED) \| (\d+ passed[^\n]*?) \([\dhms.]+\)$")
+_DENO_FAILED = _lines(r"^(\S[^\n]*) => \S+:\d+:\d+$")
+
+
+def _deno(text: str) -> _Found | None:
+    found = _last(_DENO, text)
+    if found is None:
+        return None
+    has_failed = found[1] != "ok"
+    return _Found(
+        _with_first(found[2].replace(" | ", ", "), _DENO_FAILED.search(text) if has_failed else None),
+        has_failed,
+    )
+
+
 _MOCHA = _lines(r"^  (\d+) (passing|pending|failing)(?: \([^)\n]*\))?$")
 _MOCHA_FAILED = re.compile(r"^  1\) ([^\n]+(?:\n {4,}[^\n]+)*?):\n", re.MULTILINE)
 
@@ -282,6 +297,12 @@ _node = _tally(
     {"fail": "failed", "cancelled": "cancelled", "pass": "passed", "skipped": "skipped"},
     "pass",
     _lines(r"^(?:not ok \d+ (?:- )?|✖ )([^\n]+?)(?: \([\d.]+ms\))?$"),
+)
+_bun = _tally(
+    _lines(r"^ (?=\d+ (pass|fail|error|skip|todo)s?$)(\d+)"),
+    {"fail": "failed", "error": "failed", "pass": "passed", "skip": "skipped", "todo": "to do"},
+    "pass",
+    _lines(r"^\(fail\) ([^\n]+?)(?: \[[\d.]+m?s\])?$"),
 )
 _automake = _tally(
     _lines(r"^# (FAIL|ERROR|XPASS|PASS|XFAIL|SKIP): +(\d+)$"),
@@ -452,7 +473,7 @@ def _cabal(text: str) -> _Found | None:
 
 
 _OF_TESTS: Sequence[_Reader] = (
-    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _automake, _meson, _googletest,
+    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _bun, _deno, _automake, _meson, _googletest,
     _tap, _ctest, _prove, _java, _ruby, _phpunit, _dotnet, _cabal,
 )  # fmt: skip
 
