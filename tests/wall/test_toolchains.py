@@ -139,6 +139,8 @@ def test_a_tool_of_uv_is_found_by_its_link(tmp_path: Path, monkeypatch: pytest.M
     places = [".local/bin", ".local/share/uv/python", ".local/share/uv/tools"]
     assert shown(toolchain_of(uv, tmp_path, {}), tmp_path) == [".cache/uv", *places]
     assert shown(toolchain_of(uv, tmp_path, {}, can_write=False), tmp_path) == places
+    written = {one.source for one in toolchain_of(uv, tmp_path, {}).places if one.is_written}
+    assert written == {f"{tmp_path}/{one}" for one in (".cache/uv", *places[1:])}  # uvx locks them
 
 
 @table(
