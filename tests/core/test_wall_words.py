@@ -32,6 +32,11 @@ from lcp_engine.core.walls import Step
         ),
         (1, "chown: changing ownership of 'a': Operation not permitted", "Operation not permitted"),
         (1, "OSError: [Errno 18] Invalid cross-device link: 'a' -> 'b'", "Invalid cross-device link"),
+        (
+            1,
+            "==8==LeakSanitizer has encountered a fatal error.",
+            "LeakSanitizer has encountered a fatal error",
+        ),
         (153, "File size limit exceeded", "File size limit exceeded"),
         (1, "OSError: [Errno 27] File too large", "File too large"),
         (

@@ -99,6 +99,10 @@ _RENAMED = (
 _EPERM = re.compile("(?i:operation not permitted)|EPERM")
 _TOO_LARGE = (re.compile("(?i:file size limit exceeded|file too large)|EFBIG"), "a file has at most 256 MiB")
 _OWNED = (_EPERM, "ownership of others, devices, mounts, tracing and limits cannot be changed")
+_TRACED = (
+    re.compile("LeakSanitizer has encountered a fatal error"),
+    "its search for leaks traces the threads of the program; ASAN_OPTIONS=detect_leaks=0 does without",
+)
 _NO_GIT = (re.compile("not a git repository"), "commands run on a copy of the root without .git")
 _NO_SOCKETS = (
     _EPERM,
@@ -110,8 +114,8 @@ def _causes(step: Step, *, network: bool) -> tuple[tuple[re.Pattern[str], str], 
     """Words of a failure with the reason for it behind a wall."""
     of_root = _RENAMED if step is Step.OVERLAY else _NO_GIT
     if network:
-        return (of_root, _OWNED, _TOO_LARGE)
-    return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
+        return (of_root, _OWNED, _TRACED, _TOO_LARGE)
+    return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TRACED, _TOO_LARGE)
 
 
 _NO_MODULE = re.compile(r"ModuleNotFoundError: [^\n]*|Cannot find (?:module|package) '(?!\.)[^\n]*")
