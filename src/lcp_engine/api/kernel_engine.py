@@ -41,7 +41,6 @@ from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.points import steps
-from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import Factory
@@ -273,7 +272,7 @@ class KernelEngine(KernelHistory):
 
     def subject(self, job: Job) -> str:
         """What a job is about, on one line: its path in full, relative to the root of its mission, or other params."""
-        return Subjects(self.database).of(job.json)
+        return self.subjects()(job.json)
 
     def look(self, job_id: int, *, params: Mapping[str, JsonValue] | None = None) -> Look:
         """What a held job would change now, with other `params` if given. Raises `NOT_FOUND`.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.kinds import kind_named
-from lcp_engine.core.summaries import nearest
+from lcp_engine.core.summaries import Object, nearest
+from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.database import Database
@@ -146,6 +147,10 @@ class KernelHistory:
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that stands for the plan of each later turn of a sub-plan, and of each step of a planner's plan."""
         return self._read(history.find_steps, mission_id)
+
+    def subjects(self) -> Callable[[Object], str]:
+        """Tell what jobs are about, on one line each; the root of each mission is read once."""
+        return Subjects(self.database).of
 
     def changes(self, mission_id: int) -> list[JsonObject]:
         """File effects of the mission in order, with their state."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.safe_text import Shown
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.subjects import Subjects
 from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.maintenance.stats import Overview, overview_in
@@ -119,10 +117,6 @@ class PageQueries:
     def runners(self) -> list[ActiveRunner]:
         """The processes that execute jobs of this database now."""
         return [ActiveRunner.read(row) for row in self._instance.read(find_runners, self._instance.runtime)]
-
-    def subjects(self) -> Callable[[JsonObject], Shown]:
-        """Tell what jobs are about, on one line each; the root of each mission is read once."""
-        return Subjects(self._instance.database).of
 
     def has_changes(self, mission_id: int) -> bool:
         """True if the mission has changed any file."""

@@ -16,7 +16,6 @@ from lcp_engine.cli.output import make_console, print_err
 from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, Failed
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ def list_held(engine: Engine, jobs: Sequence[Job]) -> None:
         print_table(overview([job.json for job in jobs]), sys.stderr)
         print_err("")
     one = len({job.mission_id for job in jobs}) == 1
-    about = Subjects(engine.database).of
-    print_table(held_table([job.json for job in jobs], {}, of_one_mission=one, about=about), sys.stderr)
+    table = held_table([job.json for job in jobs], {}, of_one_mission=one, about=engine.subjects())
+    print_table(table, sys.stderr)
 
 
 def _show_each(console: Console, candidates: Sequence[Candidate]) -> None:

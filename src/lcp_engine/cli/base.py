@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lcp_engine.planners.base import Planner
     from lcp_engine.planners.environment import Factory, PlannerEnvironment
     from lcp_engine.settings import Settings
+    from lcp_engine.workers.base import Workers
 
 
 SETTINGS: Mapping[str, Sequence[str] | int] = {
@@ -61,6 +62,13 @@ class Invocation:
                         f"--exec {stated!r}: KIND=PROGRAM is expected, such as look_up=./look_up.sh"
                     )
                 register_program(kind, command)
+
+    def known_workers(self) -> Workers:
+        """The workers of the kinds that are known here. Raises like `load_workers`."""
+        from lcp_engine.workers.registry import find_workers
+
+        self.load_workers()
+        return find_workers()
 
     @property
     def worker_files(self) -> tuple[Path, ...]:

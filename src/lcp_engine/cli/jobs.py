@@ -36,7 +36,6 @@ from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import Shown, block, json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, left_out_line, nearest
-from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
@@ -77,17 +76,14 @@ def jobs_command(
     """List jobs in the order of their ids."""
     most = limit if limit or mission is not None else MOST_LISTED
     if any(kind.startswith("tool-") for kind in kinds):
-        from lcp_engine.workers.registry import find_workers
-
-        invocation.load_workers()
-        kinds = [kind_named(kind, find_workers()) for kind in kinds]
+        known = invocation.known_workers()
+        kinds = [kind_named(kind, known) for kind in kinds]
     with invocation.history() as history:
         if mission is not None:
             history.mission(mission)
         found = history.jobs(mission_id=mission, states=states, kinds=kinds, limit=most, newest_first=True)
         if unseen := set(kinds) - {job.kind for job in found}:
-            invocation.load_workers()
-            _check_kinds(history, unseen)
+            _check_kinds(history, unseen, [*invocation.known_workers()])
     found.reverse()
     _print_jobs(found, as_json=invocation.json)
     if not (found or invocation.json or invocation.quiet):
@@ -97,11 +93,8 @@ def jobs_command(
     return Exit.DONE
 
 
-def _check_kinds(history: History, kinds: Collection[str]) -> None:
+def _check_kinds(history: History, kinds: Collection[str], known: Sequence[str]) -> None:
     """Raise `INVALID_ARGUMENT` for a kind that no job has and no worker executes: it was meant otherwise."""
-    from lcp_engine.workers.registry import find_workers
-
-    known = [*find_workers()]
     for kind in sorted(kinds):
         if kind not in known and not history.jobs(kinds=[kind], limit=1):
             fact = f"no job has the kind {kind!r}, and no worker executes it; {nearest(kind, known)}"
@@ -142,7 +135,7 @@ def held_command(invocation: Invocation, mission: int | None, limit: int | None)
             [job.json for job in listed],
             expiries,
             of_one_mission=mission is not None,
-            about=Subjects(history.database).of,
+            about=history.subjects(),
             ended=history.have_ended({job.mission_id for job in listed}),
         )
     _print_held(found, listed, table, awaited, approvals)

@@ -63,10 +63,8 @@ def kinds_command(
             raise click.UsageError("--update asks all servers; it takes no KIND")
         return _update(invocation)
     from lcp_engine.api.describe_kinds import describe, tool_definitions
-    from lcp_engine.workers.registry import find_workers
 
-    invocation.load_workers()
-    workers = find_workers()
+    workers = invocation.known_workers()
     kind = None if kind is None else kind_named(kind, workers)
     if kind is not None and kind not in workers:
         raise LcpError(ErrorCode.NOT_FOUND, f"kind {kind!r} is not installed; {nearest(kind, list(workers))}")

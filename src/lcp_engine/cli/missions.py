@@ -105,7 +105,7 @@ def missions_command(
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
-    from lcp_engine.engine.reports.markdown import disk_note, error_lines
+    from lcp_engine.api.reports import disk_note, error_lines
     from lcp_engine.store.host.liveness import wall_directory
     from lcp_engine.wall.layer import kept_output
 
@@ -419,7 +419,7 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
 def print_report(history: History, mission_id: int, form: str = "text", since: int | None = None) -> None:
     """Print the report on stdout. `since` is the event after which a structured report begins."""
     if form == "json":
-        from lcp_engine.engine.reports.markdown import make_report
+        from lcp_engine.api.reports import make_report
 
         print_json(make_report(history.facts(mission_id)))
     elif form == "structured":
@@ -435,7 +435,7 @@ def print_report(history: History, mission_id: int, form: str = "text", since: i
         standing = history.standing(mission_id, acting=acting_kinds(roles))
         print_json(respond_as_agent(*standing, roles).as_json())
     else:
-        from lcp_engine.engine.reports.markdown import as_markdown
+        from lcp_engine.api.reports import as_markdown
 
         _print_text(as_markdown(history.facts(mission_id, most=MOST_LINES)))
 

@@ -17,11 +17,11 @@ from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import EventFormatter, hung, waits_for_in
 from lcp_engine.cli.output import make_console, print_json_line, wait_line
 from lcp_engine.cli.tables import cut, mark_of
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import subject
-from lcp_engine.store.db.json_text import JsonObject
 
 _SPINNER_WIDTH = 2
 """Terminal cells of the spinner and the blank behind it."""

@@ -30,9 +30,9 @@ from lcp_engine.cli.signals import Interrupts, catching_interrupts, work
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import APPLY, MERGE, kind_named
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, WorstCase, expected_result
+from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.core.safe_text import sentence
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.admission import NO_WORKER
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
@@ -40,7 +40,6 @@ from lcp_engine.planners.simple import check_script
 from lcp_engine.sandbox.root import unfit_root
 from lcp_engine.settings import shown_url
 from lcp_engine.workers.base import params_of
-from lcp_engine.workers.registry import find_workers
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -262,8 +261,7 @@ def approved_kinds(invocation: Invocation, stated: Sequence[str]) -> set[str]:
 
     Raises `INVALID_ARGUMENT` for an unknown one, which would approve nothing.
     """
-    invocation.load_workers()
-    workers = find_workers()
+    workers = invocation.known_workers()
     known = [*workers, MERGE, APPLY, "all"]
     parts = [kind.strip() for value in stated for kind in value.split(",")]
     named = {kind_named(kind, workers) for kind in parts if kind}
@@ -371,7 +369,7 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
     """The commands for jobs that need an approval."""
     named = " ".join(str(job.id) for job in held)
     these = named if len(held) <= MOST_NAMED else f"--all --mission {mission.id}"
-    ways = [f"`lcp approve {these}`"] if any(job.reason != NO_WORKER for job in held) else []
+    ways = [f"`lcp approve {these}`"] if any(job.reason != ReasonCode.NO_WORKER for job in held) else []
     ways.append(f"`lcp reject {these} --reason TEXT`")
     shown = next((job.id for job in held if _is_shown(engine, job)), None)
     if shown is not None:

@@ -37,7 +37,6 @@ from lcp_engine.store.turns import equal_done, equal_jobs
 from lcp_engine.workers.base import ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.params import ContentParams, FileParams, requested_paths
 
-NO_WORKER = ReasonCode.NO_WORKER
 _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 """States of an equal job that make a request a repetition (R11)."""
 
@@ -292,7 +291,7 @@ def _evaluate(
     repeats = frozenset(job_id for job_id, state in equal.items() if state in _SEEN)
     seen = bool(repeats)
     twin = State.HELD in equal.values()
-    verdict, reason, refusal = Verdict.HOLD, stated(NO_WORKER), ErrorCode.NO_WORKER
+    verdict, reason, refusal = Verdict.HOLD, stated(ReasonCode.NO_WORKER), ErrorCode.NO_WORKER
     depth_of, written = depth, 0
     if worker is not None and params is not None:
         policy = admission.policy(spec, mission.root)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Explained, Policy, Verdict
 from lcp_engine.core.reasons import ReasonCode
-from lcp_engine.engine.admission import NO_WORKER, Admission, params_of, permission_ruling
+from lcp_engine.engine.admission import Admission, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
 from lcp_engine.features import ENGINE_KINDS
 from lcp_engine.store.db.json_text import JsonObject
@@ -61,7 +61,7 @@ def _kind(kind: str, worker: Worker[BaseModel] | None, spec: MissionSpec) -> lis
     if kind in ENGINE_KINDS:
         return [_gate("person", Verdict.HOLD, "the engine made this job, for a person to decide on")]
     if worker is None:
-        return [_gate("worker", Verdict.HOLD, f"{NO_WORKER}: no worker executes this kind")]
+        return [_gate("worker", Verdict.HOLD, f"{ReasonCode.NO_WORKER}: no worker executes this kind")]
     ruling = permission_ruling(worker, spec)
     if ruling is None:
         free = f"the level {worker.permission} leaves it to policy and planner"

@@ -71,7 +71,7 @@ class PageContext:
             csrf=self.csrf,
             held_count=held,
             has_evals=self.evals is not None,
-            subject=self.queries.subjects(),
+            subject=self.engine.subjects(),
             **values,
         )
         return HTMLResponse(text, status)
