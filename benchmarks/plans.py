@@ -18,7 +18,7 @@ from lcp_engine.store.ledger import ledger_of
 
 FEW, MANY = 100, 10_000
 GROWTH = 1.5
-IN_PLAN = 1.15
+IN_PLAN = 1.2
 
 
 def run(setting: Setting) -> list[Figure]:
