@@ -134,9 +134,7 @@ def test_the_planner_reads_what_was_left_out(theatre: Theatre) -> None:
     theatre.write("long.txt", LONG)
     theatre.play(planner={"type": "human"})
     for reply in (ask(write("long.txt", changed(1, 15, 30))), DONE):
-        (turn,) = theatre.engine.jobs(mission_id=theatre.mission, states=["held"])
-        theatre.engine.answer(turn.id, json.dumps(reply), by="ada")
-        theatre.work()
+        _reply(theatre, reply)
     merge = theatre.merge()
     take(theatre, merge, hunks={"long.txt": names_of(theatre, merge, 1)})
     theatre.engine.resume(theatre.mission, by="ada")
@@ -224,3 +222,80 @@ def test_of_two_people_who_choose_hunks_at_once_one_decides(theatre: Theatre) ->
     assert f"{winner} has approved it with other params" in str(loser)
     theatre.work()
     assert theatre.files()["long.txt"] == changed(1 if winner == "ada" else 30)
+
+
+# -- some now, the rest later
+
+
+def send_back(theatre: Theatre, merge: int, words: str, **params: JsonValue) -> int:
+    """Take a part of a merge with words about the rest; the merge of what the planner then did."""
+    shown = theatre.engine.look(merge).sight
+    theatre.engine.approve(merge, params=params, shown=shown, by="ada", words=words)
+    theatre.work()
+    later = theatre.merge()
+    assert later != merge
+    return later
+
+
+def test_the_rest_goes_back_with_words_and_is_merged_without_a_conflict(theatre: Theatre) -> None:
+    theatre.write("long.txt", LONG)
+    before = theatre.files()
+    again = ask(write("n.txt", "newer\n"), write("long.txt", changed(1, 7, 30)))
+    theatre.play(ask(write("long.txt", changed(1, 15, 30)), write("n.txt", "new\n")), DONE, again, DONE)
+    merge = theatre.merge()
+    hunks = names_of(theatre, merge, 1, 3)
+    later = send_back(theatre, merge, "Line 7, not line 15.", hunks={"long.txt": hunks})
+    assert theatre.state()[0] == "waiting"
+    assert theatre.files() == {**before, "long.txt": changed(1, 30), "n.txt": "new\n"}
+    look = theatre.engine.look(later)
+    assert [(diff.path, diff.added, diff.removed) for diff in look.files] == [
+        ("long.txt", 1, 1),
+        ("n.txt", 1, 1),
+    ]
+    assert "CONFLICT" not in str(look.diff)
+    take(theatre, later)
+    assert theatre.files() == {**before, "long.txt": changed(1, 7, 30), "n.txt": "newer\n"}
+    assert theatre.state() == ("completed", "mission_complete")
+    theatre.engine.undo(theatre.mission)
+    assert theatre.files() == before
+
+
+def test_what_changes_in_the_root_after_a_part_was_merged_is_a_conflict(theatre: Theatre) -> None:
+    theatre.write("long.txt", LONG)
+    theatre.play(ask(write("long.txt", changed(1, 15))), DONE, DONE)
+    merge = theatre.merge()
+    later = send_back(theatre, merge, "Why line 15?", hunks={"long.txt": names_of(theatre, merge, 1)})
+    theatre.write("long.txt", changed(1, 20))
+    assert "CONFLICT: it has changed in the root" in str(theatre.engine.look(later).diff)
+
+
+def test_what_was_merged_and_taken_back_is_merged_again(theatre: Theatre) -> None:
+    theatre.play(ask(write("n.txt", "new\n"), edit("a.txt", "one", "two")), DONE, DONE)
+    merge = theatre.merge()
+    later = send_back(theatre, merge, "Why a.txt?", only=["n.txt"])
+    assert [diff.path for diff in theatre.engine.look(later).files] == ["a.txt"]
+    theatre.engine.undo(job_id=merge)
+    assert [diff.path for diff in theatre.engine.look(later).files] == ["n.txt", "a.txt"]
+    assert "CONFLICT" not in str(theatre.engine.look(later).diff)
+
+
+def test_words_with_a_merge_are_read_before_the_mission_ends(theatre: Theatre) -> None:
+    theatre.play(planner={"type": "human"})
+    for reply in (ask(write("n.txt", "new\n")), DONE):
+        _reply(theatre, reply)
+    merge = theatre.merge()
+    for _ in range(2):
+        theatre.engine.approve(merge, shown=theatre.engine.look(merge).sight, by="ada", words="Well done.")
+    theatre.work()
+    assert theatre.files()["n.txt"] == "new\n"
+    assert theatre.state() == ("waiting", None)
+    assert str(theatre.engine.turns(theatre.mission)[-1]["prompt"]).count("Well done.") == 1
+    _reply(theatre, DONE)
+    assert theatre.state() == ("completed", "mission_complete"), "nothing is left to be merged"
+
+
+def _reply(theatre: Theatre, reply: JsonValue) -> None:
+    """Bring the reply of the turn that waits for one."""
+    (turn,) = theatre.engine.jobs(mission_id=theatre.mission, kinds=["agent_plan"], states=["held"])
+    theatre.engine.answer(turn.id, json.dumps(reply), by="ada")
+    theatre.work()

@@ -328,6 +328,7 @@ class KernelEngine(KernelHistory):
         params: Mapping[str, JsonValue] | None = None,
         by: str | None = None,
         shown: Sight | None = None,
+        words: str | None = None,
     ) -> bool:
         """Let a held job run, with other `params` if given. False if it was approved before.
 
@@ -336,15 +337,16 @@ class KernelEngine(KernelHistory):
 
         The approval is for what was `shown`, the sight of a `look`; else for what this person last saw (`diff`), else
         for what the file was when the job was held. Of a merge, `params` may take some files (`only`), of some files
-        some of the hunks that `look` names in its `files`, and edited texts (`params_taking`). Raises `NOT_FOUND`;
-        `CONFLICT` if the file has changed since or someone decided otherwise; `ROOT_CHANGED`, `WRONG_STATE`,
-        `NO_WORKER`, `INVALID_PARAMS`, `TOO_LARGE`, `PATH_DENIED`, `NOT_ALLOWED`.
+        some of the hunks that `look` names in its `files`, and edited texts (`params_taking`). The planner gets
+        `words`, such as about what is left out of a merge, in another turn, before its mission ends. Raises
+        `NOT_FOUND`; `CONFLICT` if the file has changed since or someone decided otherwise; `ROOT_CHANGED`,
+        `WRONG_STATE`, `NO_WORKER`, `INVALID_PARAMS`, `INVALID_ARGUMENT`, `TOO_LARGE`, `PATH_DENIED`, `NOT_ALLOWED`.
         """
         job, revised = known_id("job", job_id), None if params is None else dict(params)
         now = show.sight_now(self.instance, job, revised)
         return self.instance.write(
             approve, self.instance.admission, job, by=by or user_name(), now=now, params=revised, shown=shown,
-            is_known=by is not None,
+            is_known=by is not None, words=words,
         )  # fmt: skip
 
     def approvals(self, jobs: Sequence[Job]) -> dict[int, Approvals]:

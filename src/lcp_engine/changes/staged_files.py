@@ -1,14 +1,14 @@
 """Find what a mission changed in its stage, and compare it with the root (R28).
 
-What there is to merge follows from the journal: each file from before the mission's first change in its stage to after
-its last. In the root a file is as it was (it is changed), is as the stage has it (nothing is left to do), or is
-something else, a conflict.
+What there is to merge follows from the journal: each file from before the mission's first change in its stage, or from
+what an earlier merge made of it, to after its last change. In the root a file is as it was (it is changed), is as the
+stage has it (nothing is left to do), or is something else, a conflict.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -27,7 +27,7 @@ from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 from lcp_engine.store.changes import changes_in_stage, sha256
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.stages import kinds_in_stage, stage_of
+from lcp_engine.store.stages import kinds_in_stage, merged_from_stage, stage_of
 from lcp_engine.workers.merge import MERGE
 
 
@@ -103,13 +103,14 @@ def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[Sta
     They stand in the order of the jobs that changed them first: jobs of several lanes end in any order.
     """
     made = instance.database.read(lambda tx: changes_in_stage(tx, mission_id, stage))
+    merged = instance.database.read(lambda tx: merged_from_stage(tx, mission_id))
     by_path: dict[str, list[ChangeRow]] = {}
     for change in made:
         by_path.setdefault(change.path, []).append(change)
     files = [
         StagedFile(
             path,
-            of_path[0].sha256_before,
+            _base_of(of_path[0], merged),
             of_path[-1].sha256_after,
             tuple(dict.fromkeys(change.job_id for change in of_path)),
             None if of_path[-1].sha256_after is None else _mode_given(of_path),
@@ -117,6 +118,12 @@ def staged_files_of(instance: Instance, mission_id: int, stage: str) -> list[Sta
         for path, of_path in by_path.items()
     ]
     return sorted((one for one in files if one.base != one.staged or one.mode), key=lambda one: one.jobs[0])
+
+
+def _base_of(first: ChangeRow, merged: Mapping[str, tuple[int, str | None]]) -> str | None:
+    """The hash that a file had in the root when the mission began to change it, or got by a merge since."""
+    change, after = merged.get(first.path, (0, None))
+    return after if change > first.id else first.sha256_before
 
 
 def _mode_given(changes: Sequence[ChangeRow]) -> int | None:

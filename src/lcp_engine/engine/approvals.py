@@ -18,7 +18,7 @@ from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.limit_holds import MORE, check_more, is_about_limit
-from lcp_engine.engine.messages import spoken
+from lcp_engine.engine.messages import say, spoken
 from lcp_engine.engine.points import Decider, decision_gate, observers
 from lcp_engine.engine.progress import after_rejecting, after_settling, refresh
 from lcp_engine.engine.question import bring_reply, refuse_relayed, was_relayed
@@ -57,10 +57,12 @@ _NUMBER = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)
 def approve(
     ledger: Ledger, admission: Admission, job_id: int, *, by: str, now: Sight | None,
     params: dict[str, JsonValue] | None = None, shown: Sight | None = None, is_known: bool = True,
+    words: str | None = None,
 ) -> bool:  # fmt: skip
     """Let a held job run, with other params if given. False if it was approved before, which is harmless.
 
-    A job that needs the approvals of several people stays held until the last of them.
+    A job that needs the approvals of several people stays held until the last of them. `words` are sent to the planner
+    with the approval, about the job; raises like `messages.say` for them.
 
     `now` is what the job, with those params, would change at this moment, `shown` what the person decides on (see
     `bind`); `is_known`: `by` was checked, and is not just the name of a user. Raises `CONFLICT` if someone decided
@@ -103,6 +105,8 @@ def approve(
     mission = ledger.mission(job.mission_id)
     ledger.note(mission, "decided", job.id, data)
     refresh(ledger, mission)
+    if words is not None:
+        say(ledger, mission.id, words, by=by, job_id=job.id)
     return True
 
 

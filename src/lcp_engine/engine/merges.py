@@ -14,10 +14,13 @@ from lcp_engine.engine.turn_queue import CLAIMED_IN
 from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import event_data
+from lcp_engine.store.people import heard_until, said_to
 from lcp_engine.store.queue import live_jobs
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 
 ATTEMPTS = 3
+_LAST = 2**31 - 1
+"""No turn and no event of a mission has a higher number."""
 CLAIMED = "merge_requested"
 """The event of a merge: how the mission ends once its stage is merged."""
 
@@ -58,8 +61,13 @@ def request_merge(
 
 
 def end_of_merge(ledger: Ledger, job: JobRow) -> Ends | None:
-    """End of the mission now that its merge is settled; None for a merge that was not done, if a planner goes on."""
+    """End of the mission now that its merge is settled; None if its planner goes on.
+
+    That is so for a merge that was not done, and where a person said something about it that no turn has read.
+    """
     data = event_data(ledger.tx, job.mission_id, job.id, CLAIMED)
+    if job.state is State.SUCCEEDED and _is_unheard(ledger, job):
+        return None
     if job.state is State.SUCCEEDED and data.get("succeeded") is True:
         message, limit, unmet, number = map(data.get, ("message", "limit", "unmet", CLAIMED_IN))
         end = End(
@@ -79,6 +87,15 @@ def end_of_merge(ledger: Ledger, job: JobRow) -> Ends | None:
     advice = "Change the plan as the person says, then launch it again."
     failed = Failed(ErrorCode.NOT_ALLOWED, message, {"outcome": Outcome.JOB_FAILED, "job": job.id}, advice)
     return Ends(End(Outcome.JOB_FAILED, succeeded=False, message=message), failed, of_mission=True)
+
+
+def _is_unheard(ledger: Ledger, job: JobRow) -> bool:
+    """True if the planner has not read yet what a person said about the merge."""
+    if job.plan_id is None:
+        return False
+    heard = heard_until(ledger.tx, job.mission_id, job.plan_id, _LAST)
+    said = said_to(ledger.tx, job.mission_id, job.plan_id, heard, _LAST)
+    return any(about == job.id for about, _ in said)
 
 
 ASKER = Asker(end_of_merge)

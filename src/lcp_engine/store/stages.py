@@ -36,6 +36,14 @@ _PURPOSES = Statement(
         "(SELECT job_id FROM changes WHERE mission_id = :mission AND staged IS NOT NULL)"
     )
 )
+# A merge that was taken back has left the file as it was before.
+_MERGED = Statement(
+    text(
+        "SELECT c.path, c.id, c.sha256_after FROM changes c JOIN jobs j ON j.id = c.job_id "
+        "WHERE c.mission_id = :mission AND c.mode = 'merge' AND c.state = 'applied' AND j.state = 'succeeded' "
+        "AND NOT EXISTS (SELECT 1 FROM changes u WHERE u.undoes = c.id AND u.state = 'applied') ORDER BY c.id"
+    )
+)
 _KINDS = Statement(
     text(
         "SELECT id, kind FROM jobs WHERE id IN "
@@ -80,6 +88,11 @@ def purposes(tx: Tx, mission_id: int) -> dict[int, str]:
         words = name or (from_json(said).get("commentary") if said else None)
         found[int(job_id)] = f"job {job_id}, {kind}{f': {words}' if words else ''}"
     return found
+
+
+def merged_from_stage(tx: Tx, mission_id: int) -> dict[str, tuple[int, str | None]]:
+    """The last change by which a merge of a mission changed each path: its id, and the hash that the file got."""
+    return {path: (change, after) for path, change, after in tx.rows(_MERGED, mission=mission_id)}
 
 
 def kinds_in_stage(tx: Tx, mission_id: int) -> dict[int, str]:
