@@ -15,11 +15,15 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import pytest
+from starlette.testclient import TestClient
 from tests.loaded_python import Python
-from tests.patience import PATIENCE_SECONDS
-from tests.web.conftest import Visitor, serving
+from tests.patience import PATIENCE_SECONDS, in_thread, wait_until
+from tests.web.conftest import ADDRESS, HOME, Visitor, serving
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.web.app import make_app
+from lcp_engine.web.context import PageContext, make_templates
+from lcp_engine.web.events import Watch
 from lcp_engine.web.kept_keys import kept_secrets
 from lcp_engine.web.server import PageServer, serve
 
@@ -291,6 +295,21 @@ def test_news_of_all_missions_name_the_mission(house: House) -> None:
     with serving(house.engine) as server, _listening(server, "/events") as stream:
         mission_id = house.launch(house.complete)
         assert _news(stream) == {"mission": mission_id, "seq": house.engine.event_counts()[mission_id]}
+
+
+def test_a_runner_that_came_and_went_between_two_looks_is_news_if_a_page_showed_it(house: House) -> None:
+    house.launch(house.complete)
+    context = PageContext(house.engine, make_templates(), house.keys.csrf)
+    watch = Watch(context)
+    with TestClient(make_app(context, house.keys, ADDRESS), base_url=HOME) as browser:
+        browser.get("/", params={"token": house.keys.token})
+        assert "runners" not in str(watch._look(with_runners=True))
+        runner = house.engine.runner()
+        with in_thread(runner.run, runner.stop):
+            wait_until(house.engine.runners)
+            assert "no runner is running" not in browser.get("/missions/1").text
+        assert {"runners": []} in watch._look(with_runners=True)[0]
+        assert {"runners": []} not in watch._look(with_runners=True)[0]
 
 
 def test_pages_are_compressed_and_events_are_not(house: House) -> None:

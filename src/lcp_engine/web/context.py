@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from lcp_engine import Mission
+from lcp_engine import ActiveRunner, Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
@@ -43,12 +43,20 @@ class PageContext:
     closing: threading.Event = field(default_factory=threading.Event)
     evals: Path | None = None
     """A directory with evaluations; None if there is none to show."""
+    shown_runners: set[tuple[int, ...]] = field(default_factory=set, repr=False)
+    """Ids of runners as pages showed them, each list until `Watch` has compared it."""
     _measures: dict[str, tuple[int, Measure]] = field(default_factory=dict, repr=False)
     """By the uid of a mission, the last event that was counted and the measure with it."""
 
     @property
     def queries(self) -> PageQueries:
         return PageQueries(self.engine.instance)
+
+    def runners(self) -> list[ActiveRunner]:
+        """The runners for a page, which is told once others are there."""
+        found = self.queries.runners()
+        self.shown_runners.add(tuple(runner.id for runner in found))
+        return found
 
     def measure(self, mission: Mission) -> Measure:
         """How far the mission has come. Events are counted once, so that a long mission's page stays quick."""
@@ -66,10 +74,9 @@ class PageContext:
 
     def render(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
         """A template as a response. Every page shows the number of held jobs."""
-        held = self.queries.held_count()
         text = self.templates.get_template(template).render(
             csrf=self.csrf,
-            held_count=held,
+            held_count=self.queries.held_count(),
             has_evals=self.evals is not None,
             subject=self.engine.subjects(),
             **values,

@@ -81,7 +81,7 @@ class Watch:
     _seen: dict[int, int] = field(default_factory=dict)
     """The number of the last event by mission, of those that are listened to."""
     _mark: tuple[int, int, int] | None = None
-    _runners: list[int] | None = None
+    _runners: tuple[int, ...] | None = None
     _task: asyncio.Task[None] | None = None
 
     async def begin(self, mission: int | None) -> None:
@@ -132,9 +132,13 @@ class Watch:
         ]
         self._seen |= counts
         if with_runners:
-            before, self._runners = self._runners, [runner.id for runner in self.context.queries.runners()]
-            if before is not None and before != self._runners:
-                news.append({"runners": self._runners})
+            # Also what a page showed of a runner that came and was killed between two looks.
+            known = {self._runners}
+            while self.context.shown_runners:
+                known.add(self.context.shown_runners.pop())
+            self._runners = tuple(runner.id for runner in self.context.queries.runners())
+            if known - {None, self._runners}:
+                news.append({"runners": [*self._runners]})
         return news, time.thread_time() - began
 
     def _counts(self, missions: set[int | None]) -> dict[int, int]:

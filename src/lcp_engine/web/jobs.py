@@ -174,7 +174,7 @@ def show_job(
         was_stopped=was_stopped,
         may_undo=review is None and bool(diffs) and not was_stopped,
         is_undo=found.kind == UNDO,
-        runners=context.queries.runners(),
+        runners=context.runners(),
         next_held=_held_beside(context, found.id),
         previous_held=_held_beside(context, found.id, before=True),
     )

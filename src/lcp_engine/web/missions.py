@@ -52,7 +52,7 @@ def missions(request: Request) -> Response:
         chosen=status,
         statuses=STATUSES,
         note=request.query_params.get("note"),
-        runners=context.queries.runners(),
+        runners=context.runners(),
     )
 
 
@@ -85,7 +85,7 @@ def show_mission(
         entered=entered or {},
         percentage=percentage,
         milestone=milestone_of(0, percentage),
-        runners=context.queries.runners(),
+        runners=context.runners(),
         may_undo=context.queries.has_changes(mission.id),
         rules=() if spec is None else spec.policy,
         stage=context.engine.stage(mission.id),

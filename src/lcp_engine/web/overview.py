@@ -16,7 +16,7 @@ def overview(request: Request) -> Response:
     context = context_of(request)
     return context.render(
         "overview.html",
-        runners=context.queries.runners(),
+        runners=context.runners(),
         schedules=[schedule.json for schedule in context.engine.schedules()],
         roots=context.queries.roots(limit=MOST_ROOTS),
         held=context.queries.overview(),
