@@ -8,13 +8,15 @@ from html import unescape
 from typing import TYPE_CHECKING
 
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
-from tests.web.test_staging import DONE, changed, held_long_merge, texts
+from tests.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 
 from lcp_engine.api.user import user_name
 from lcp_engine.api.viewed_files import ViewedFiles, mark_of
+from lcp_engine.core.json_values import object_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+    from pydantic import JsonValue
     from tests.web.conftest import House
     from tests.web.test_browser import Window
 
@@ -112,7 +114,7 @@ def test_list_head_and_decision_stay_in_view_and_cover_nothing_that_counts(windo
     page.locator(".file-list a", has_text="b.txt").click()
     until(page, "scrollY > 1000")
     page.evaluate("scrollBy(0, 1500)")
-    head = page.locator(".reviewed", has_text="b.txt").locator("summary").bounding_box()
+    head = page.locator(".reviewed", has_text="b.txt").locator(".diff > summary").bounding_box()
     assert head
     assert head["y"] == 0
     assert _is_in_window(page, ".file-list")
@@ -271,3 +273,98 @@ def test_files_are_marked_without_javascript(window: Window) -> None:
     anchor = page.locator(".file-list a", has_text="b.txt").get_attribute("href")
     assert page.url.endswith(f"/jobs/{merge}{anchor}")
     assert page.locator("details.diff[open]").count() == 1
+
+
+# -- comments, and some now, the rest later
+
+
+def held_with_more(house: House, *later: JsonValue) -> int:
+    """Like `held_long_merge`, of a mission whose planner replies to what a person says."""
+    (house.root / "long.txt").write_text("".join(LINES))
+    jobs = [
+        house.job("write_file", rel_path="long.txt", content=changed(1, 15, 30)),
+        house.job("write_file", rel_path="n.txt", content="new\n"),
+    ]
+    house.run(house.ask(*jobs), DONE, *later, stage=True)
+    return house.engine.jobs(kinds=["merge"], states=["held"])[-1].id
+
+
+def _said(house: House, merge: int) -> list[JsonValue]:
+    events = house.engine.events(house.engine.job(merge).mission_id, event="said")
+    return [object_in(event["data"]).get("text") for event in events]
+
+
+def _comments(house: House, merge: int) -> list[str]:
+    return re.findall(r'<textarea name="(comment\.[^"]+)" form="approve"', house.get(f"/jobs/{merge}").text)
+
+
+def test_some_hunks_are_approved_and_the_rest_goes_back_with_comments(house: House) -> None:
+    again = house.ask(house.job("write_file", rel_path="long.txt", content=changed(1, 7, 30)))
+    merge = held_with_more(house, again, DONE)
+    comments = _comments(house, merge)
+    assert len(comments) == 4
+    form = ticked(house, merge)
+    form["hunk"] = [form["hunk"][0], form["hunk"][2]]
+    answer = house.post(
+        f"/jobs/{merge}/approve",
+        {
+            **form,
+            "rest": "back",
+            "back_words": "Nearly.",
+            comments[1]: "Line 7 instead.",
+            comments[3]: "Why?",
+        },
+    )
+    assert "The planner reads your words about the rest" in answer.words
+    assert _said(house, merge) == [
+        "Nearly.\nlong.txt, from line 12: Line 7 instead.\nn.txt, from line 1: Why?"
+    ]
+    house.work()
+    assert texts(house) == (changed(1, 30), "new\n")
+    later = house.engine.jobs(kinds=["merge"], states=["held"])[-1].id
+    assert later != merge
+    assert "1 \u22121" in house.get(f"/jobs/{later}").words
+    assert house.approve(later).status == 200
+    house.work()
+    assert texts(house) == (changed(1, 7, 30), "new\n")
+
+
+def test_the_rest_does_not_go_back_without_words(house: House) -> None:
+    merge = held_with_more(house)
+    refused = house.post(
+        f"/jobs/{merge}/approve", {**ticked(house, merge), "rest": "back", "back_words": " "}
+    )
+    assert (refused.status, "say what is to become of the rest" in refused.words) == (422, True)
+    assert house.engine.job(merge).state == "held"
+
+
+def test_comments_are_the_words_of_a_rejection_or_of_a_message_that_decides_nothing(house: House) -> None:
+    merge = held_with_more(house, DONE, DONE)
+    comment = {_comments(house, merge)[0]: "Not this."}
+    assert "Sent." in house.post(f"/jobs/{merge}/say", comment).words
+    assert house.engine.job(merge).state == "held"
+    assert _said(house, merge) == ["long.txt, from line 1: Not this."]
+    assert house.post(f"/jobs/{merge}/reject", {}).status == 422
+    assert "Rejected." in house.post(f"/jobs/{merge}/reject", comment).words
+    assert "long.txt, from line 1: Not this." in str(house.engine.job(merge).reason)
+    assert house.post(f"/jobs/{merge}/say", {"comment.file-0.x": "?"}).status in (409, 422)
+
+
+def test_a_review_with_comments_is_sent_by_the_keyboard(window: Window) -> None:
+    house = window.house
+    merge = held_with_more(house, DONE)
+    page = window.open(f"/jobs/{merge}")
+    see_all(page)
+    page.locator(".comment summary").nth(1).press("Enter")
+    page.get_by_label("comment on long.txt from line 12").fill("Line 7 instead.")
+    page.reload()
+    assert page.get_by_label("comment on long.txt from line 12").input_value() == "Line 7 instead."
+    see_all(page)
+    page.get_by_role("checkbox", name="hunk 2").press("Space")
+    page.locator("#back summary").press("Enter")
+    assert _faults(page) == []
+    settled(page)
+    page.get_by_role("button", name="Approve these, send the rest back").press("Enter")
+    page.get_by_text("The planner reads your words about the rest once it is merged.").wait_for()
+    house.work()
+    assert texts(house) == (changed(1, 30), "new\n")

@@ -28,8 +28,10 @@ from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to
 from lcp_engine.web.jobs import entered_in, show_job
 from lcp_engine.web.merge_form import choice_in
 from lcp_engine.web.missions import show_mission
+from lcp_engine.web.review import words_in
 
 MOST_FAULTS = 10
+NO_WORDS = "say what is to become of the rest, in words or comments; nothing was decided"
 NOTHING_SHOWN = Sight("", None, None, 0)
 """Of whatever is held by the time of its approval, this is not what was shown."""
 SCOPES = ("mission", "user")
@@ -43,23 +45,29 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     job_id = number(request.path_params["job"])
     try:
         params = choice_in(form, context.engine.look(job_id)) if "offered" in form.fields else None
-        shown = read_shown(form)
+        shown, words = read_shown(form), words_in(context, job_id, form) if form.text("rest") else None
+        if words == "":
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, NO_WORDS)
         if may_ask(context, job_id, form, shown):
             return ask_again(
                 context, request, form, {job_id: context.engine.look(job_id, params=params)}, params
             )
-        decided = approve_shown(context, job_id, shown, params=params)
+        decided = approve_shown(context, job_id, shown, params=params, words=words)
     except LcpError as refused:
-        return show_job(context, request, status=status_of(refused), problem=refusal_text(refused))
+        entered: dict[str, JsonValue] = {"back_words": form.text("back_words")} if form.text("rest") else {}
+        problem = refusal_text(refused)
+        return show_job(context, request, status=status_of(refused), problem=problem, entered=entered)
     if missing_approvals(context.engine, [job_id])[0]:
         return to_job(job_id, "consented", form)
-    return to_job(job_id, _said(context, job_id, "approved", decided=decided), form)
+    return to_job(
+        job_id, _said(context, job_id, "approved" if words is None else "sent_back", decided=decided), form
+    )
 
 
 def _said(context: PageContext, job_id: int, word: str, *, decided: bool) -> str:
     """The message for a decision; one that this person had made before is theirs, sent twice on a slow connection."""
     is_own = decided or last_decision(context.engine, job_id).get("by") == user_name()
-    return word if is_own else f"{word}_before"
+    return word if is_own else "approved_before" if word == "sent_back" else f"{word}_before"
 
 
 def approve_always(context: PageContext, request: Request, form: Form) -> Response:
@@ -111,8 +119,9 @@ def remove_rule(context: PageContext, request: Request, form: Form) -> Response:
 
 
 def approve_shown(
-    context: PageContext, job_id: int, shown: Sight | None, *, params: dict[str, JsonValue] | None = None
-) -> bool:
+    context: PageContext, job_id: int, shown: Sight | None, *, params: dict[str, JsonValue] | None = None,
+    words: str | None = None,
+) -> bool:  # fmt: skip
     """Approve what a form's page showed in full. Raises `NOT_SHOWN` if it did not, and like `Engine.approve`."""
     engine = context.engine
     if shown is None:
@@ -121,7 +130,7 @@ def approve_shown(
         if job.state == State.HELD and awaited is Awaits.APPROVAL:
             message = f"job {job_id} was not shown in full where it was approved: open it and decide there"
             raise LcpError(ErrorCode.NOT_SHOWN, message)
-    return engine.approve(job_id, params=params, shown=shown or NOTHING_SHOWN)
+    return engine.approve(job_id, params=params, shown=shown or NOTHING_SHOWN, words=words)
 
 
 def may_ask(context: PageContext, job_id: int, form: Form, shown: Sight | None) -> bool:
@@ -132,7 +141,7 @@ def may_ask(context: PageContext, job_id: int, form: Form, shown: Sight | None) 
 def reject(context: PageContext, request: Request, form: Form) -> Response:
     """Reject a held job with a reason for the planner."""
     job_id = number(request.path_params["job"])
-    reason = form.text("reason")
+    reason = form.text("reason") or words_in(context, job_id, form)
     if not reason:
         return show_job(context, request, status=422, problem=NO_REASON)
     try:
@@ -214,7 +223,7 @@ def _fault_of(context: PageContext, job_id: int, text: str) -> str:
 def say_about_job(context: PageContext, request: Request, form: Form) -> Response:
     """Send the planner a message about a job, which stays as it is."""
     job_id = number(request.path_params["job"])
-    words = form.text("words")
+    words = form.text("words") or words_in(context, job_id, form)
     try:
         context.engine.say(context.engine.job(job_id).mission_id, words, job_id=job_id)
     except LcpError as refused:

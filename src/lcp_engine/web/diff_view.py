@@ -44,13 +44,13 @@ class ExcerptLine:
     new: int | None = None
     marked: _Spans = ()
 
-    def html(self, box: str = "", *, is_twin: bool = False) -> str:
+    def html(self, around: tuple[str, str] = ("", ""), *, is_twin: bool = False) -> str:
         """The line as an element; the twin of an unchanged one is for the right side and has its new number alone."""
         old = "" if self.old is None or is_twin else f' data-old="{self.old}"'
         new = "" if self.new is None else f' data-new="{self.new}"'
         twin = ' aria-hidden="true"' if is_twin else ""
         css_class = f"{self.css_class} twin" if is_twin else self.css_class
-        return f'<span class="{css_class}"{old}{new}{twin}>{box}{self._body()}</span>\n'
+        return f'<span class="{css_class}"{old}{new}{twin}>{around[0]}{self._body()}{around[1]}</span>\n'
 
     def _body(self) -> str:
         parts, at = [], 0
@@ -89,6 +89,12 @@ class Excerpt:
         return f"code digits-{len(str(highest))}{' split' if self.is_split else ''}"
 
     @property
+    def starts(self) -> list[int]:
+        """Numbers of the first lines of its hunks in the new file, or else in the old one."""
+        found = (_HUNK.match(line.text) for line in self.lines if line.css_class == "hunk")
+        return [int(head[3]) or int(head[1]) for head in found if head is not None]
+
+    @property
     def anchor(self) -> str:
         return anchor_of(self.path)
 
@@ -96,19 +102,19 @@ class Excerpt:
     def html(self) -> Markup:
         return self.drawn()
 
-    def drawn(self, boxes: Sequence[Markup] = ()) -> Markup:
+    def drawn(self, around: Sequence[tuple[Markup, Markup]] = ()) -> Markup:
         """The lines; those that were replaced are together with what replaced them, to be placed side by side.
 
-        The head of each hunk begins with its box, if there are `boxes`.
+        `around` is what stands before and behind the head of each hunk, such as its box.
         """
         drawn: list[str] = []
-        left = iter(boxes)
+        left = iter(around)
         for is_block, lines in groupby(self.lines, _is_changed):
             if is_block:
                 drawn += ['<span class="block">', *(line.html() for line in lines), "</span>"]
                 continue
             for line in lines:
-                drawn.append(line.html(next(left, "") if line.css_class == "hunk" else ""))
+                drawn.append(line.html(next(left, ("", "")) if line.css_class == "hunk" else ("", "")))
                 if self.is_split and line.css_class == "same":
                     drawn.append(line.html(is_twin=True))
         return Markup("".join(drawn))  # noqa: S704  # each part of a text is escaped above

@@ -29,7 +29,7 @@ NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
 NOT_OF_THIS_PAGE = (
     "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again"
 )
-TYPED = ("answer", "reply", "words", "reason", "content", "title", "text", "paths")
+TYPED = ("answer", "reply", "words", "reason", "content", "title", "text", "paths", "back_words")
 """The fields in which people write what they would not like to write again."""
 URLENCODED = "application/x-www-form-urlencoded"
 SHOWN = "shown"
@@ -47,6 +47,7 @@ NEXT = "next"
 FLASH_MESSAGES: Mapping[str, str] = {
     "approved": "Approved. A runner will execute it.",
     "consented": "Approved.",
+    "sent_back": "Approved. The planner reads your words about the rest once it is merged.",
     "always": "Approved, and such jobs run without asking from now on. The page of the mission lists its rules.",
     "approved_before": "It was already approved; nothing changed.",
     "rejected": "Rejected. The planner will read the reason.",

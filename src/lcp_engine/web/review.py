@@ -16,11 +16,19 @@ from lcp_engine.api.user import user_name
 from lcp_engine.api.viewed_files import ViewedFiles, mark_of
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.web.context import PageContext
-from lcp_engine.web.diff_view import Excerpt
+from lcp_engine.web.diff_view import Excerpt, anchor_of
 from lcp_engine.web.forms import Form, number
 from lcp_engine.web.merge_form import OfferedFile, offered_files
 
 _PLACE = re.compile(r"file-[0-9a-f]+")
+MOST_COMMENTS = 400
+"""Hunks that can be commented on; with more, the form would have too many fields."""
+_COMMENT = "comment."
+"""Begins the names of comments; the place of the file and the line follow."""
+_COMMENT_FORM = Markup(
+    '<details class="comment"><summary>Comment</summary><textarea name="{}" form="approve" rows="2" '
+    'maxlength="4000" aria-label="{}"></textarea></details>'
+)
 _BOX = Markup(
     '<label class="tick"><input type="checkbox" name="{}" value="{}"{} form="approve" aria-label="{}">'
     '<span class="unseen">{} </span></label>'
@@ -36,7 +44,9 @@ class ReviewedFile:
     """`new`, `removed` or `changed`; empty for what is not shown as text."""
     hunks: int
     box: Markup
-    hunk_boxes: Sequence[Markup]
+    around: Sequence[tuple[Markup, Markup]]
+    """Its box, and a field for a comment, of each hunk."""
+    has_parts: bool
     mark: str
     """Names what is shown of the file."""
     was_seen: bool | None
@@ -56,7 +66,7 @@ class FileReview:
     @property
     def offered(self) -> str:
         """The choice that the form has: `hunks`, `files`, or none."""
-        if any(file.hunk_boxes for file in self.files):
+        if any(file.has_parts for file in self.files):
             return "hunks"
         return "files" if any(file.box for file in self.files) else ""
 
@@ -80,7 +90,24 @@ def review_of(
     may_choose = is_shown and look.files
     boxes = offered_files(look.files, MergeParams.model_validate(job.params)) if may_choose else []
     viewed = _viewed_files(context, job.mission_id).marks() if len(look.diffs) > 1 else {}
-    return FileReview([*_reviewed(look.diffs, parts, boxes, viewed)])
+    heads = sum(line.css_class == "hunk" for part in parts for line in part.lines)
+    may_comment = is_shown and heads <= MOST_COMMENTS
+    return FileReview([*_reviewed(look.diffs, parts, boxes, viewed, may_comment=may_comment)])
+
+
+def words_in(context: PageContext, job_id: int, form: Form) -> str:
+    """Words of a form for the planner, then its comments, each with its file and line."""
+    said = [form.text("back_words")]
+    comments = {
+        name: form.text(name) for name in form.fields if name.startswith(_COMMENT) and form.text(name)
+    }
+    for diff in context.engine.look(job_id).diffs if comments else ():
+        anchor = f"{_COMMENT}{anchor_of(diff.path)}."
+        of_file = {number(name.removeprefix(anchor)): name for name in comments if name.startswith(anchor)}
+        said += [
+            f"{one_line(diff.path)}, from line {line}: {comments[of_file[line]]}" for line in sorted(of_file)
+        ]
+    return "\n".join(filter(None, said))
 
 
 def mark_viewed(context: PageContext, request: Request, form: Form) -> Response:
@@ -100,10 +127,11 @@ def _viewed_files(context: PageContext, mission_id: int) -> ViewedFiles:
 
 
 def _reviewed(
-    diffs: Sequence[Diff], parts: Sequence[Excerpt], boxes: Sequence[OfferedFile], viewed: Mapping[str, bool]
-) -> Iterator[ReviewedFile]:
+    diffs: Sequence[Diff], parts: Sequence[Excerpt], boxes: Sequence[OfferedFile], viewed: Mapping[str, bool],
+    *, may_comment: bool,
+) -> Iterator[ReviewedFile]:  # fmt: skip
     for diff, part, offered in zip_longest(diffs, parts, boxes):
-        path, heads = one_line(diff.path), sum(line.css_class == "hunk" for line in part.lines)
+        path, starts = one_line(diff.path), part.starts
         box, hunks = Markup(), list[Markup]()
         if offered is not None:
             box = _box("take", offered.value, offered.is_taken, f"take {path}", "take")
@@ -111,8 +139,22 @@ def _reviewed(
                 _box("hunk", one.value, one.is_taken, f"hunk {at} of {path}", f"hunk {at}")
                 for at, one in enumerate(offered.hunks, 1)
             ]
+        comments = [
+            _COMMENT_FORM.format(f"{_COMMENT}{part.anchor}.{line}", f"comment on {path} from line {line}")
+            for line in (starts if may_comment else ())
+        ]
+        around = [*zip_longest(hunks, comments, fillvalue=Markup())]
         mark = mark_of(diff)
-        yield ReviewedFile(part, _state_of(diff), heads, box, hunks, mark, viewed.get(mark))
+        yield ReviewedFile(
+            part,
+            _state_of(diff),
+            len(starts),
+            box,
+            around,
+            bool(offered and offered.hunks),
+            mark,
+            viewed.get(mark),
+        )
 
 
 def _box(name: str, value: str, is_ticked: bool, label: str, words: str) -> Markup:
