@@ -454,6 +454,28 @@ def test_files_that_git_tracks_are_in_a_stage_although_their_directory_is_ignore
 
 
 @NEEDS_OVERLAY
+def test_commands_see_the_repository_of_a_worktree_in_a_stage(theatre: Theatre) -> None:
+    repository, tree = (theatre.root.with_name(name) for name in ("repository", "tree"))
+    named = ("-c", "user.name=a", "-c", "user.email=b")
+    for place, command in (
+        (theatre.root.parent, ("init", "-q", str(repository))),
+        (repository, (*named, "commit", "-q", "--allow-empty", "-m", "first")),
+        (repository, ("worktree", "add", "-q", str(tree))),
+    ):
+        subprocess.run(["git", *command], cwd=place, check=True)
+    (tree / ".git").rename(theatre.root / ".git")
+    for last in (("worktree", "repair"), ("add", "a.txt")):
+        subprocess.run(["git", *last], cwd=theatre.root, check=True)
+    link = (theatre.root / ".git").read_text()
+    looks = "git log --format=%s; git status --short a.txt; echo new > a.txt"
+    theatre.play(shell(looks), shell("git diff --name-status; rm .git; git init -q"), DONE, commands=SHELL)
+    assert said(theatre) == ["first\nA  a.txt\n", "M\ta.txt\n"]
+    theatre.approve(theatre.merge())
+    assert (theatre.root / ".git").read_text() == link
+    assert (theatre.root / "a.txt").read_text() == "new\n"
+
+
+@NEEDS_OVERLAY
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root works for other users")
 def test_root_runs_commands_of_a_stage_as_the_owner_of_its_root(theatre: Theatre) -> None:
     theatre.write(".gitignore", "build/\n")

@@ -71,6 +71,8 @@ class GitView:
     reason: str = ""
     """Empty if it is shown, or if there is none."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""
+    """Content of `.git` where that is the file of a worktree."""
 
     @property
     def is_shown(self) -> bool:
@@ -95,7 +97,8 @@ def view_of_git(root: Root, place: Path, rights: Rights, path: str | None = None
     with kept_layer(place, digest(tree), lambda: tree) as layer:
         seen = repository.common if repository.is_worktree else f"{path or root.path}/.git"
         overlay = Overlay(seen, (repository.common, layer), expected=repository.identity)
-        yield GitView((overlay,), "", _environment(repository))
+        link = f"gitdir: {repository.own}\n" if repository.is_worktree else ""
+        yield GitView((overlay,), "", _environment(repository), link)
 
 
 def _judged(root: Root, place: Path, rights: Rights) -> tuple[_Repository | None, Tree]:

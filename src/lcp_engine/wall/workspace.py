@@ -163,7 +163,10 @@ def workspace(root: Root, ground: Ground, rights: Rights) -> Iterator[Workspace]
         masks = stack.enter_context(make_masks(root, place / "mask", rights))
         over_root = made.overlay(made.path, (*lower, root.path, masks.directory), ROOT)
         made.up.chmod(stat.S_IMODE(os.fstat(root.descriptor).st_mode))
-        if git.is_shown and root.copy_of is not None:
+        if git.link and root.copy_of is not None:
+            (made.up / _PLACE_OF_GIT).write_text(git.link)
+            (made.up / _PLACE_OF_GIT).chmod(0o644)
+        elif git.is_shown and root.copy_of is not None:
             made.directory(made.up / _PLACE_OF_GIT)
         lowest = identity_of((repository if lower else root).descriptor)
         above = (masks.directory, str(layer.layer / ROOT))
