@@ -29,6 +29,12 @@ def _current(page: Page) -> str:
 def test_the_inbox_is_decided_from_the_keyboard(window: Window) -> None:
     jobs = _hold(window.house, 4)
     page = window.open("/inbox")
+    page.get_by_label("Select 4").check()
+    assert page.locator("input[name=job]:checked").count() == 4
+    page.get_by_label("All 4 on this page").check()
+    page.get_by_label("All 4 on this page").uncheck()
+    assert page.locator("input:checked").count() == 0
+    page.locator("h1").click()
     for _ in range(2):
         page.keyboard.press("j")
     assert _current(page) == f"job-{jobs[1]}"

@@ -23,7 +23,7 @@ function reject(at) {
 }
 
 function toggleDiffs(at) {
-  for (const part of all(at.querySelector(".more") ? ".more" : "details.diff", at)) part.open = !part.open;
+  for (const part of all(".more, :not(.more) > .diff", at)) part.open = !part.open;
 }
 
 function topFile(step = 0) {

@@ -241,14 +241,10 @@ function unfold() {
 }
 window.onhashchange = unfold;
 
-function reveal(id, onchange) {
-  const part = byId(id);
-  if (part) Object.assign(part, { hidden: false, onchange });
-}
-
-function selectAll({ target }) {
-  for (const box of all("[data-all] input, input[name=job]", target.closest("section") ?? document)) box.checked = target.checked;
-}
+onchange = ({ target }) => {
+  if (!target.closest("[data-all]")) return;
+  for (const box of all("[data-all] input, [name=job]", target.closest("section") ?? document)) box.checked = target.checked;
+};
 
 async function readFile({ target }) {
   const [file] = target.files;
@@ -271,8 +267,7 @@ if (page && page !== location.pathname) history.replaceState(null, "", page);
 
 byId("show").onclick = showDiffering;
 unfold();
-for (const part of all("[data-all]")) Object.assign(part, { hidden: false, onchange: selectAll });
-reveal("choice", readFile);
+Object.assign(byId("choice") ?? {}, { hidden: false, onchange: readFile });
 offerNotices();
 showTimes(document);
 setInterval(() => showTimes(document), TICK_MS);
