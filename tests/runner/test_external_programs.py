@@ -16,6 +16,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from tests.conftest import sqlite_url
 from tests.loaded_python import Python
+from tests.patience import in_thread, wait_until
 from tests.tables import table
 from tests.walls import NEEDS_LANDLOCK
 
@@ -234,16 +236,27 @@ def test_a_program_that_ended_or_spoke_between_two_jobs_is_replaced(
 ) -> None:
     source = textwrap.indent(
         "print(json.dumps({'id': job['id'], 'result': {'pid': os.getpid()}}), flush=True)\n"
-        "time.sleep(0.05)\n"
+        "while not os.path.exists(job['params']['sign']): time.sleep(0.01)\n"
         "if job['params']['then'] == 'ends': sys.exit(0)\n"
         "if job['params']['then'] == 'speaks': print('more', flush=True)\n",
         "    ",
     )
+    ids: list[int] = []
     with Engine(sqlite_url(tmp_path), workers=[kind(MANY + source, long_lived=True)]) as engine:
-        ids = [
-            engine.enqueue("k", {"then": then}, delay=n / 2) for n, then in enumerate(["ends", "speaks", ""])
-        ]
-        engine.work(until_idle=True)
+        runner = engine.runner()
+
+        def is_seen(then: str) -> bool:
+            """Whether the engine would see what the program that waits for jobs has done."""
+            idle = [one for pool in runner._executor._programs._idle.values() for one in pool]
+            return [one.is_quiet for one in idle] == [not then]
+
+        with in_thread(runner.run, runner.stop):
+            for then in ("ends", "speaks", ""):
+                sign = tmp_path / f"answered {then}"
+                ids.append(engine.enqueue("k", {"then": then, "sign": str(sign)}))
+                wait_until(lambda: engine.job(ids[-1]).state == "succeeded")
+                sign.touch()
+                wait_until(partial(is_seen, then))
         jobs = [engine.job(one) for one in ids]
     assert [(job.state, job.attempt) for job in jobs] == [("succeeded", 1)] * 3
     assert len({(job.result or {})["pid"] for job in jobs}) == 3
