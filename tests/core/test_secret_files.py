@@ -6,6 +6,7 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from lcp_engine.core import secret_files
 from lcp_engine.core.secret_files import is_secret, is_source
@@ -43,3 +44,31 @@ def test_no_source_file_is_a_secret(path: str) -> None:
 )
 def test_what_a_pattern_of_secrets_matches_is_judged_as_without_the_quick_look(path: str) -> None:
     assert is_secret(path) is slow(path)
+
+
+@table(
+    "path",
+    [
+        ".venv/lib/python3.13/site-packages/pip/_vendor/certifi/cacert.pem",
+        "usr/lib/python3/dist-packages/certifi/cacert.pem",
+        "node_modules/@scope/grpc/etc/roots.pem",
+        "vendor/composer/ca-bundle/res/cacert.pem",
+        "vendor/bundle/ruby/3.1.0/gems/some-1.2/lib/cacert.pem",
+    ],
+)
+def test_certificates_of_authorities_in_packages_are_no_secret(path: str) -> None:
+    assert not is_secret(path)
+    above, _, _ = path.rpartition("/")
+    others = (
+        path.rpartition("/")[2],
+        f"certs/{path.rpartition('/')[2]}",
+        f"{above}/own.pem",
+        f"{above}/cakey.pem",
+    )
+    hidden = (
+        f"{above}/.ssh/cacert.pem",
+        f"{above}/../cacert.pem",
+        f"{path}.key",
+        f"{above}/cacert.pem/own.key",
+    )
+    assert [one for one in (*others, *hidden) if not is_secret(one)] == []

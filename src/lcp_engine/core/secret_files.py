@@ -80,7 +80,9 @@ _ALWAYS = re.compile(
     )$""",
     re.VERBOSE | re.DOTALL,
 )
-_PUBLIC = re.compile(r"(?:^|/)site-packages/(?:[a-z0-9_-]+/)+(?:cacert|roots)\.pem\Z")
+_PUBLIC = re.compile(
+    r"(?:^|/)(?:(?:site|dist)-packages|node_modules|vendor)/(?:[@\w][\w.-]*/)+(?:cacert|roots)\.pem\Z"
+)
 """Certificates of public authorities, with which packages such as certifi come: without them, others do not load."""
 _BACKED_UP = re.compile(
     r"""\.env(?:rc)? | .*\.(?:pem|key|p12) | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?
@@ -150,11 +152,9 @@ _UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 def _seen(folded: str) -> str:
     """The path as HFS+ and NTFS take it: without characters they do not see, and ends of names that they drop."""
     seen = folded if folded.isascii() else _UNSEEN.sub("", folded)
-    return (
-        _DROPPED.sub("", seen)
-        if ":" in seen or ". " in f"{seen} " or " /" in f"{seen}/" or "./" in seen
-        else seen
-    )
+    if ":" in seen or ". " in f"{seen} " or " /" in f"{seen}/" or "./" in seen:
+        return _DROPPED.sub("", seen)
+    return seen
 
 
 def _without_marks(name: str) -> str:
