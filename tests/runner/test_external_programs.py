@@ -33,6 +33,7 @@ from tests.walls import NEEDS_LANDLOCK
 from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
+from lcp_engine.runner.commands import Commands
 from lcp_engine.runner.confined import external
 from lcp_engine.sandbox.root import Root
 from lcp_engine.wall.seen_root import RootAccess
@@ -247,7 +248,9 @@ def test_a_program_that_ended_or_spoke_between_two_jobs_is_replaced(
 
         def is_seen(then: str) -> bool:
             """Whether the engine would see what the program that waits for jobs has done."""
-            idle = [one for pool in runner._executor._programs._idle.values() for one in pool]
+            (commands,) = runner._executor._executing.values()
+            assert isinstance(commands, Commands)
+            idle = [one for pool in commands._programs._idle.values() for one in pool]
             return [one.is_quiet for one in idle] == [not then]
 
         with in_thread(runner.run, runner.stop):
