@@ -53,6 +53,18 @@ def test_the_last_of_two_approvals_lets_a_job_run(shop: Lab) -> None:
     assert (shop.root / "a.md").read_text() == "new\n"
 
 
+def test_words_reach_the_planner_with_each_of_the_approvals(shop: Lab) -> None:
+    shop.run(write(), DONE, policy=[TWO])
+    (job,) = shop.jobs()
+    for who in ("anna", "ben"):
+        shop.engine.approve(job.id, by=who, words=f"{who} has read it")
+    assert shop.states() == ["queued"]
+    said = [event["data"] for event in shop.engine.events(1, event="said")]
+    assert [(one["by"], one["text"]) for one in said if isinstance(one, dict)] == [
+        ("anna", "anna has read it"), ("ben", "ben has read it"),
+    ]  # fmt: skip
+
+
 def test_one_no_is_enough(shop: Lab) -> None:
     shop.run(write(), DONE, policy=[TWO])
     (job,) = shop.jobs()

@@ -92,6 +92,8 @@ def approve(
     bound = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)
     sight = replace(bound, unseen=None if shown is None else shown.unseen)
     missing = gate.gather(ledger, job, consent, by, sight)
+    if missing and words is not None:
+        say(ledger, job.mission_id, words, by=by, job_id=job.id)
     if missing != 0:
         return missing is not None
     _let_run(ledger, job)
