@@ -56,6 +56,9 @@ CHORES = (
 FOREIGN_PROGRAMS = "lcp_engine.runner.confined.programs:FOREIGN_PROGRAMS"
 """How a confined process runs a foreign program."""
 
+FILE_OF_KINDS = "lcp_engine.workers.load_files:load_workers"
+KIND_OF_PROGRAM = "lcp_engine.workers.load_files:register_program"
+"""What the command line loads kinds with, from a file or for a program."""
 KINDS = ("lcp_engine.workers.run_command:WORKER", "lcp_engine.workers.remember:WORKER")
 """Further kinds that are built in."""
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -51,17 +52,17 @@ class Invocation:
         """
         files = self.worker_files
         if files or self.programs:
-            from lcp_engine.workers.load_files import load_workers, register_program
+            from lcp_engine.features import FILE_OF_KINDS, KIND_OF_PROGRAM, load
 
             for file in files:
-                load_workers(file)
+                load(FILE_OF_KINDS, FunctionType)(file)
             for stated in self.programs:
                 kind, sign, command = stated.partition("=")
                 if not sign or not command.strip():
                     raise click.UsageError(
                         f"--exec {stated!r}: KIND=PROGRAM is expected, such as look_up=./look_up.sh"
                     )
-                register_program(kind, command)
+                load(KIND_OF_PROGRAM, FunctionType)(kind, command)
 
     def known_workers(self) -> Workers:
         """The workers of the kinds that are known here. Raises like `load_workers`."""

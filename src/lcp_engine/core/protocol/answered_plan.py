@@ -16,8 +16,6 @@ from lcp_engine.core.protocol.read_reply import Kinds, OrderReader, read_object
 from lcp_engine.core.protocol.references import references_in
 from lcp_engine.core.summaries import nearest
 
-PLACE = "custom_fields.execution_plan"
-"""Where a universal response holds the plan."""
 _LONGEST_NAME = 200
 _JOB = "new_jobs[0]"
 _Object: TypeAlias = dict[str, JsonValue]
@@ -44,7 +42,7 @@ def read_plan(
     stated: JsonValue,
     kinds: Kinds,
     findings: Findings,
-    place: str = PLACE,
+    place: str,
     commentary: str | None = None,
 ) -> ExecutePlan | None:
     """The plan at a place of a reply, checked as a whole; None if it has faults."""

@@ -17,10 +17,10 @@ from lcp_engine.core.protocol.actions import (
     param_names,
     shortened,
 )
-from lcp_engine.core.protocol.answered_plan import PLACE, read_plan
 from lcp_engine.core.protocol.read_reply import (
     MAX_ENTRIES,
     NO_REASON,
+    OrderReader,
     read_object,
     refuse_unframed,
     tool_call_fault,
@@ -40,6 +40,7 @@ from lcp_engine.core.protocol.universal_response import (
     Step,
     VerificationData,
 )
+from lcp_engine.features import ORDER_READER, load
 
 MOST_QUESTIONS = 20
 """How many questions a person is asked at once."""
@@ -91,7 +92,8 @@ def read_universal(
 
 
 _Body: TypeAlias = dict[str, JsonValue]
-_PLAN = PLACE.rpartition(".")[2]
+_PLAN = "execution_plan"
+_PLACE = f"custom_fields.{_PLAN}"
 
 
 def _validate(body: _Body, findings: Findings) -> Response | None:
@@ -404,7 +406,7 @@ def _custom(
         if inner is None:
             return _read_plan(plan, kinds, recovered, response.message.strip() or None)
         message = "a response holds an action (lcp) or a plan (execution_plan), not both"
-        return Malformed(errors=(Problem(path=PLACE, message=message),), recovered=recovered)
+        return Malformed(errors=(Problem(path=_PLACE, message=message),), recovered=recovered)
     if isinstance(inner, dict):
         action = read_object(_commented(inner, response.message), kinds, recovered, result)
         if not isinstance(action, Malformed):
@@ -429,7 +431,8 @@ def _read_plan(
     commentary: str | None,
 ) -> Action | Malformed:
     findings = Findings()
-    return findings.judge(read_plan(stated, kinds, findings, commentary=commentary), recovered)
+    plan = load(ORDER_READER, OrderReader).plan(stated, kinds, findings, _PLACE, commentary)
+    return findings.judge(plan, recovered)
 
 
 def _commented(inner: _Body, message: str) -> _Body:
