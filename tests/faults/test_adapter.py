@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROJECT = Path(__file__).resolve().parent.parent.parent
 METRICS = {"claim_p50_ms", "claim_p95_ms", "claim_p99_ms", "enqueue_rate", "completion_rate", "queue_depth"}
 
 
+@pytest.mark.proof
 def test_the_adapter_keeps_the_contract_of_the_benchmark(postgres_url: str) -> None:
     settings = {"SCENARIO": "long_horizon", "PRODUCER_RATE": "50", "WORKER_COUNT": "2", "SAMPLE_EVERY_S": "1"}
     with subprocess.Popen(

@@ -79,6 +79,7 @@ def test_a_full_database_says_so_and_keeps_what_it_acknowledged(tmp_path: Path) 
     assert check_database(url) == []
 
 
+@pytest.mark.proof
 def test_a_runner_whose_file_cannot_grow_ends_in_one_line_and_another_goes_on(tmp_path: Path) -> None:
     url, root = f"sqlite:///{tmp_path / 'lcp.db'}", tmp_path / "root"
     root.mkdir()

@@ -99,7 +99,7 @@ def machines(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield Machines(database_url, root, engine, on)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.proof), "after"])
 def test_a_write_that_was_killed_on_one_machine_is_not_judged_on_the_other(
     machines: Machines, moment: str
 ) -> None:

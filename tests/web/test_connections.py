@@ -136,6 +136,7 @@ def test_the_page_takes_a_quarter_of_the_descriptors(descriptors: int, connectio
     assert limits.without_access <= limits.connections // 2
 
 
+@pytest.mark.proof
 def test_more_connections_than_descriptors_stop_neither_page_nor_jobs(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'lcp.db'}"
     replies: list[JsonValue] = [{"ok": True, "action": "mission_complete", "summary": "Done."}]

@@ -242,7 +242,19 @@ REFUSALS = (
 )
 
 
-@each_case
+OFTEN = ("write", "merge", "reply", "no worker")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.proof, id=case.name)
+        if isinstance(case, Case) and case.name not in OFTEN
+        else case
+        for case in CASES
+    ],
+    ids=lambda case: getattr(case, "name", None),
+)
 def test_lcp_top_does_just_that(house: House, case: Case) -> None:
     job_id = case.hold(house)
 

@@ -213,7 +213,7 @@ MEANINGS = {
 
 
 @needs_a_model
-@pytest.mark.turns(3)
+@pytest.mark.turns(6)
 def test_missions_whose_only_way_is_a_custom_kind_are_finished_or_end_in_a_loop_that_is_refused(
     tmp_path: Path, root: Path
 ) -> None:
