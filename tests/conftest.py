@@ -51,9 +51,6 @@ ENOUGH = 4 * 1024**3
 LONG = {"attack", "crash", "faults", "model", "test_browser.py", "test_llama_server.py", "test_local.py"}
 """Rooms and files whose tests take long. They begin first, so that no process works alone at the end."""
 
-YOUNG_OBJECTS = 10_000
-"""After so many new objects garbage is collected; Python's 700 are passed several times in a test."""
-
 _STARTED = pytest.StashKey[float]()
 _FORKS = ExitStack()
 
@@ -180,7 +177,6 @@ def pytest_collection() -> Iterator[None]:
     gc.disable()
     result = yield
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
     return result
 
