@@ -26,9 +26,9 @@ from lcp_engine.store.queries.records import Mission
 EVERYWHERE = {
     ErrorCode.BINARY, ErrorCode.CLARIFICATION_EXHAUSTED, ErrorCode.DATABASE_BUSY, ErrorCode.ECHO,
     ErrorCode.INVALID_PATTERN, ErrorCode.LINK_REFUSED, ErrorCode.NOT_A_FILE, ErrorCode.NOT_FOUND,
-    ErrorCode.NOT_ISOLATED, ErrorCode.NOT_SHOWN, ErrorCode.OUTPUT_NOT_FOUND, ErrorCode.OUT_OF_MEMORY,
-    ErrorCode.PATH_EXISTS, ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_OUTSIDE_ROOT, ErrorCode.RUNNER_DIED,
-    ErrorCode.TIMEOUT, ErrorCode.WEBHOOK_FAILED, ErrorCode.WORKER_DIED,
+    ErrorCode.NOT_INSTALLED, ErrorCode.NOT_ISOLATED, ErrorCode.NOT_SHOWN, ErrorCode.OUTPUT_NOT_FOUND,
+    ErrorCode.OUT_OF_MEMORY, ErrorCode.PATH_EXISTS, ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_OUTSIDE_ROOT,
+    ErrorCode.RUNNER_DIED, ErrorCode.TIMEOUT, ErrorCode.WEBHOOK_FAILED, ErrorCode.WORKER_DIED,
 }  # fmt: skip
 """Codes whose advice follows from their meaning: it helps wherever a place does not know better."""
 

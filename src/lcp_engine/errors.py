@@ -65,6 +65,7 @@ class ErrorCode(StrEnum):
     WORKER_DIED = "WORKER_DIED"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     NOT_ISOLATED = "NOT_ISOLATED"
+    NOT_INSTALLED = "NOT_INSTALLED"
     RUNNER_DIED = "RUNNER_DIED"
     TIMEOUT = "TIMEOUT"
     LIMIT_REACHED = "LIMIT_REACHED"
@@ -225,6 +226,11 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         _T.SYSTEM,
         "Isolation is required, and this kernel cannot confine the processes of file kinds.",
         "Use a kernel with Landlock, or set isolation to auto.",
+    ),
+    ErrorCode.NOT_INSTALLED: Meaning(
+        _T.SYSTEM,
+        "A feature that this needs is not installed, or was left out.",
+        "Install it; the log says why.",
     ),
     ErrorCode.RUNNER_DIED: Meaning(
         _T.SYSTEM,
@@ -460,6 +466,7 @@ class ExecutionFailed(LcpError):
             _C.RUNNER_DIED,
             _C.FILE_SYSTEM,
             _C.NOT_ISOLATED,
+            _C.NOT_INSTALLED,
             _C.WEBHOOK_FAILED,
         }
     )

@@ -1,12 +1,13 @@
-"""Features are found at the places that are listed, and their observers share the fate of what they observe."""
+"""Features are found at the places that they state, and their observers share the fate of what they observe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.engine.replies import ask
+from tools.budget import STATED, read_house
 
 from lcp_engine import features
 from lcp_engine.engine import points
@@ -34,23 +35,32 @@ def _places(value: object) -> Iterator[str]:
         case tuple():
             for one in value:
                 yield from _places(one)
-        case dict():
+        case Mapping():
             for one in value.values():
                 yield from _places(one)
 
 
 def test_every_feature_is_at_its_place() -> None:
-    places = [place for value in vars(features).values() for place in _places(value)]
+    places = [*_places(features.added())]
     assert len(places) > 10
     for place in places:
         assert features.load(place, object) is not None
+
+
+def test_a_feature_states_the_needs_that_its_files_have() -> None:
+    rooms = read_house(STATED.read_text(encoding="utf-8")).rooms
+    names = {one.name for one in features.shipped()}
+    for one in features.shipped():
+        assert {*one.needs} == names & {*rooms[one.name].needs}, one.name
 
 
 def test_what_an_observer_raises_fails_what_it_observes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     mission = lab.run(ask({"kind": "change"}))
     (held,) = lab.jobs(mission.id)
     with monkeypatch.context() as changed:
-        changed.setattr(features, "OBSERVERS", (*features.OBSERVERS, f"{__name__}:OBSERVER"))
+        added = features.added()
+        more = added._replace(observers=(*added.observers, f"{__name__}:OBSERVER"))
+        changed.setattr(points, "added", lambda: more)
         points.observers.cache_clear()
         with pytest.raises(LcpError, match="ann is observed"):
             lab.engine.reject(held.id, "no", by="ann")

@@ -52,17 +52,17 @@ class Invocation:
         """
         files = self.worker_files
         if files or self.programs:
-            from lcp_engine.features import FILE_OF_KINDS, KIND_OF_PROGRAM, load
+            from lcp_engine.features import added, load
 
             for file in files:
-                load(FILE_OF_KINDS, FunctionType)(file)
+                load(added().file_of_kinds, FunctionType)(file)
             for stated in self.programs:
                 kind, sign, command = stated.partition("=")
                 if not sign or not command.strip():
                     raise click.UsageError(
                         f"--exec {stated!r}: KIND=PROGRAM is expected, such as look_up=./look_up.sh"
                     )
-                load(KIND_OF_PROGRAM, FunctionType)(kind, command)
+                load(added().kind_of_program, FunctionType)(kind, command)
 
     def known_workers(self) -> Workers:
         """The workers of the kinds that are known here. Raises like `load_workers`."""

@@ -17,9 +17,15 @@ from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.engine.points import load_points, note_waits
-from lcp_engine.features import PROBES, load
+from lcp_engine.features import added, load
 from lcp_engine.planners.base import Planner
-from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Factory, PlannerEnvironment
+from lcp_engine.planners.environment import (
+    EMPTY_ENVIRONMENT,
+    Factory,
+    MemoryProbeCache,
+    PlannerEnvironment,
+    ProbeCache,
+)
 from lcp_engine.planners.registry import own_planners
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places, protect
@@ -158,7 +164,7 @@ def open_instance(url: str, options: Options) -> Instance:
         notifier,
         runtime,
         options.caps,
-        PlannerEnvironment(stated, load(PROBES, type)(database), options.prices, own),
+        PlannerEnvironment(stated, _probes(database), options.prices, own),
         options,
         commands_read,
         options.commands_network,
@@ -169,6 +175,11 @@ def open_instance(url: str, options: Options) -> Instance:
         stages_directory(url),
         wall_directory(url),
     )
+
+
+def _probes(database: Database) -> ProbeCache:
+    place = added().probes
+    return MemoryProbeCache() if place is None else load(place, type)(database)
 
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:

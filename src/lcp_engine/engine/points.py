@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
-from lcp_engine import features
-from lcp_engine.core.decide import End
+from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.policy import Approvals, Consent
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
-from lcp_engine.errors import Failed
-from lcp_engine.features import load
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features import added, load
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
@@ -27,7 +27,7 @@ from lcp_engine.workers.base import Hold, Stored, Workers
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from lcp_engine.core.policy import Approvals, Consent, KindNames
+    from lcp_engine.core.policy import KindNames
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
     from lcp_engine.engine.question import Asked
@@ -36,10 +36,20 @@ if TYPE_CHECKING:
     from lcp_engine.store.db.transaction import Tx
     from lcp_engine.workers.base import Worker
 
+T = TypeVar("T")
+
 Begin: TypeAlias = Callable[[Ledger, MissionRow], None]
 """Stores the plan of a new mission with its first jobs."""
 Look: TypeAlias = Callable[[JobRow, Mapping[str, JsonValue]], Sight]
 """Shows what a job with these params would change now."""
+
+
+_MISSING = Failed(ErrorCode.NOT_INSTALLED, "no installed feature carries out stated plans")
+_NO_END = End(Outcome.JOB_FAILED, succeeded=False, message=_MISSING.message)
+
+
+def _ignore(*event: object) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -63,19 +73,23 @@ class PlanType:
     and where its root is: returns what may run; a step that has to be held was looked at.
     """
 
-    look: Callable[[Ledger, PlanRow, JobRow | None], Stated]
-    note_fault: Callable[[PlanRow, JobRow], None]
-    skip_rest: Callable[[Ledger, PlanRow], None]
-    replace: Callable[[Ledger, PlanRow], None]
-    end: Callable[[Ledger, PlanRow], tuple[End, Failed | None, str | None]]
-    begin: Callable[[Ledger, JobRow], bool]
-    take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None]
-    check: Callable[[MissionSpec, Workers], None]
-    prepare: Callable[[MissionSpec, Workers, str | None], Begin | None]
-    answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None]
+    look: Callable[[Ledger, PlanRow, JobRow | None], Stated] = lambda *event: Stated()
+    note_fault: Callable[[PlanRow, JobRow], None] = _ignore
+    skip_rest: Callable[[Ledger, PlanRow], None] = _ignore
+    replace: Callable[[Ledger, PlanRow], None] = _ignore
+    end: Callable[[Ledger, PlanRow], tuple[End, Failed | None, str | None]] = lambda *event: (
+        _NO_END,
+        _MISSING,
+        None,
+    )
+    begin: Callable[[Ledger, JobRow], bool] = lambda *event: True
+    take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None] = _ignore
+    check: Callable[[MissionSpec, Workers], None] = _ignore
+    prepare: Callable[[MissionSpec, Workers, str | None], Begin | None] = _ignore
+    answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None] = _ignore
     admit: Callable[
         [Database, Admission, JobRow, tuple[MissionSpec, str | None], Look], JobRow | Failed | Hold
-    ]
+    ] = lambda *step: _MISSING
 
 
 @dataclass(frozen=True)
@@ -91,10 +105,6 @@ class EndGate:
 
     concerns: Callable[[MissionRow], bool]
     ask: Callable[[Ledger, MissionRow, PlanRow, End, int | None], None]
-
-
-def _ignore(*event: object) -> None:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +135,13 @@ class Decider(NamedTuple):
     is_revised: bool
 
 
+def _check_usual(ledger: Ledger, job: JobRow, consent: Consent, decider: Decider) -> None:
+    _, people, *_ = decider
+    if people or not consent.is_usual:
+        message = f"job {job.id} needs the approval of certain people, for which no feature is installed"
+        raise LcpError(ErrorCode.NOT_INSTALLED, message)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecisionGate:
     """Rules about whose approvals jobs need, asked in the transaction of a decision; what `check` raises refuses it.
@@ -134,10 +151,14 @@ class DecisionGate:
     mission and itself, has and needs.
     """
 
-    names: Callable[[Tx, int, Worker[BaseModel], Workers], KindNames]
-    check: Callable[[Ledger, JobRow, Consent, Decider], None]
-    gather: Callable[[Ledger, JobRow, Consent, str, Sight], int | None]
-    approvals: Callable[[Tx, Admission, tuple[int, int], Consent, Sight], Approvals]
+    names: Callable[[Tx, int, Worker[BaseModel], Workers], KindNames] = lambda tx, mission, worker, workers: (
+        worker.named
+    )
+    check: Callable[[Ledger, JobRow, Consent, Decider], None] = _check_usual
+    gather: Callable[[Ledger, JobRow, Consent, str, Sight], int | None] = lambda *given: 0
+    approvals: Callable[[Tx, Admission, tuple[int, int], Consent, Sight], Approvals] = (
+        lambda tx, admission, held, consent, sight: Approvals(consent.approvals, (), ())
+    )
 
 
 @dataclass(frozen=True)
@@ -147,8 +168,8 @@ class Section:
     A question that is asked again, corrected, replayed or forked has what was chosen first.
     """
 
-    choose: Callable[[Ledger, Asked, Admission | None], str | None]
-    read: Callable[[str | None], tuple[SeenMemory, ...]]
+    choose: Callable[[Ledger, Asked, Admission | None], str | None] = _ignore
+    read: Callable[[str | None], tuple[SeenMemory, ...]] = lambda chosen: ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,62 +207,68 @@ class RootProvider:
     true of a mission (its id and spec) whose files are on another machine.
     """
 
-    open: Callable[[Instance, int, MissionSpec, Callable[[], Root]], Root | None]
-    is_elsewhere: Callable[[Tx, int, str], bool]
+    open: Callable[[Instance, int, MissionSpec, Callable[[], Root]], Root | None] = _ignore
+    is_elsewhere: Callable[[Tx, int, str], bool] = lambda *mission: False
+
+
+def _one(place: str | None, point: type[T]) -> T:
+    """The value at a place. Where no feature states one, the defaults of the point say what happens."""
+    return point() if place is None else load(place, point)
 
 
 @cache
 def steps() -> PlanType:
-    return load(features.STEPS, PlanType)
+    return _one(added().plan_type, PlanType)
 
 
 @cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
-    return load(features.ASKERS[kind], Asker) if kind in features.ASKERS else None
+    place = added().askers.get(kind)
+    return None if place is None else load(place, Asker)
 
 
 @cache
 def end_gates() -> Sequence[EndGate]:
-    return tuple(load(place, EndGate) for place in features.END_GATES)
+    return tuple(load(place, EndGate) for place in added().end_gates)
 
 
 @cache
 def observers() -> Sequence[Observer]:
-    return tuple(load(place, Observer) for place in features.OBSERVERS)
+    return tuple(load(place, Observer) for place in added().observers)
 
 
 @cache
 def decision_gate() -> DecisionGate:
-    return load(features.DECISION_GATE, DecisionGate)
+    return _one(added().decision_gate, DecisionGate)
 
 
 @cache
 def claim_gate() -> ClaimGate:
-    return load(features.CLAIM_GATE, ClaimGate)
+    return _one(added().claim_gate, ClaimGate)
 
 
 @cache
 def root_provider() -> RootProvider:
-    return load(features.ROOT_PROVIDER, RootProvider)
+    return _one(added().root_provider, RootProvider)
 
 
 def note_waits() -> Callable[[Tx], None]:
-    return load(features.NOTE_WAITS, FunctionType)
+    return load(added().note_waits, FunctionType)
 
 
 @cache
 def section() -> Section:
-    return load(features.SECTION, Section)
+    return _one(added().section, Section)
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """Chores of all features for the runner of an instance, which is to stop once it `is_stopping`."""
-    for place in features.CHORES:
+    for place in added().chores:
         made: Callable[[Instance, int, Callable[[], bool]], Iterator[Chore]] = load(place, FunctionType)
         yield from made(instance, runner_id, is_stopping)
 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), section(), decision_gate(), [*map(asker_of, features.ASKERS)]
+    steps(), end_gates(), observers(), section(), decision_gate(), [*map(asker_of, added().askers)]

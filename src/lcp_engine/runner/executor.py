@@ -61,12 +61,12 @@ from lcp_engine.engine.question import (
 from lcp_engine.engine.reply import FinishedTurn
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.features import COMMANDS, REFUSE_ECHO, load
+from lcp_engine.features import added, load
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model
 from lcp_engine.runner.confined.channel import Attempt
-from lcp_engine.runner.confined.checks import Checks
+from lcp_engine.runner.confined.checks import Checks, Undecided
 from lcp_engine.runner.confined.pool import Assignment, Confinement, file_access
 from lcp_engine.runner.execution import Executing, execution_at
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
@@ -123,11 +123,12 @@ class Executor:
         self._threads = confined_threads(instance.isolation)
         self._confinement = Confinement(instance.caps) if self._threads.active else None
         executions = (one.execution for one in instance.admission.workers.values())
+        commands = added().command_execution or ""
         self._executing: Mapping[str, Executing] = {
             place: execution_at(place).open(instance, self._missions, self._threads)
-            for place in {COMMANDS, *(one.place for one in executions if one is not None)}
+            for place in {commands, *(one.place for one in executions if one is not None)} - {""}
         }
-        self._turns = Turns(instance, self._missions, self._confinement, self._executing[COMMANDS])
+        self._turns = Turns(instance, self._missions, self._confinement, self._executing.get(commands))
 
     def close(self) -> None:
         """Stop the confined processes, and what else waits for jobs."""
@@ -369,7 +370,7 @@ class Turns:
         instance: Instance,
         missions: OpenMissions,
         confinement: Confinement | None,
-        commands: Executing,
+        commands: Executing | None,
     ) -> None:
         self._instance = instance
         self._database = instance.database
@@ -401,7 +402,7 @@ class Turns:
         if spec.accept and mission.root and not isinstance(reply, Malformed) and _says_done(reply):
             self._missions.follow(mission, job.mission_id)
             setup, _ = self._missions.setup(mission)
-            run = partial(self._commands.fault_of_check, job, mission, spec)
+            run = partial(_fault_of_check, self._commands, job, mission, spec)
             with Checks(mission.root, setup, confined=self._confinement is not None, run=run) as checks:
                 failed = (*checks.failed(spec.accept), *self._failed_claims(reply, asked, spec, checks))
         return FinishedTurn(job, reply, self._instance.admission, failed, self._previews(job, reply))
@@ -620,9 +621,19 @@ def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: Op
     refused = next((problem for problem in asked.problems if problem.code is ErrorCode.ECHO), None)
     if refused is not None and asked.corrected is not None and asked.corrected.reply == turn.reply:
         return refused  # the prompt that it repeats may have been the one before
-    refuse: Callable[[Action, str, Dialect, str, bool], Problem | None] = load(REFUSE_ECHO, FunctionType)
-    told = asked.mission
+    place, told = added().refuse_echo, asked.mission
+    if place is None:
+        return None
+    refuse: Callable[[Action, str, Dialect, str, bool], Problem | None] = load(place, FunctionType)
     return refuse(reply, told.goal, mission.spec.planner.dialect, turn.prompt, told.changed_seq > 0)
+
+
+def _fault_of_check(
+    commands: Executing | None, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]
+) -> str | Undecided | None:
+    if commands is None:
+        return "no feature is installed that runs commands"
+    return commands.fault_of_check(job, mission, spec, command)
 
 
 def _says_done(reply: Action) -> bool:

@@ -28,6 +28,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
 from lcp_engine.core.permits import Limit
 from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.conditions import DELAYED, LIVE, READY
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.db.statements import Statement, update_rows
@@ -85,6 +86,32 @@ class Throttle(Protocol):
         """When jobs that wait for a permit should be looked at; None if none wait."""
 
 
+class _Unlimited:
+    """Lets all jobs start."""
+
+    def make_ready(self, ledger: Ledger, /) -> None:
+        pass
+
+    def admit(self, ledger: Ledger, found: list[JobRow], /) -> tuple[list[JobRow], bool]:
+        return found, False
+
+    def note_ended(self, ended: Sequence[JobRow], /) -> None:
+        pass
+
+    def give_back(self, ledger: Ledger, released: Sequence[JobRow], /) -> None:
+        pass
+
+    def next_look(self, tx: Tx, /) -> Micros | None:
+        return None
+
+
+def _refuse_limits(tx: Tx, limits: Mapping[str, Limit]) -> None:
+    limited = [kind for kind, limit in limits.items() if not limit.is_none]
+    if limited:
+        message = f"jobs of kind {limited[0]} are limited, for which no feature is installed"
+        raise LcpError(ErrorCode.NOT_INSTALLED, message)
+
+
 @dataclass(frozen=True)
 class ClaimGate:
     """Limits of what may start, shared by all runners: those of kinds are stated, and each runner opens its throttle.
@@ -92,10 +119,10 @@ class ClaimGate:
     `open` is given the clock of the runner, and what names the server that the planner of a spec asks, with its limit.
     """
 
-    state: Callable[[Tx, Mapping[str, Limit]], None]
+    state: Callable[[Tx, Mapping[str, Limit]], None] = _refuse_limits
     open: Callable[
         [Scope, MissionFilter, Callable[[], float], Callable[[str], tuple[str, Limit] | None]], Throttle
-    ]
+    ] = lambda *runner: _Unlimited()
 
 
 class _AllMissions:

@@ -19,7 +19,7 @@ from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.features import COMMANDS
+from lcp_engine.features.programs import EXECUTION
 from lcp_engine.plug_ins import import_paths
 from lcp_engine.wall.installed_programs import found_program, readable_place
 from lcp_engine.wall.upper import Changes
@@ -137,7 +137,7 @@ def with_output(kept: Kept, place: Workspace, changes: Changes, *, keeps_caches:
 class BehindWall:
     """States that the jobs of a kind are executed behind the wall of commands."""
 
-    place: ClassVar[str] = COMMANDS
+    place: ClassVar[str] = EXECUTION
 
 
 @dataclass(frozen=True)

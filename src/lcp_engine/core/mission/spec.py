@@ -35,12 +35,12 @@ from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError, UnexpectedValue
-from lcp_engine.features import STATED_PLAN, load
+from lcp_engine.features import added, load
 
 if TYPE_CHECKING:
     Plan = Course
 else:  # pydantic reads the form of the field, as messages about its keys do
-    Plan = load(STATED_PLAN, type)
+    Plan = Course if added().stated_plan is None else load(added().stated_plan, type)
 
 
 class _Figures(Frozen):
@@ -279,6 +279,8 @@ Ending = Literal["analysis_result", "mission_complete"]
 
 NO_PLANNER = "none"
 """The planner of a mission that asks none."""
+_CARRIED_OUT = {"plan": "plan_type", "stage": "root_provider"}
+"""Keys that the kernel does not carry out itself, with the point of the feature that does."""
 LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
@@ -381,6 +383,14 @@ class MissionSpec(Frozen):
     def check_seconds(self) -> float:
         """The time of all commands of acceptance checks, beside that of the turn that claims to be done."""
         return self.commands.seconds * sum(check.command is not None for check in self.accept)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_what_carries_it_out(cls, value: JsonValue) -> JsonValue:
+        for key, point in _CARRIED_OUT.items():
+            if isinstance(value, dict) and value.get(key) and not getattr(added(), point):
+                raise UnexpectedValue(f"{key}: no feature that carries it out is installed")
+        return value
 
     @model_validator(mode="before")
     @classmethod

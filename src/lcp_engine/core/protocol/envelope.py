@@ -50,7 +50,7 @@ class Envelope(BaseModel):
 
 
 class Course(Envelope):
-    """The part of a mission that stands in place of a planner's decisions, in the form of `features.STATED_PLAN`."""
+    """The part of a mission that stands in place of a planner's decisions, in the form of a feature's `stated_plan`."""
 
     def misfit(self, fallbacks: Sequence[Self]) -> str | None:
         """Reason why it cannot fall back to these, beginning with the place; None if it can."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
@@ -39,13 +39,12 @@ from lcp_engine.core.protocol.near_misses import (
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features import ORDER_READER, READERS, load
+from lcp_engine.features import added, load
 
 Dialect: TypeAlias = Literal["lcp", "universal"]
 Kinds: TypeAlias = Mapping[str, type[BaseModel]]
 """The model of the params of each known kind of job."""
 
-DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 ENDS: Mapping[str, str] = {"mission_complete": "answer", "analysis_result": "research"}
 """The response of the dialect universal for each action that completes a mission."""
@@ -130,10 +129,10 @@ def reader_of(dialect: str) -> Reader:
     """
     if dialect == "lcp":
         return read_reply
-    if dialect in READERS:
-        read: Reader = load(READERS[dialect], FunctionType)
+    if dialect in added().readers:
+        read: Reader = load(added().readers[dialect], FunctionType)
         return read
-    names = " or ".join(map(repr, DIALECTS))
+    names = " or ".join(map(repr, ("lcp", *added().readers)))
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is {names}; found {dialect!r}")
 
 
@@ -216,7 +215,18 @@ def _read_plan(body: _Fields, kinds: Kinds, findings: Findings) -> CreateFollowu
         findings.refuse(_PLAN, f"a reply requests jobs (new_jobs) or a plan ({_PLAN}), not both")
     rest = {key: value for key, value in body.items() if key not in (_PLAN, "new_jobs")}
     said = _commentary(_pick_own("create_followup_jobs", rest, findings))
-    return load(ORDER_READER, OrderReader).plan(body[_PLAN], kinds, findings, _PLAN, said)
+    reader = order_reader(_PLAN, findings)
+    return None if reader is None else reader.plan(body[_PLAN], kinds, findings, _PLAN, said)
+
+
+def order_reader(key: str, findings: Findings) -> OrderReader | None:
+    """Reader of jobs that wait for each other; without it, the `key` that states some is a fault."""
+    place = added().order_reader
+    if place is None:
+        findings.refuse(
+            key, "no feature that orders jobs is installed here; request jobs that may run at once"
+        )
+    return None if place is None else load(place, OrderReader)
 
 
 def _commentary(own: _Fields) -> str | None:
@@ -360,7 +370,8 @@ def _read_jobs(own: _Fields, kinds: Kinds, findings: Findings) -> CreateFollowup
         findings.refuse("new_jobs", f"at most {MAX_ENTRIES:,} jobs are read at once; found {len(entries):,}")
         return None
     if any(isinstance(entry, dict) and entry.get("dependencies") for entry in entries):
-        return load(ORDER_READER, OrderReader).jobs(entries, kinds, findings, _commentary(own))
+        reader = order_reader("new_jobs", findings)
+        return None if reader is None else reader.jobs(entries, kinds, findings, _commentary(own))
     known = {kind: (model, frozenset(param_names(model))) for kind, model in kinds.items()}
     jobs: list[JobSpec] = []
     for index, entry in enumerate(entries):

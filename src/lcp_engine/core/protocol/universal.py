@@ -20,7 +20,7 @@ from lcp_engine.core.protocol.actions import (
 from lcp_engine.core.protocol.read_reply import (
     MAX_ENTRIES,
     NO_REASON,
-    OrderReader,
+    order_reader,
     read_object,
     refuse_unframed,
     tool_call_fault,
@@ -40,7 +40,6 @@ from lcp_engine.core.protocol.universal_response import (
     Step,
     VerificationData,
 )
-from lcp_engine.features import ORDER_READER, load
 
 MOST_QUESTIONS = 20
 """How many questions a person is asked at once."""
@@ -431,7 +430,8 @@ def _read_plan(
     commentary: str | None,
 ) -> Action | Malformed:
     findings = Findings()
-    plan = load(ORDER_READER, OrderReader).plan(stated, kinds, findings, _PLACE, commentary)
+    reader = order_reader(_PLACE, findings)
+    plan = None if reader is None else reader.plan(stated, kinds, findings, _PLACE, commentary)
     return findings.judge(plan, recovered)
 
 

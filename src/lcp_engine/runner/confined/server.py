@@ -30,7 +30,7 @@ from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
-from lcp_engine.features import FOREIGN_PROGRAMS, load
+from lcp_engine.features import added, load
 from lcp_engine.runner.confined.channel import (
     FORKED,
     MOST_SAID,
@@ -80,8 +80,8 @@ class ForeignPrograms:
     `end_strangers` is given the processes that are known, and ends all others that this one has adopted.
     """
 
-    run: Callable[[socket.socket], None]
-    end_strangers: Callable[[Collection[int]], None]
+    run: Callable[[socket.socket], None] = lambda end: None
+    end_strangers: Callable[[Collection[int]], None] = lambda known: None
 
 
 def main(control: int, parent: int, kinds: Mapping[str, str], program: str | None) -> None:
@@ -94,7 +94,7 @@ def main(control: int, parent: int, kinds: Mapping[str, str], program: str | Non
     adopt_orphans()
     os.chdir("/")
     workers = {kind: load(place, Worker).for_any_params() for kind, place in kinds.items()}
-    foreign = load(FOREIGN_PROGRAMS, ForeignPrograms)
+    foreign = _foreign_programs()
     _load_program(program)
     watched = _pidfds(parent)
     if os.getppid() != parent:
@@ -208,7 +208,7 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
     )
     if duty is Duty.RUN:
         channel.send({"is": Answer.READY})
-        load(FOREIGN_PROGRAMS, ForeignPrograms).run(end)
+        _foreign_programs().run(end)
         return
     service = _service(duty, opened, workers)
     threading.stack_size(_PARSER_STACK_BYTES if duty is Duty.CHECK else _STACK_BYTES)
@@ -219,6 +219,11 @@ def _serve(start: Head, control: int, root: int, workers: Mapping[str, Worker[Ba
             return
         for one in given:
             _start(threading.Thread(target=_answer, args=(service, Channel(socket.socket(fileno=one)))))
+
+
+def _foreign_programs() -> ForeignPrograms:
+    place = added().foreign_programs
+    return ForeignPrograms() if place is None else load(place, ForeignPrograms)
 
 
 def _service(duty: Duty, root: Root, workers: Mapping[str, Worker[BaseModel]]) -> Reader | Writer | Checker:

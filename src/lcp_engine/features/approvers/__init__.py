@@ -1,0 +1,11 @@
+"""Let several people, or certain ones, decide about jobs, also from afar by signed links."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "approvers",
+    needs=("rules", "stages"),
+    decision_gate="lcp_engine.engine.consents:GATE",
+)

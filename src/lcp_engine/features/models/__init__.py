@@ -1,0 +1,12 @@
+"""Ask language models, or people at a terminal, as planners."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "models",
+    needs=("universal",),
+    refuse_echo="lcp_engine.planners.llm.instructions:refuse_echo",
+    probes="lcp_engine.store.endpoint_probes:StoredProbeCache",
+)

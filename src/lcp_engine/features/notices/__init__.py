@@ -1,0 +1,12 @@
+"""Tell a webhook or a command when missions begin to wait for a person."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "notices",
+    needs=("approvers", "models"),
+    note_waits="lcp_engine.store.deliveries:note_waits",
+    chores=("lcp_engine.runner.on_wait_hook:chores",),
+)

@@ -1,0 +1,12 @@
+"""Carry out plans, whose steps a mission or a planner states."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "plans",
+    plan_type="lcp_engine.engine.plan_course:STEPS",
+    stated_plan="lcp_engine.core.mission.plan:StatedPlan",
+    order_reader="lcp_engine.core.protocol.answered_plan:READER",
+)

@@ -1,0 +1,7 @@
+"""Limit the jobs that all runners together may start."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature("shared_permits", claim_gate="lcp_engine.store.permits:GATE")

@@ -1,0 +1,11 @@
+"""Read requests and write responses of the universal protocol."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "universal",
+    needs=("reports",),
+    readers={"universal": "lcp_engine.core.protocol.universal:read_universal"},
+)

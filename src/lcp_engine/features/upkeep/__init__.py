@@ -1,0 +1,11 @@
+"""Back up, prune and check the database regularly."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "upkeep",
+    needs=("check", "memory", "programs", "stages"),
+    chores=("lcp_engine.runner.upkeep:chores",),
+)
