@@ -70,3 +70,8 @@ def test_what_an_observer_raises_fails_what_it_observes(lab: Lab, monkeypatch: p
     assert lab.rows("SELECT count(*) FROM memories") == [(0,)]
     assert lab.engine.reject(held.id, "no", by="ann")
     assert lab.rows("SELECT count(*) FROM memories") == [(1,)]
+
+
+def test_a_call_that_no_installed_feature_adds_is_said_to_be_missing(lab: Lab) -> None:
+    with pytest.raises(AttributeError, match="Engine has no 'dance': no installed feature adds it"):
+        lab.engine.dance  # type: ignore[attr-defined]  # noqa: B018

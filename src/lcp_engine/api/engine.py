@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from lcp_engine.api.always import RuleCalls
-from lcp_engine.api.decision_links import LinkCalls
+from typing import TYPE_CHECKING
+
 from lcp_engine.api.history import History
-from lcp_engine.api.memory import MemoryCalls
-from lcp_engine.api.replays import ReplayCalls
-from lcp_engine.api.schedules import ScheduleCalls
+from lcp_engine.api.kernel_engine import KernelEngine
+from lcp_engine.features import added, load
+
+if TYPE_CHECKING:
+    from lcp_engine.api.always import RuleCalls
+    from lcp_engine.api.decision_links import LinkCalls
+    from lcp_engine.api.memory import MemoryCalls
+    from lcp_engine.api.replays import ReplayCalls
+    from lcp_engine.api.schedules import ScheduleCalls
+
+    class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls): ...
+
+else:
+
+    class _Calls(*(load(place, type) for place in added().engine_calls), KernelEngine):
+        """The calls of the installed features."""
 
 
-class Engine(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls, History):
+class Engine(_Calls, History):
     """The engine over one database. A context manager; its methods may be called from any thread.
 
     Leaving it, and `close`, stop its runners and wait for the jobs under way.

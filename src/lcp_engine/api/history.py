@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from lcp_engine.api.deliveries import DeliveryCalls
-from lcp_engine.api.plan_graphs import GraphCalls
-from lcp_engine.api.reports_of import ReportCalls
+from lcp_engine.api.kernel_history import KernelHistory
+from lcp_engine.features import added, load
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.host.liveness import runtime_place
 
+if TYPE_CHECKING:
+    from lcp_engine.api.deliveries import DeliveryCalls
+    from lcp_engine.api.plan_graphs import GraphCalls
+    from lcp_engine.api.reports_of import ReportCalls
 
-class History(GraphCalls, DeliveryCalls, ReportCalls):
+    class _Calls(GraphCalls, DeliveryCalls, ReportCalls): ...
+
+else:
+
+    class _Calls(*(load(place, type) for place in added().history_calls), KernelHistory):
+        """The calls of the installed features."""
+
+
+class History(_Calls):
     """The missions of a database and what they did. A context manager; its methods may be called from any thread."""
 
 

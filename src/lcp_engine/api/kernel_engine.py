@@ -22,10 +22,7 @@ from lcp_engine.api.arguments import (
 )
 from lcp_engine.api.inbox import Inbox
 from lcp_engine.api.kernel_history import KernelHistory
-from lcp_engine.api.queries import (
-    approvals_for,
-    read_reply_to,
-)
+from lcp_engine.api.queries import approvals_for, read_reply_to
 from lcp_engine.api.user import user_name
 from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look

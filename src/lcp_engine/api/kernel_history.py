@@ -52,6 +52,12 @@ class KernelHistory:
     ) -> None:
         self.close()
 
+    if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            """Refuse what no installed feature adds."""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: no installed feature adds it")
+
     def close(self) -> None:
         """Finish the transactions that have begun, then close every connection."""
         self.database.close()

@@ -68,6 +68,10 @@ class Feature(NamedTuple):
     """What the command line loads a kind with for a program."""
     kinds: tuple[str, ...] = ()
     """Further kinds that are built in."""
+    engine_calls: tuple[str, ...] = ()
+    """Classes of further methods of `Engine`, each a `KernelEngine`."""
+    history_calls: tuple[str, ...] = ()
+    """Classes of further methods of `History` and `Engine`, each a `KernelHistory`, which load nothing slow."""
 
 
 @cache

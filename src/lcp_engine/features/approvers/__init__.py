@@ -8,4 +8,5 @@ FEATURE = Feature(
     "approvers",
     needs=("rules", "stages"),
     decision_gate="lcp_engine.engine.consents:GATE",
+    engine_calls=("lcp_engine.api.decision_links:LinkCalls",),
 )

@@ -10,4 +10,5 @@ FEATURE = Feature(
     observers=("lcp_engine.engine.lessons:OBSERVER",),
     section="lcp_engine.engine.memory:SECTION",
     kinds=("lcp_engine.workers.remember:WORKER",),
+    engine_calls=("lcp_engine.api.memory:MemoryCalls",),
 )

@@ -9,4 +9,5 @@ FEATURE = Feature(
     needs=("approvers", "models"),
     note_waits="lcp_engine.store.deliveries:note_waits",
     chores=("lcp_engine.runner.on_wait_hook:chores",),
+    history_calls=("lcp_engine.api.deliveries:DeliveryCalls",),
 )

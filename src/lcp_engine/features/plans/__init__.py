@@ -9,4 +9,5 @@ FEATURE = Feature(
     plan_type="lcp_engine.engine.plan_course:STEPS",
     stated_plan="lcp_engine.core.mission.plan:StatedPlan",
     order_reader="lcp_engine.core.protocol.answered_plan:READER",
+    history_calls=("lcp_engine.api.plan_graphs:GraphCalls",),
 )

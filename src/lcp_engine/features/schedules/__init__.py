@@ -4,4 +4,9 @@ from __future__ import annotations
 
 from lcp_engine.features import Feature
 
-FEATURE = Feature("schedules", needs=("plans",), chores=("lcp_engine.engine.schedules:chores",))
+FEATURE = Feature(
+    "schedules",
+    needs=("plans",),
+    chores=("lcp_engine.engine.schedules:chores",),
+    engine_calls=("lcp_engine.api.schedules:ScheduleCalls",),
+)

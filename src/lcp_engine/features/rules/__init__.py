@@ -1,0 +1,10 @@
+"""Explain which rule decides about a job, and add rules that let jobs like it run."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "rules",
+    engine_calls=("lcp_engine.api.always:RuleCalls",),
+)
