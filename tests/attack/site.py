@@ -22,7 +22,7 @@ from tests.loaded_python import Python
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.decision_link import DecisionLink
-from lcp_engine.web.app import ACTIONS, LINK_ROUTES, PAGES, STREAM_ROUTES
+from lcp_engine.web.app import all_actions, all_pages, all_routes
 
 CANARY = "CANARY-OF-THE-PAGE"
 """Part of every page that shows anything of a mission."""
@@ -50,9 +50,9 @@ class Endpoint:
 
 def endpoints() -> tuple[Endpoint, ...]:
     """Every route of the page, from its own tables: a new one is attacked at once."""
-    found = [("GET", path) for path in (*(path for path, _ in PAGES), *(one.path for one in STREAM_ROUTES))]
-    found += [("POST", path) for path in ACTIONS]
-    found += [("POST" if "POST" in (route.methods or ()) else "GET", route.path) for route in LINK_ROUTES]
+    found = [("GET", path) for path, _ in all_pages()]
+    found += [("POST", path) for path, _ in all_actions()]
+    found += [("POST" if "POST" in (route.methods or ()) else "GET", route.path) for route in all_routes()]
     forged = DecisionLink(HELD_JOB, "0" * 24, None, 0, 2**40, None, "").signed(
         b"another secret than the page has"
     )

@@ -12,7 +12,7 @@ from tests.cli.conftest import Lcp
 from tests.cli.in_process import run_in_process
 from tests.tables import table
 
-from lcp_engine.cli.app import SECTIONS
+from lcp_engine.cli.app import all_commands
 from lcp_engine.cli.exits import MEANINGS, Exit
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Call = Callable[[str], tuple[int, str]]
 
 PAGE = Path(__file__).parents[2] / "docs" / "interface.md"
-COMMANDS = [name for section in SECTIONS.values() for name in section]
+COMMANDS = [name for commands in all_commands().values() for name in commands]
 
 # Mission 1 waits, with a write (job 2) and a question (job 3); mission 2 is completed, and its job 5 succeeded.
 CANNOT_BE_USED = """

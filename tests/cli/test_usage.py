@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,14 @@ import click
 import pytest
 from tests.tables import table
 
-from lcp_engine.cli.app import SECTIONS, start
+from lcp_engine.cli.app import all_commands, start
 from lcp_engine.cli.output import explain
+from lcp_engine.features import load
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp
 
-COMMANDS = [name for section in SECTIONS.values() for name in section]
+COMMANDS = [name for commands in all_commands().values() for name in commands]
 
 
 @table("name", COMMANDS)
@@ -32,11 +32,11 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -
 
 
 @table(
-    ("name", "module"), [(name, entry[0]) for section in SECTIONS.values() for name, entry in section.items()]
+    ("name", "place"),
+    [(name, entry[0]) for commands in all_commands().values() for name, entry in commands.items()],
 )
-def test_every_entry_of_the_table_of_commands_can_be_imported(name: str, module: str) -> None:
-    command = getattr(import_module(f"lcp_engine.cli.{module}"), f"{name}_command")
-    assert isinstance(command, click.Command)
+def test_every_entry_of_the_table_of_commands_can_be_imported(name: str, place: str) -> None:
+    command = load(place, click.Command)
     assert command.name == name
 
 

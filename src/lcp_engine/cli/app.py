@@ -5,100 +5,92 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
 from lcp_engine.cli.base import LcpCommand, LcpGroup, global_options, refuse_name
+from lcp_engine.features import added, load
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Module and help of each command: `lcp --help` loads none of the modules.
+# Module and help of each command that is no feature's: `lcp --help` loads none of the modules.
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run missions": {
-        "init": ("init", "Write a mission file by asking."),
         "run": ("run", "Launch a mission and work on it until it ends or waits for a person."),
-        "do": ("do", "Launch a mission without a file: its goal is on the command line."),
         "launch": ("run", "Queue a mission without running it."),
-        "schedule": ("schedule", "Launch a mission regularly: add, list, remove, run-now."),
         "work": ("run", "Start a runner, which executes the jobs of all missions."),
     },
     "Inspect": {
         "missions": ("missions", "List missions, newest first."),
         "show": ("missions", "Show a mission with its turns and jobs."),
         "watch": ("missions", "Follow events until the mission ends or waits."),
-        "plan": ("plan", "Check the plan of a file, show that of a mission as a graph."),
         "report": ("missions", "Report what a mission did, wrote and left open."),
         "changes": ("changes", "List the file changes of a mission."),
         "jobs": ("jobs", "List jobs."),
         "job": ("jobs", "Show a job with its attempts and events."),
         "held": ("jobs", "List the jobs that wait for a person."),
         "diff": ("changes", "Show what a held job would change, or what was changed."),
-        "shell": ("shell", "Open a shell in what a command of a mission sees."),
         "runners": ("runners", "List the runners, and roots that do not answer them."),
-        "deliveries": ("deliveries", "List the notices for the webhook, and what became of them."),
-        "memory": ("memory", "See, correct and forget what is remembered of roots."),
-        "top": ("top.command", "Watch missions and decide on held jobs, full screen."),
         "serve": ("serve", "Serve a web page to inspect missions and decide on held jobs."),
     },
     "Decide": {
         "approve": ("decide", "Let held jobs run."),
         "reject": ("decide", "Reject held jobs; the planner reads the reason."),
-        "link": ("links", "Print a signed link that decides one held job."),
-        "approvers": ("approvers", "Name the people who decide from afar: add, list, remove."),
         "answer": ("decide", "Answer a mission's question."),
         "undo": ("changes", "Undo the file changes of a mission or a job."),
         "say": ("decide", "Send a mission's planner a message."),
-        "policy": ("policy", "Explain which rule decides about a job."),
         "cancel": ("decide", "Stop a mission."),
         "resume": ("decide", "Continue a mission that has ended."),
         "retry": ("decide", "Queue a failed, skipped or cancelled job again."),
     },
-    "Run again": {
-        "replay": ("replay", "Run a finished mission again from its history, without a model."),
-        "fork": ("replay", "Start a new mission from a turn of another one."),
-    },
+    "Run again": {},
     "Without a mission": {
-        "validate": ("validate", "Check a mission and print what it would do; launch nothing."),
-        "check": ("check", "Check whether replies are valid; execute nothing."),
-        "try": ("check", "Run one job now, outside any mission."),
-        "kinds": ("kinds", "List the kinds of jobs, describe one, or run their examples."),
-        "eval": ("eval", "Measure planners on missions whose results are known."),
-        "schema": ("schema", "Print a published JSON Schema."),
         "db": ("db", "Check, back up, prune and measure the database."),
         "doctor": ("doctor", "Check the installation, a root and a planner's endpoint."),
         "completion": ("completion", "Print the completion script of a shell."),
     },
 }
-_COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return place and help of each command by its section: those of features come after those of all."""
+    found = {
+        section: {
+            name: (f"lcp_engine.cli.{module}:{name}_command", text) for name, (module, text) in stated.items()
+        }
+        for section, stated in SECTIONS.items()
+    }
+    for name, (section, place, text) in added().commands.items():
+        found.setdefault(section, {})[name] = (place, text)
+    return {section: commands for section, commands in found.items() if commands}
 
 
 class _Lazy(LcpGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [name for commands in all_commands().values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COURTESIES:
             return _COURTESIES[cmd_name]
-        if cmd_name not in _COMMANDS:
-            return None
-        module = import_module(f"lcp_engine.cli.{_COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
-        return command
+        stated = (commands[cmd_name][0] for commands in all_commands().values() if cmd_name in commands)
+        place = next(stated, None)
+        return None if place is None else load(place, click.Command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the commands from the table alone, else the global options."""
         from click.shell_completion import CompletionItem
 
-        known = {name: text for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)}
-        commands = [CompletionItem(name, help=text) for name, text in known.items()]
+        known = (one for commands in all_commands().values() for one in commands.items())
+        commands = [
+            CompletionItem(name, help=text) for name, (_, text) in known if name.startswith(incomplete)
+        ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, from the table alone."""
-        for section, commands in SECTIONS.items():
+        for section, commands in all_commands().items():
             with formatter.section(section):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()], col_max=12)
 

@@ -68,6 +68,14 @@ class Feature(NamedTuple):
     """What the command line loads a kind with for a program."""
     kinds: tuple[str, ...] = ()
     """Further kinds that are built in."""
+    commands: Mapping[str, tuple[str, str, str]] = MappingProxyType({})
+    """Commands of `lcp` by their name: the section of its help, the place, the line in that help."""
+    pages: Mapping[str, str] = _NONE
+    """Functions that return a page, by the form of its path."""
+    actions: Mapping[str, str] = _NONE
+    """Functions that carry out what a page sends, by the form of its path."""
+    routes: tuple[str, ...] = ()
+    """Sequences of further routes of the page."""
     engine_calls: tuple[str, ...] = ()
     """Classes of further methods of `Engine`, each a `KernelEngine`."""
     history_calls: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
+from types import FunctionType
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -18,30 +19,26 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from lcp_engine.core.decision_link import PATH
 from lcp_engine.errors import LcpError
+from lcp_engine.features import added, load
 from lcp_engine.web import (
     actions,
     changes,
     edit,
-    evals,
     events,
     inbox,
     jobs,
     kinds,
     launch,
-    links,
-    memory,
     missions,
     overview,
-    replay,
     review,
     undo,
 )
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
 from lcp_engine.web.context import PACKAGE, PageContext
 from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
-from lcp_engine.web.forms import form_endpoint
+from lcp_engine.web.forms import Action, form_endpoint
 
 Page: TypeAlias = Callable[[Request], Response]
 
@@ -56,8 +53,6 @@ PAGES: Sequence[tuple[str, Page]] = (
     ("/missions/{mission}/questions/{number}", missions.question),
     ("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
     ("/missions/{mission}/settings", missions.settings),
-    ("/missions/{mission}/fork", replay.fork_form),
-    ("/missions/{mission}/replay", replay.replay_form),
     ("/missions/{mission}/changes", changes.changed_files),
     ("/missions/{mission}/undo", undo.undo_form),
     ("/jobs", jobs.jobs),
@@ -75,10 +70,7 @@ PAGES: Sequence[tuple[str, Page]] = (
     ("/inbox/all", inbox.decide_all_form),
     ("/launch", launch.launch_form),
     ("/launch/own", launch.own_form),
-    ("/memory", memory.memory_list),
-    ("/memory/{entry}", memory.memory_entry),
     ("/overview", overview.overview),
-    ("/evals", evals.evals),
 )
 ACTIONS = {
     "/jobs/{job}/approve": actions.approve,
@@ -95,8 +87,6 @@ ACTIONS = {
     "/missions/{mission}/undo": undo.undo,
     "/missions/{mission}/cancel": actions.cancel,
     "/missions/{mission}/resume": actions.resume,
-    "/missions/{mission}/fork": replay.fork,
-    "/missions/{mission}/replay": replay.replay,
     "/inbox": inbox.decide_ticked,
     "/inbox/all": inbox.decide_all,
     "/launch": launch.launch,
@@ -104,8 +94,6 @@ ACTIONS = {
     "/schedules/launch": overview.launch_scheduled,
     "/schedules/remove": overview.remove_schedule,
     "/view": changes.choose_view,
-    "/memory/{entry}/edit": memory.edit,
-    "/memory/{entry}/forget": memory.forget,
 }
 
 STREAM_ROUTES = (
@@ -113,11 +101,20 @@ STREAM_ROUTES = (
     Route("/missions/{mission}/events", events.events),
 )
 
-LINK_ROUTES = (
-    Route(f"{PATH}{{token}}", links.link),
-    Route(f"{PATH}{{token}}", links.decide, methods=["POST"]),
-)
-"""What a signed link opens, without access to the rest."""
+
+def all_pages() -> list[tuple[str, Page]]:
+    """Every page with the form of its path."""
+    return [*PAGES, *((path, load(place, FunctionType)) for path, place in added().pages.items())]
+
+
+def all_actions() -> list[tuple[str, Action]]:
+    """Every function that carries out the form of a page, with the form of its path."""
+    return [*ACTIONS.items(), *((path, load(place, FunctionType)) for path, place in added().actions.items())]
+
+
+def all_routes() -> list[Route]:
+    """Streams, and routes of features that answer without access to the rest."""
+    return [*STREAM_ROUTES, *(route for place in added().routes for route in load(place, tuple))]
 
 
 def make_app(
@@ -127,10 +124,9 @@ def make_app(
     handlers = ErrorHandlers(context.templates)
     app = Starlette(
         routes=[
-            *(Route(path, rendered_once(page)) for path, page in PAGES),
-            *STREAM_ROUTES,
-            *(Route(path, form_endpoint(action), methods=["POST"]) for path, action in ACTIONS.items()),
-            *LINK_ROUTES,
+            *(Route(path, rendered_once(page)) for path, page in all_pages()),
+            *(Route(path, form_endpoint(action), methods=["POST"]) for path, action in all_actions()),
+            *all_routes(),
             Mount("/static", StaticFiles(directory=PACKAGE / "static")),
         ],
         # It leaves `text/event-stream` alone. Secrets beside text of others are safe to compress here: a page of

@@ -11,8 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from lcp_engine.api.bulk import missing_approvals
+from lcp_engine.core.decision_link import PATH
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.ask_again import asked_about
@@ -128,3 +130,7 @@ def _page(context: PageContext, status: int, **values: object) -> Response:
     }
     template = context.templates.get_template("link.html")
     return HTMLResponse(template.render({**empty, **values}), status)
+
+
+ROUTES = (Route(f"{PATH}{{token}}", link), Route(f"{PATH}{{token}}", decide, methods=["POST"]))
+"""What a signed link opens, without access to the rest."""

@@ -11,4 +11,19 @@ FEATURE = Feature(
     section="lcp_engine.engine.memory:SECTION",
     kinds=("lcp_engine.workers.remember:WORKER",),
     engine_calls=("lcp_engine.api.memory:MemoryCalls",),
+    commands={
+        "memory": (
+            "Inspect",
+            "lcp_engine.cli.memory:memory_command",
+            "See, correct and forget what is remembered of roots.",
+        ),
+    },
+    pages={
+        "/memory": "lcp_engine.web.memory:memory_list",
+        "/memory/{entry}": "lcp_engine.web.memory:memory_entry",
+    },
+    actions={
+        "/memory/{entry}/edit": "lcp_engine.web.memory:edit",
+        "/memory/{entry}/forget": "lcp_engine.web.memory:forget",
+    },
 )

@@ -10,4 +10,11 @@ FEATURE = Feature(
     note_waits="lcp_engine.store.deliveries:note_waits",
     chores=("lcp_engine.runner.on_wait_hook:chores",),
     history_calls=("lcp_engine.api.deliveries:DeliveryCalls",),
+    commands={
+        "deliveries": (
+            "Inspect",
+            "lcp_engine.cli.deliveries:deliveries_command",
+            "List the notices for the webhook, and what became of them.",
+        ),
+    },
 )

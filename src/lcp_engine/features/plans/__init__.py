@@ -10,4 +10,11 @@ FEATURE = Feature(
     stated_plan="lcp_engine.core.mission.plan:StatedPlan",
     order_reader="lcp_engine.core.protocol.answered_plan:READER",
     history_calls=("lcp_engine.api.plan_graphs:GraphCalls",),
+    commands={
+        "plan": (
+            "Inspect",
+            "lcp_engine.cli.plan:plan_command",
+            "Check the plan of a file, show that of a mission as a graph.",
+        ),
+    },
 )

@@ -15,4 +15,11 @@ FEATURE = Feature(
     file_of_kinds="lcp_engine.workers.load_files:load_workers",
     kind_of_program="lcp_engine.workers.load_files:register_program",
     kinds=("lcp_engine.workers.run_command:WORKER",),
+    commands={
+        "shell": (
+            "Inspect",
+            "lcp_engine.cli.shell:shell_command",
+            "Open a shell in what a command of a mission sees.",
+        ),
+    },
 )

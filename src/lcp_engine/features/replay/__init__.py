@@ -8,4 +8,24 @@ FEATURE = Feature(
     "replay",
     needs=("plans", "rules"),
     engine_calls=("lcp_engine.api.replays:ReplayCalls",),
+    commands={
+        "replay": (
+            "Run again",
+            "lcp_engine.cli.replay:replay_command",
+            "Run a finished mission again from its history, without a model.",
+        ),
+        "fork": (
+            "Run again",
+            "lcp_engine.cli.replay:fork_command",
+            "Start a new mission from a turn of another one.",
+        ),
+    },
+    pages={
+        "/missions/{mission}/fork": "lcp_engine.web.replay:fork_form",
+        "/missions/{mission}/replay": "lcp_engine.web.replay:replay_form",
+    },
+    actions={
+        "/missions/{mission}/fork": "lcp_engine.web.replay:fork",
+        "/missions/{mission}/replay": "lcp_engine.web.replay:replay",
+    },
 )

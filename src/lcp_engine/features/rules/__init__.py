@@ -7,4 +7,11 @@ from lcp_engine.features import Feature
 FEATURE = Feature(
     "rules",
     engine_calls=("lcp_engine.api.always:RuleCalls",),
+    commands={
+        "policy": (
+            "Decide",
+            "lcp_engine.cli.policy:policy_command",
+            "Explain which rule decides about a job.",
+        ),
+    },
 )

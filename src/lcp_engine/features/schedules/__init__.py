@@ -9,4 +9,11 @@ FEATURE = Feature(
     needs=("plans",),
     chores=("lcp_engine.engine.schedules:chores",),
     engine_calls=("lcp_engine.api.schedules:ScheduleCalls",),
+    commands={
+        "schedule": (
+            "Run missions",
+            "lcp_engine.cli.schedule:schedule_command",
+            "Launch a mission regularly: add, list, remove, run-now.",
+        ),
+    },
 )

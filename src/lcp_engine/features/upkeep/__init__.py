@@ -6,6 +6,6 @@ from lcp_engine.features import Feature
 
 FEATURE = Feature(
     "upkeep",
-    needs=("check", "memory", "programs", "stages"),
+    needs=("memory", "programs", "stages"),
     chores=("lcp_engine.runner.upkeep:chores",),
 )

@@ -1,0 +1,18 @@
+"""Measure planners on missions whose results are known."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "evaluation",
+    needs=("models", "programs"),
+    commands={
+        "eval": (
+            "Without a mission",
+            "lcp_engine.cli.eval:eval_command",
+            "Measure planners on missions whose results are known.",
+        ),
+    },
+    pages={"/evals": "lcp_engine.web.evals:evals"},
+)

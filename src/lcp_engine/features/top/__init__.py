@@ -1,0 +1,17 @@
+"""Watch missions and decide on held jobs, full screen."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "top",
+    needs=("reports", "rules"),
+    commands={
+        "top": (
+            "Inspect",
+            "lcp_engine.cli.top.command:top_command",
+            "Watch missions and decide on held jobs, full screen.",
+        ),
+    },
+)
