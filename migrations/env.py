@@ -8,7 +8,7 @@ from alembic import context
 from sqlalchemy import Column, Connection, ForeignKeyConstraint, create_engine
 from sqlalchemy.pool import NullPool
 
-from lcp_engine.store.schema import VIEWS, metadata
+from lcp_engine.store.schema import VIEWS, every_table, metadata
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def _is_described(found: object, name: str | None, kind: str, reflected: bool, _
 
 _DESCENDING = {
     index.name
-    for table in metadata.tables.values()
+    for table in every_table()
     for index in table.indexes
     if not all(isinstance(one, Column) for one in index.expressions)
 }

@@ -27,7 +27,7 @@ from tests.loaded_python import Python
 from tests.walls import check_wall
 
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.schema import metadata
+from lcp_engine.store.schema import every_table
 
 SERVER = os.environ.get("LCP_TEST_POSTGRES_URL")
 REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
@@ -39,7 +39,7 @@ RULES = {"api", "engine", "planners", "runner", "sandbox", "wall"}
 """Rooms whose tests are about rules, not about a database."""
 
 EMPTY = "; ".join(
-    [f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)]
+    [f"DELETE FROM {table.name}" for table in reversed(every_table())]
     + ["SELECT setval(format('%I', sequencename), 1, false) FROM pg_sequences"]
 )
 """Deletes every row in one round trip: for a few of them that is faster than TRUNCATE, which creates new files."""

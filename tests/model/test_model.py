@@ -53,7 +53,7 @@ from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import JobRow, TurnRow
-from lcp_engine.store.schema import metadata
+from lcp_engine.store.schema import every_table
 from lcp_engine.store.turns import StoredReply
 from lcp_engine.workers.base import Hold
 
@@ -561,7 +561,7 @@ class EngineAndRules(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         def empty(tx: Tx) -> None:
-            for table in reversed(metadata.sorted_tables):
+            for table in reversed(every_table()):
                 if table.name != "alembic_version":
                     tx.plain(f"DELETE FROM {table.name}")
 

@@ -68,6 +68,8 @@ class Feature(NamedTuple):
     """What the command line loads a kind with for a program."""
     kinds: tuple[str, ...] = ()
     """Further kinds that are built in."""
+    tables: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Tables by their name: the place, and the column of the mission or job with which a row is pruned, or nothing."""
     commands: Mapping[str, tuple[str, str, str]] = MappingProxyType({})
     """Commands of `lcp` by their name: the section of its help, the place, the line in that help."""
     pages: Mapping[str, str] = _NONE

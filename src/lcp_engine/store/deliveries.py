@@ -8,13 +8,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, func, literal_column, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.store.conditions import UNSENT
+from lcp_engine.store.conditions import OUTCOMES, UNSENT
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import deliveries, missions
+from lcp_engine.store.schema import Id, counter, metadata, missions, one_of, partial_index
+
+# SQLite would give the number of a row that is gone to another one.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("mission_id", ForeignKey("missions.id"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    counter("attempts"),
+    Column("created_at", BigInteger, nullable=False),
+    Column("next_at", BigInteger, nullable=False),
+    Column("tried_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("http_status", Integer),
+    Column("error", Text),
+    UniqueConstraint("mission_id", "seq"),
+    one_of("state", OUTCOMES),
+    partial_index("ix_deliveries_unsent", "id", where=UNSENT),
+    sqlite_autoincrement=True,
+)
+"""The notices of the webhook, in the order in which missions `mission_id` started to wait with their event `seq`. One
+is sent at `next_at` next, which is after `tried_at` while an attempt is under way. `http_status` and `error`: what the
+last attempt met. One is `outdated` if its mission did not wait any more, or waited anew, when its turn came."""
 
 ATTEMPT_SECONDS = 10.0
 """How long one attempt may take."""

@@ -5,14 +5,25 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, delete, literal_column, select, text
+from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, literal_column, select, text
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import LcpError
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import probes
+from lcp_engine.store.schema import metadata
+
+probes = Table(
+    "probes",
+    metadata,
+    Column("endpoint", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("found", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What an endpoint honours of the ways to ask for one action, so that no process finds it out again."""
 
 PROBE_LIFETIME: Micros = 7 * 24 * 3600 * SECOND
 """How long a probe is used: servers are upgraded, and may honour more than they did."""

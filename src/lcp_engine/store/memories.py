@@ -6,15 +6,99 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sqlalchemy import bindparam, delete, insert, literal_column, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.memory import MOST_ENTRIES, Entry, within_root
 from lcp_engine.sandbox.root_identity import RootIdentity, is_same_place
+from lcp_engine.store.conditions import EXPIRING, TERMS_ON_POSTGRES
 from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.store.db.statements import NewRow, Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import memories, memory_roots
+from lcp_engine.store.schema import Id, counter, metadata, partial_index
+
+memory_roots = Table(
+    "memory_roots",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("identity", Text),
+    counter("entries"),
+    UniqueConstraint("path", "machine"),
+    Index("ix_memory_roots_identity", "identity"),
+)
+"""The roots of which something is remembered: where each was last, on which machine (empty if only one has the
+database), and which directory it is, if that is known. `entries` counts those of `memories`."""
+
+_TERMS_ON_SQLITE = (
+    """CREATE VIRTUAL TABLE memory_terms
+    USING fts5(terms, content='memories', content_rowid='id', detail='none', columnsize=0, tokenize='ascii')""",
+    """CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
+    INSERT INTO memory_terms (rowid, terms) VALUES (new.id, new.terms); END""",
+    """CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN
+    INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.id, old.terms); END""",
+    """CREATE TRIGGER memories_changed AFTER UPDATE OF terms ON memories BEGIN
+    INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.id, old.terms);
+    INSERT INTO memory_terms (rowid, terms) VALUES (new.id, new.terms); END""",
+)
+_INDEX_OF_TERMS = {
+    "sqlite": _TERMS_ON_SQLITE,
+    "postgresql": (f"CREATE INDEX ix_memories_terms ON memories USING gin ({TERMS_ON_POSTGRES})",),
+}
+"""The index of the terms of memories by database, which metadata cannot describe."""
+
+# SQLite would give the number of an entry that is gone to another one.
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uid", Text, nullable=False, unique=True),
+    Column("root_id", ForeignKey("memory_roots.id"), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("files", Text, nullable=False),
+    Column("related", Text, nullable=False),
+    Column("terms", Text, nullable=False),
+    Column("importance", SmallInteger, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("author", Text),
+    Column("mission_id", ForeignKey("missions.id"), index=True),
+    Column("job_id", Id),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    UniqueConstraint("root_id", "fingerprint"),
+    CheckConstraint("importance BETWEEN 1 AND 10", name="importance"),
+    Index("ix_memories_newest", "root_id", "id"),
+    Index("ix_memories_important", "root_id", "importance", "id"),
+    partial_index("ix_memories_expiring", "expires_at", where=EXPIRING),
+    sqlite_autoincrement=True,
+    info=_INDEX_OF_TERMS,
+)
+"""What is remembered of a root (memory.md). `size`: characters of title and content. `tags`, `files` and `related` are
+lists in JSON, `terms` what finds the entry, separated by spaces. The job that it is from may be pruned."""
 
 MOST_EXPIRED = 1_000
 """Entries that are removed at once when a root is full, or expired ones are asked to go."""

@@ -16,7 +16,22 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
-from sqlalchemy import ColumnElement, bindparam, exists, literal_column, null, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    exists,
+    literal_column,
+    null,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import Role
@@ -41,7 +56,24 @@ from lcp_engine.store.queue import (
     scope_params,
 )
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.store.schema import jobs, limits
+from lcp_engine.store.schema import Id, jobs, metadata
+
+limits = Table(
+    "limits",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("kind", Text),
+    Column("mission_id", Id),
+    Column("spacing", BigInteger),
+    Column("burst", Integer, nullable=False, server_default=text("1")),
+    Column("max_running", Integer),
+    Column("full_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("holders", Text, nullable=False, server_default=text("'[]'")),
+    sqlite_with_rowid=False,
+)
+"""Limits that were met: of which kind and mission (NULL: of any), what they permit, and what was taken of it.
+`spacing` is between two starts, NULL without a rate; the bucket has all `burst` permits again at `full_at`. `holders`
+are the jobs that count for `max_running`, each with its attempt, in JSON: one that no longer runs holds nothing."""
 
 LOOK_SECONDS = 1.0
 """How often a runner asks which jobs wait for permits; it knows at once of those that it has set aside itself."""

@@ -6,15 +6,59 @@ from dataclasses import dataclass, fields
 from typing import Any  # noqa: TID251 -- a row has no types until it is a record
 
 from pydantic import JsonValue
-from sqlalchemy import bindparam, delete, func, insert, null, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    null,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.recurrence import NEVER, from_stored, shown
-from lcp_engine.store.conditions import SCHEDULED
+from lcp_engine.store.conditions import OVERLAPS, SCHEDULED, TICKS
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import missions, schedules
+from lcp_engine.store.schema import counter, metadata, missions, one_of
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("every", BigInteger),
+    Column("cron", Text),
+    Column("timezone", Text),
+    Column("overlap", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("root", Text, nullable=False),
+    Column("due_at", BigInteger, nullable=False, index=True),
+    counter("missed"),
+    counter("skipped"),
+    Column("last_due_at", BigInteger),
+    Column("last_at", BigInteger),
+    Column("last_outcome", Text),
+    counter("last_missed"),
+    Column("mission_id", ForeignKey("missions.id")),
+    Column("error", Text),
+    Column("created_at", BigInteger, nullable=False),
+    one_of("overlap", OVERLAPS),
+    one_of("last_outcome", TICKS),
+    CheckConstraint("(every IS NULL) = (cron IS NOT NULL AND timezone IS NOT NULL)", name="recurrence"),
+    sqlite_with_rowid=False,
+)
+"""Missions that are launched repeatedly: the one that is due at `due_at` next, and the outcome of the due time
+before. `mission_id` is the newest mission of it. `cron` has every recurrence that goes by a timezone, as a text of
+`core/recurrence.py`; one that is due no more is due at the largest number."""
 
 
 @dataclass(frozen=True)

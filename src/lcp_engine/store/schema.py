@@ -21,28 +21,22 @@ from sqlalchemy import (
     Table,
     Text,
     TextClause,
-    UniqueConstraint,
     text,
 )
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.reasons import ReasonCode
+from lcp_engine.features import added, load
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,
-    EXPIRING,
     LIVE,
     NEXT_TURN,
     OF_SESSION,
     OPEN_SUB_PLAN,
-    OUTCOMES,
-    OVERLAPS,
     READY,
     SCHEDULED,
     STATUSES,
-    TERMS_ON_POSTGRES,
-    TICKS,
-    UNSENT,
     WAITING,
 )
 
@@ -65,16 +59,16 @@ UNFULFILLED = (State.HELD, State.FAILED, State.REJECTED, State.SKIPPED, State.CA
 """The states of a job whose effect was refused, failed, or still waits for a person."""
 
 
-def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
+def one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
     """No IN: for each row written, SQLite would copy a longer list into a temporary table."""
     return CheckConstraint(" OR ".join(f"{column} = '{value}'" for value in values), name=column)
 
 
-def _partial(name: str, *columns: str | TextClause, where: str) -> Index:
+def partial_index(name: str, *columns: str | TextClause, where: str) -> Index:
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
-def _counter(name: str) -> Column[int]:
+def counter(name: str) -> Column[int]:
     return Column(name, Integer, nullable=False, server_default=text("0"))
 
 
@@ -103,15 +97,15 @@ missions = Table(
     Column("deliverables", Text),
     Column("metrics", Text),
     Column("error", Text),
-    _counter("turns"),
-    _counter("questions"),
-    _counter("input_tokens"),
-    _counter("output_tokens"),
+    counter("turns"),
+    counter("questions"),
+    counter("input_tokens"),
+    counter("output_tokens"),
     Column("bytes_written", BigInteger, nullable=False, server_default=text("0")),
-    _counter("requested"),
-    _counter("events"),
-    _counter("changed_seq"),
-    *(_counter(state.value) for state in State),
+    counter("requested"),
+    counter("events"),
+    counter("changed_seq"),
+    *(counter(state.value) for state in State),
     Column("root_plan", Id),
     Column("asking", Id),
     Column("ran", Micros, nullable=False, server_default=text("0")),
@@ -130,12 +124,12 @@ missions = Table(
     Column("recommendations", Text),
     Column("cost", Text),
     Column("currency", Text),
-    _counter("unpriced"),
+    counter("unpriced"),
     Column("served_at", Micros),
     Column("assessment", Text),
-    _one_of("status", STATUSES),
-    _partial("ix_missions_scheduled", "schedule", where=SCHEDULED),
-    _partial("ix_missions_session", "session_id", where=OF_SESSION),
+    one_of("status", STATUSES),
+    partial_index("ix_missions_scheduled", "schedule", where=SCHEDULED),
+    partial_index("ix_missions_session", "session_id", where=OF_SESSION),
 )
 """`events`, `requested` and the count of jobs in each state are kept by the transactions that change them. Of a mission
 that was pruned only this row is left: ids and keys are never used again. `schedule` is the name of the schedule that
@@ -153,36 +147,26 @@ plans = Table(
     Column("mission_id", ForeignKey("missions.id"), nullable=False, index=True),
     Column("job_id", Id, index=True),
     Column("parent_id", Id),
-    _counter("depth"),
-    _counter("open"),
-    _counter("held"),
-    _counter("asked_seq"),
-    _counter("corrections"),
-    _counter("stalled"),
-    _counter("refused"),
+    counter("depth"),
+    counter("open"),
+    counter("held"),
+    counter("asked_seq"),
+    counter("corrections"),
+    counter("stalled"),
+    counter("refused"),
     Column("outcome", Text),
-    _counter("clarifications"),
-    _counter("verifications"),
+    counter("clarifications"),
+    counter("verifications"),
     Column("stated", Text),
     Column("on_failure", Text),
     Column("failed_job", Id),
-    _partial("ix_plans_open", "mission_id", "id", where=OPEN_SUB_PLAN),
+    partial_index("ix_plans_open", "mission_id", "id", where=OPEN_SUB_PLAN),
 )
 """A first `agent_plan` and its continuations (R12); `open` counts its jobs that are queued, running or blocked.
 
 A plan that the mission states has its name in `stated`, what a failed step does to it in `on_failure`, and the first
 step whose failure nothing handled in `failed_job`."""
 
-stated_plans = Table(
-    "stated_plans",
-    metadata,
-    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("place", Integer, nullable=False),
-    Column("text", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""The plans that a mission states, with all their steps; `place` 0 is the one that begins, the others may follow it."""
 
 jobs = Table(
     "jobs",
@@ -219,21 +203,21 @@ jobs = Table(
     Column("held_until", Micros),
     Column("result_sha256", Text),
     Column("effect", Text),
-    _counter("followers"),
+    counter("followers"),
     Column("terms", Text),
     Column("limited_by", Text),
-    _one_of("state", tuple(State)),
-    _one_of("role", tuple(Role)),
-    _partial("ix_jobs_ready", text("priority DESC"), "mission_id", "id", where=READY),
-    _partial("ix_jobs_due", "run_after", where=DELAYED),
-    _partial("ix_jobs_waiting", "limited_by", text("priority DESC"), "mission_id", "id", where=WAITING),
-    _partial("ix_jobs_running", "runner_id", where="state = 'running'"),
-    _partial("ix_jobs_live", "mission_id", "id", where=LIVE),
-    _partial("ix_jobs_next_turn", "mission_id", "id", where=NEXT_TURN),
-    _partial("ix_jobs_expiring", "held_until", where="state = 'held'"),
-    _partial("ix_jobs_settled", "plan_id", "settled_seq", where="plan_id IS NOT NULL"),
-    _partial("ix_jobs_result_sha256", "result_sha256", where="result_sha256 IS NOT NULL"),
-    _partial("ix_jobs_fingerprint", "mission_id", "fingerprint", where="fingerprint IS NOT NULL"),
+    one_of("state", tuple(State)),
+    one_of("role", tuple(Role)),
+    partial_index("ix_jobs_ready", text("priority DESC"), "mission_id", "id", where=READY),
+    partial_index("ix_jobs_due", "run_after", where=DELAYED),
+    partial_index("ix_jobs_waiting", "limited_by", text("priority DESC"), "mission_id", "id", where=WAITING),
+    partial_index("ix_jobs_running", "runner_id", where="state = 'running'"),
+    partial_index("ix_jobs_live", "mission_id", "id", where=LIVE),
+    partial_index("ix_jobs_next_turn", "mission_id", "id", where=NEXT_TURN),
+    partial_index("ix_jobs_expiring", "held_until", where="state = 'held'"),
+    partial_index("ix_jobs_settled", "plan_id", "settled_seq", where="plan_id IS NOT NULL"),
+    partial_index("ix_jobs_result_sha256", "result_sha256", where="result_sha256 IS NOT NULL"),
+    partial_index("ix_jobs_fingerprint", "mission_id", "fingerprint", where="fingerprint IS NOT NULL"),
 )
 """`role`: `turn` asks a question of its plan, `step` begins a plan of its own, the rest is `work`. `approved`: 0, or
 the first attempt after a person approved the job. `waits_for`: how many of the job's edges are not fulfilled; NULL for
@@ -244,22 +228,6 @@ then not in `result`. `effect`: what a job that a planner requested has an effec
 path in the root, or the fingerprint of a job that names none; NULL for a job without effects. `limited_by`: the name of
 the limit that had no permit for it."""
 
-limits = Table(
-    "limits",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("kind", Text),
-    Column("mission_id", Id),
-    Column("spacing", Micros),
-    Column("burst", Integer, nullable=False, server_default=text("1")),
-    Column("max_running", Integer),
-    Column("full_at", Micros, nullable=False, server_default=text("0")),
-    Column("holders", Text, nullable=False, server_default=text("'[]'")),
-    sqlite_with_rowid=False,
-)
-"""Limits that were met: of which kind and mission (NULL: of any), what they permit, and what was taken of it.
-`spacing` is between two starts, NULL without a rate; the bucket has all `burst` permits again at `full_at`. `holders`
-are the jobs that count for `max_running`, each with its attempt, in JSON: one that no longer runs holds nothing."""
 
 server_waits = Table(
     "server_waits",
@@ -277,7 +245,7 @@ edges = Table(
     Column("after_id", Id, primary_key=True),
     Column("job_id", Id, primary_key=True, index=True),
     Column("needs", Text, nullable=False),
-    _one_of("needs", tuple(Need)),
+    one_of("needs", tuple(Need)),
     sqlite_with_rowid=False,
 )
 """The steps of a plan that follow others: job `job_id` may run once job `after_id` has ended as it `needs`."""
@@ -324,17 +292,6 @@ reviews = Table(
 """What a person last saw of a held job: its params (by fingerprint), and the file that it would change, whose hash is
 NULL where there is none. The person '' is for the moment when the job was held."""
 
-viewed_files = Table(
-    "viewed_files",
-    metadata,
-    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
-    Column("person", Text, primary_key=True),
-    Column("mark", Text, primary_key=True),
-    Column("was_seen", SmallInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""What a person has viewed of the files of held jobs, by a hash of what was shown, and whether all of that had been on
-the screen."""
 
 approvals = Table(
     "approvals",
@@ -350,17 +307,6 @@ approvals = Table(
 )
 """What a person said yes to: like a review; `attempt` is the first one that it allows."""
 
-used_links = Table(
-    "used_links",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
-    Column("decision", Text, nullable=False),
-    Column("person", Text, nullable=False),
-    Column("at", Micros, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""Signed links that have decided a job, each by a hash of it, from which nothing can make it again."""
 
 events = Table(
     "events",
@@ -418,7 +364,7 @@ blobs = Table(
     Column("size", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
     Column("base", Text),
-    _partial("ix_blobs_base", "base", where=APPENDED),
+    partial_index("ix_blobs_base", "base", where=APPENDED),
 )
 """Contents by their hash, compressed with zlib. With a `base`, `data` is only what follows the content of that hash."""
 
@@ -445,14 +391,15 @@ changes = Table(
     Column("undoes", Id),
     Column("root_identity", Text),
     Column("staged", SmallInteger),
-    _one_of("state", ("intent", "applied", "void", "conflict")),
-    _partial("ix_changes_open", "file", where="state = 'intent'"),
+    one_of("state", ("intent", "applied", "void", "conflict")),
+    partial_index("ix_changes_open", "file", where="state = 'intent'"),
 )
 """File effects: what was intended, on what, and whether it happened (R20). `file` is `path` beneath `root`, absolute:
 roots may overlap. A hash is NULL where there is no file. `undoes` is the change that this one takes back.
 `root_identity` says which directory `root` was, and on which machine: a path means another file on another one. Older
 rows have none; theirs is that of their mission. `staged` is 1 for one in a stage, which is none of the root's; else
 NULL."""
+
 
 stages = Table(
     "stages",
@@ -485,16 +432,6 @@ runners = Table(
 directories whose file systems do not answer it. `passed`: the last mission that its claims have come to, where more
 have ready jobs than a claim compares; otherwise 0."""
 
-probes = Table(
-    "probes",
-    metadata,
-    Column("endpoint", Text, primary_key=True),
-    Column("model", Text, primary_key=True),
-    Column("found", Text, nullable=False),
-    Column("at", Micros, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""What an endpoint honours of the ways to ask for one action, so that no process finds it out again."""
 
 network_roots = Table(
     "network_roots",
@@ -506,139 +443,12 @@ network_roots = Table(
 )
 """Which machine writes to a root whose file system other machines share: their locks may not exclude each other."""
 
-schedules = Table(
-    "schedules",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("every", Micros),
-    Column("cron", Text),
-    Column("timezone", Text),
-    Column("overlap", Text, nullable=False),
-    Column("spec", Text, nullable=False),
-    Column("root", Text, nullable=False),
-    Column("due_at", Micros, nullable=False, index=True),
-    _counter("missed"),
-    _counter("skipped"),
-    Column("last_due_at", Micros),
-    Column("last_at", Micros),
-    Column("last_outcome", Text),
-    _counter("last_missed"),
-    Column("mission_id", ForeignKey("missions.id")),
-    Column("error", Text),
-    Column("created_at", Micros, nullable=False),
-    _one_of("overlap", OVERLAPS),
-    _one_of("last_outcome", TICKS),
-    CheckConstraint("(every IS NULL) = (cron IS NOT NULL AND timezone IS NOT NULL)", name="recurrence"),
-    sqlite_with_rowid=False,
-)
-"""Missions that are launched repeatedly: the one that is due at `due_at` next, and the outcome of the due time
-before. `mission_id` is the newest mission of it. `cron` has every recurrence that goes by a timezone, as a text of
-`core/recurrence.py`; one that is due no more is due at the largest number."""
 
-memory_roots = Table(
-    "memory_roots",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("path", Text, nullable=False),
-    Column("machine", Text, nullable=False),
-    Column("identity", Text),
-    _counter("entries"),
-    UniqueConstraint("path", "machine"),
-    Index("ix_memory_roots_identity", "identity"),
-)
-"""The roots of which something is remembered: where each was last, on which machine (empty if only one has the
-database), and which directory it is, if that is known. `entries` counts those of `memories`."""
-
-# SQLite would give the number of an entry that is gone to another one.
-memories = Table(
-    "memories",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("uid", Text, nullable=False, unique=True),
-    Column("root_id", ForeignKey("memory_roots.id"), nullable=False),
-    Column("title", Text, nullable=False),
-    Column("content", Text, nullable=False),
-    Column("size", Integer, nullable=False),
-    Column("tags", Text, nullable=False),
-    Column("files", Text, nullable=False),
-    Column("related", Text, nullable=False),
-    Column("terms", Text, nullable=False),
-    Column("importance", SmallInteger, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("author", Text),
-    Column("mission_id", ForeignKey("missions.id"), index=True),
-    Column("job_id", Id),
-    Column("fingerprint", Text, nullable=False),
-    Column("created_at", Micros, nullable=False),
-    Column("updated_at", Micros, nullable=False),
-    Column("expires_at", Micros),
-    UniqueConstraint("root_id", "fingerprint"),
-    CheckConstraint("importance BETWEEN 1 AND 10", name="importance"),
-    Index("ix_memories_newest", "root_id", "id"),
-    Index("ix_memories_important", "root_id", "importance", "id"),
-    _partial("ix_memories_expiring", "expires_at", where=EXPIRING),
-    sqlite_autoincrement=True,
-)
-"""What is remembered of a root (memory.md). `size`: characters of title and content. `tags`, `files` and `related` are
-lists in JSON, `terms` what finds the entry, separated by spaces. The job that it is from may be pruned."""
-
-_TERMS_ON_SQLITE = (
-    """CREATE VIRTUAL TABLE memory_terms
-    USING fts5(terms, content='memories', content_rowid='id', detail='none', columnsize=0, tokenize='ascii')""",
-    """CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
-    INSERT INTO memory_terms (rowid, terms) VALUES (new.id, new.terms); END""",
-    """CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN
-    INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.id, old.terms); END""",
-    """CREATE TRIGGER memories_changed AFTER UPDATE OF terms ON memories BEGIN
-    INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.id, old.terms);
-    INSERT INTO memory_terms (rowid, terms) VALUES (new.id, new.terms); END""",
-)
-INDEX_OF_TERMS = {
-    "sqlite": _TERMS_ON_SQLITE,
-    "postgresql": (f"CREATE INDEX ix_memories_terms ON memories USING gin ({TERMS_ON_POSTGRES})",),
-}
-"""The index of the terms of memories by database, which metadata cannot describe."""
-upkeep = Table(
-    "upkeep",
-    metadata,
-    Column("duty", Text, primary_key=True),
-    Column("due_at", Micros, nullable=False),
-    Column("next_at", Micros, nullable=False),
-    Column("runner_id", Id),
-    Column("done_at", Micros),
-    Column("found", Text),
-    _counter("failures"),
-    Column("failed_at", Micros),
-    Column("error", Text),
-    sqlite_with_rowid=False,
-)
-"""What runners do for the database itself: what is due at `due_at` is begun at `next_at`, which is later after a
-failure, and then belongs to `runner_id` for as long as that lives. `found` is the result of the last success, `error`
-what went wrong since."""
-
-# SQLite would give the number of a row that is gone to another one.
-deliveries = Table(
-    "deliveries",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("mission_id", ForeignKey("missions.id"), nullable=False),
-    Column("seq", Integer, nullable=False),
-    Column("state", Text, nullable=False),
-    _counter("attempts"),
-    Column("created_at", Micros, nullable=False),
-    Column("next_at", Micros, nullable=False),
-    Column("tried_at", Micros),
-    Column("ended_at", Micros),
-    Column("http_status", Integer),
-    Column("error", Text),
-    UniqueConstraint("mission_id", "seq"),
-    _one_of("state", OUTCOMES),
-    _partial("ix_deliveries_unsent", "id", where=UNSENT),
-    sqlite_autoincrement=True,
-)
-"""The notices of the webhook, in the order in which missions `mission_id` started to wait with their event `seq`. One
-is sent at `next_at` next, which is after `tried_at` while an attempt is under way. `http_status` and `error`: what the
-last attempt met. One is `outdated` if its mission did not wait any more, or waited anew, when its turn came."""
+def every_table() -> Sequence[Table]:
+    """Tables of the kernel and of the installed features, each after those that it refers to."""
+    for place, _ in added().tables.values():
+        load(place, Table)
+    return metadata.sorted_tables
 
 
 @dataclass(frozen=True)

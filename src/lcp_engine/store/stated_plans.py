@@ -8,14 +8,38 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from pydantic import JsonValue
-from sqlalchemy import Integer, Text, bindparam, case, func, null, select, text, update
+from sqlalchemy import (
+    Column,
+    ForeignKey,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    case,
+    func,
+    null,
+    select,
+    text,
+    update,
+)
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.terms import terms_of
 from lcp_engine.store.db.statements import Statement, insert_rows
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow, job_row
-from lcp_engine.store.schema import edges, jobs, results, stated_plans
+from lcp_engine.store.schema import Id, edges, jobs, metadata, results
+
+stated_plans = Table(
+    "stated_plans",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("place", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The plans that a mission states, with all their steps; `place` 0 is the one that begins, the others may follow it."""
 
 RESOLVED = "params_resolved"
 """The event of a step whose references were replaced by what they stand for; its data has the params before."""

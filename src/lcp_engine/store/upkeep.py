@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, null, select, text, update
+from sqlalchemy import BigInteger, Column, Table, Text, bindparam, null, select, text, update
 
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.recurrence import Every, go_on
@@ -13,7 +13,25 @@ from lcp_engine.core.upkeep import Duty
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import runners, upkeep
+from lcp_engine.store.schema import Id, counter, metadata, runners
+
+upkeep = Table(
+    "upkeep",
+    metadata,
+    Column("duty", Text, primary_key=True),
+    Column("due_at", BigInteger, nullable=False),
+    Column("next_at", BigInteger, nullable=False),
+    Column("runner_id", Id),
+    Column("done_at", BigInteger),
+    Column("found", Text),
+    counter("failures"),
+    Column("failed_at", BigInteger),
+    Column("error", Text),
+    sqlite_with_rowid=False,
+)
+"""What runners do for the database itself: what is due at `due_at` is begun at `next_at`, which is later after a
+failure, and then belongs to `runner_id` for as long as that lives. `found` is the result of the last success, `error`
+what went wrong since."""
 
 FIRST_PAUSE: Micros = 60 * SECOND
 LONGEST_PAUSE: Micros = 3600 * SECOND

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import BigInteger, Column, ForeignKey, Table, Text, bindparam, select, text
 
 from lcp_engine.clock import Micros
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import used_links
+from lcp_engine.store.schema import metadata
+
+used_links = Table(
+    "used_links",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("decision", Text, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Signed links that have decided a job, each by a hash of it, from which nothing can make it again."""
 
 _USE = Statement(
     text(

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, select, text
+from sqlalchemy import Column, ForeignKey, SmallInteger, Table, Text, bindparam, delete, select, text
 
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import viewed_files
+from lcp_engine.store.schema import Id, metadata
+
+viewed_files = Table(
+    "viewed_files",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("mark", Text, primary_key=True),
+    Column("was_seen", SmallInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What a person has viewed of the files of held jobs, by a hash of what was shown, and whether all of that had been on
+the screen."""
 
 _OF_PERSON = (viewed_files.c.mission_id == bindparam("mission"), viewed_files.c.person == bindparam("who"))
 _FIND = Statement(select(viewed_files.c.mark, viewed_files.c.was_seen).where(*_OF_PERSON))

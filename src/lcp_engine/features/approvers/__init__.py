@@ -22,4 +22,5 @@ FEATURE = Feature(
         ),
     },
     routes=("lcp_engine.web.links:ROUTES",),
+    tables={"used_links": ("lcp_engine.store.used_links:used_links", "job_id")},
 )

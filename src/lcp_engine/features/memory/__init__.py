@@ -26,4 +26,8 @@ FEATURE = Feature(
         "/memory/{entry}/edit": "lcp_engine.web.memory:edit",
         "/memory/{entry}/forget": "lcp_engine.web.memory:forget",
     },
+    tables={
+        "memory_roots": ("lcp_engine.store.memories:memory_roots", ""),
+        "memories": ("lcp_engine.store.memories:memories", ""),
+    },
 )

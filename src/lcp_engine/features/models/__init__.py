@@ -9,4 +9,5 @@ FEATURE = Feature(
     needs=("universal",),
     refuse_echo="lcp_engine.planners.llm.instructions:refuse_echo",
     probes="lcp_engine.store.endpoint_probes:StoredProbeCache",
+    tables={"probes": ("lcp_engine.store.endpoint_probes:probes", "")},
 )

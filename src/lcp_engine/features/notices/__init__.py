@@ -17,4 +17,5 @@ FEATURE = Feature(
             "List the notices for the webhook, and what became of them.",
         ),
     },
+    tables={"deliveries": ("lcp_engine.store.deliveries:deliveries", "mission_id")},
 )

@@ -17,4 +17,5 @@ FEATURE = Feature(
             "Check the plan of a file, show that of a mission as a graph.",
         ),
     },
+    tables={"stated_plans": ("lcp_engine.store.stated_plans:stated_plans", "mission_id")},
 )

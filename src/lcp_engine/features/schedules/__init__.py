@@ -16,4 +16,5 @@ FEATURE = Feature(
             "Launch a mission regularly: add, list, remove, run-now.",
         ),
     },
+    tables={"schedules": ("lcp_engine.store.schedules:schedules", "")},
 )

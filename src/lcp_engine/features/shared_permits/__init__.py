@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from lcp_engine.features import Feature
 
-FEATURE = Feature("shared_permits", claim_gate="lcp_engine.store.permits:GATE")
+FEATURE = Feature(
+    "shared_permits",
+    claim_gate="lcp_engine.store.permits:GATE",
+    tables={"limits": ("lcp_engine.store.permits:limits", "mission_id")},
+)

@@ -8,4 +8,5 @@ FEATURE = Feature(
     "upkeep",
     needs=("memory", "programs", "stages"),
     chores=("lcp_engine.runner.upkeep:chores",),
+    tables={"upkeep": ("lcp_engine.store.upkeep:upkeep", "")},
 )

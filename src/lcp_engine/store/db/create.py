@@ -19,7 +19,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import is_dead, runtime_place, this_host
 from lcp_engine.store.row_types import RunnerRow
-from lcp_engine.store.schema import INDEX_OF_TERMS, VIEWS, metadata
+from lcp_engine.store.schema import VIEWS, every_table
 from lcp_engine.store.version import HEAD, MIGRATION_LOCK
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _create(tx: Tx) -> str | None:
         return version if version != HEAD else None
     for statement in _definitions():
         tx.run(statement)
-    for sql in INDEX_OF_TERMS[tx.database]:
+    for sql in (sql for table in every_table() for sql in table.info.get(tx.database, ())):
         tx.plain(sql)
     for view in VIEWS:
         tx.plain(view.create(tx.is_sqlite))
@@ -58,7 +58,7 @@ def _create(tx: Tx) -> str | None:
 def _definitions() -> list[Statement]:
     """Every table with its indexes, compiled once in a process."""
     statements = []
-    for table in metadata.sorted_tables:
+    for table in every_table():
         statements.append(Statement(CreateTable(table)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         statements += [Statement(CreateIndex(index)) for index in indexes]

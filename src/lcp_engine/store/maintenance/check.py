@@ -21,7 +21,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.check_history import history_faults
 from lcp_engine.store.maintenance.check_rows import broken_rules
-from lcp_engine.store.schema import blobs, metadata, results
+from lcp_engine.store.schema import blobs, every_table, results
 from lcp_engine.store.version import HEAD
 
 MOST_FAULTS = 100
@@ -123,7 +123,7 @@ def _sizes(tx: Tx) -> list[TableSize]:
     taken, there = _bytes(tx), set(tables_of(tx))
     return [
         TableSize(table.name, tx.query(select(func.count()).select_from(table))[0][0], taken.get(table.name))
-        for table in metadata.sorted_tables
+        for table in every_table()
         if table.name in there
     ]
 

@@ -13,6 +13,7 @@ from lcp_engine.core.job_states import SETTLED, State, fulfils
 from lcp_engine.core.kinds import UNDO
 from lcp_engine.store.conditions import LIVE, WAITING
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.schema import every_table
 
 MOST = 100
 """Rows that one rule names."""
@@ -24,10 +25,14 @@ _PRUNED = "(SELECT id FROM missions WHERE pruned_at IS NOT NULL)"
 
 
 class Rule(NamedTuple):
-    """Sentence about every row that `sql` finds; `{0}` is its first column. `{now}` in the SQL is the time."""
+    """Sentence about every row that `sql` finds; `{0}` is its first column. `{now}` in the SQL is the time.
+
+    `table` is that of a feature, without which there is nothing to check.
+    """
 
     say: str
     sql: str
+    table: str = "missions"
 
 
 def broken_rules(tx: Tx) -> Iterator[str]:
@@ -37,8 +42,11 @@ def broken_rules(tx: Tx) -> Iterator[str]:
             yield f"row {row} of {table} refers to a row of {parent} that is not there"
     yield from _wrong_mission_counters(tx)
     yield from _wrong_plan_counters(tx)
-    for say, sql in RULES if tx.is_sqlite else (*_LOOKED_UP_BY_NOBODY, *RULES):
-        for row in tx.query_plain(f"{sql.replace('{now}', str(tx.now))} LIMIT {MOST}"):
+    there = {table.name for table in every_table()}
+    for say, sql, table in RULES if tx.is_sqlite else (*_LOOKED_UP_BY_NOBODY, *RULES):
+        for row in (
+            tx.query_plain(f"{sql.replace('{now}', str(tx.now))} LIMIT {MOST}") if table in there else ()
+        ):
             yield say.format(*row)
 
 
@@ -173,6 +181,7 @@ _JOBS = (
         "job {0}: it waits for a permit of {1}; there is no such limit",
         "SELECT j.id, j.limited_by FROM jobs j LEFT JOIN limits l ON l.name = j.limited_by "
         f"WHERE j.{WAITING.replace('AND ', 'AND j.')} AND l.name IS NULL",
+        "limits",
     ),
     Rule(
         "job {0}: it is an undo, which belongs to no plan and needs no approval; it has either",
@@ -265,6 +274,7 @@ _SCHEDULES = (
         "schedule {0}: its newest mission is {1}, which belongs to {2}",
         "SELECT s.name, m.id, coalesce(m.schedule, 'none') FROM schedules s JOIN missions m ON m.id = s.mission_id "
         "WHERE m.schedule IS NULL OR m.schedule <> s.name",
+        "schedules",
     ),
 )
 _MEMORY = (
@@ -272,6 +282,7 @@ _MEMORY = (
         "memory of root {0!r}: it counts {1} entries; there are {2}",
         "SELECT r.path, r.entries, coalesce(m.found, 0) FROM memory_roots r LEFT JOIN (SELECT root_id, count(*) AS "
         "found FROM memories GROUP BY root_id) m ON m.root_id = r.id WHERE r.entries <> coalesce(m.found, 0)",
+        "memories",
     ),
 )
 

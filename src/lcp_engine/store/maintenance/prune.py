@@ -21,6 +21,7 @@ from sqlalchemy import bindparam, delete, distinct, func, select, text
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import CREATIONS
+from lcp_engine.features import added
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.conditions import APPENDED
 from lcp_engine.store.db.database import Database
@@ -28,7 +29,7 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.memories import remove_expired
-from lcp_engine.store.schema import deliveries, events, metadata, plans, stated_plans, viewed_files
+from lcp_engine.store.schema import events, every_table
 
 _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, checked again and written."""
@@ -49,12 +50,14 @@ _BASES = f"SELECT sha256, base FROM blobs WHERE {APPENDED}"
 
 _OF_JOB = (
     ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
-    ("used_links", "job_id"), ("edges", "job_id"), ("jobs", "id"),
+    *((name, column) for name, (_, column) in added().tables.items() if column == "job_id"),
+    ("edges", "job_id"), ("jobs", "id"),
 )  # fmt: skip
 """The jobs last: the other rows refer to them."""
+_TABLES = {table.name: table for table in every_table()}
 _REMOVE_BETWEEN = [
     Statement(delete(table).where(table.c[column].between(bindparam("lowest"), bindparam("highest"))))
-    for table, column in ((metadata.tables[name], column) for name, column in _OF_JOB)
+    for table, column in ((_TABLES[name], column) for name, column in _OF_JOB)
 ]
 _THESE = (
     events.c.mission_id == bindparam("mission"),
@@ -70,8 +73,8 @@ _BEGUN = Statement(
 _BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN))
 _REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
 _REMOVE_PLANS = [
-    Statement(delete(table).where(table.c.mission_id == bindparam("mission")))
-    for table in (plans, stated_plans, deliveries, viewed_files)
+    Statement(delete(_TABLES[name]).where(_TABLES[name].c.mission_id == bindparam("mission")))
+    for name in ("plans", *(name for name, (_, column) in added().tables.items() if column == "mission_id"))
 ]
 
 
@@ -179,7 +182,6 @@ def _mark(tx: Tx, missions: Sequence[int]) -> int:
                 f"result = NULL, target_file = NULL, issues = NULL, recommendations = NULL, assessment = NULL "
                 f"WHERE id = {mission_id}"
             )
-            tx.plain(f"DELETE FROM limits WHERE mission_id = {mission_id}")
             count += 1
     return count
 
