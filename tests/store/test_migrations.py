@@ -227,7 +227,7 @@ def test_steps_that_followed_one_another_have_edges_and_counts(new_database_url:
     with _connected(new_database_url) as connection:
         config = migration_config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "0016")
+        command.upgrade(config, "0008")
         connection.execute(
             text(
                 "INSERT INTO missions (uid, name, goal, spec, status, created_at) "
@@ -248,6 +248,20 @@ def test_steps_that_followed_one_another_have_edges_and_counts(new_database_url:
         assert edges == [(1, 2, "success"), (2, 3, "success")]
         counts = connection.execute(text("SELECT waits_for, followers FROM jobs ORDER BY id")).all()
         assert counts == [(None, 1), (0, 1), (1, 0), (None, 0)]
+
+
+@pytest.mark.parametrize("version", ["0009", "0020", "0032"])
+def test_a_database_between_two_releases_is_told_what_upgrades_it(
+    new_database_url: str, version: str
+) -> None:
+    open_database(new_database_url).close()
+    with _connected(new_database_url) as connection:
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
+        connection.commit()
+    with pytest.raises(LcpError, match=f"at version '{version}', which was in no release") as refused:
+        open_database(new_database_url)
+    assert refused.value.code is ErrorCode.DATABASE_VERSION
+    assert "Install commit 347f1ede, bring the database to 0033" in refused.value.failed.recommendation
 
 
 def test_a_database_of_a_newer_engine_is_refused(new_database_url: str) -> None:

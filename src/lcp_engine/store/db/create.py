@@ -20,7 +20,7 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import is_dead, runtime_place, this_host
 from lcp_engine.store.row_types import RunnerRow
 from lcp_engine.store.schema import VIEWS, every_table
-from lcp_engine.store.version import HEAD, MIGRATION_LOCK
+from lcp_engine.store.version import HEAD, MIGRATION_LOCK, REPLACED
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -79,8 +79,7 @@ def upgrade(url: str, version: str, migrations: Path | None = None, *, force: bo
     scripts = ScriptDirectory.from_config(config)
     known = {revision.revision for revision in scripts.walk_revisions()}
     if version not in known:
-        message = f"the database is at version {version!r}; this engine knows up to {HEAD!r}"
-        raise LcpError(ErrorCode.DATABASE_VERSION, message, advice=GENERAL)
+        raise _unknown(version)
     engine = _engine(url)
     try:
         with engine.connect() as connection:
@@ -95,6 +94,17 @@ def upgrade(url: str, version: str, migrations: Path | None = None, *, force: bo
             connection.commit()
     finally:
         engine.dispose()
+
+
+def _unknown(version: str) -> LcpError:
+    first, last, commit = REPLACED
+    message, advice = f"the database is at version {version!r}; this engine knows up to {HEAD!r}", GENERAL
+    if first <= version <= last:
+        message = (
+            f"the database is at version {version!r}, which was in no release, and no step leads on from it"
+        )
+        advice = f"Install commit {commit}, bring the database to 0033 with `lcp db upgrade`, then use this version."
+    return LcpError(ErrorCode.DATABASE_VERSION, message, advice=advice)
 
 
 def _version_at(connection: Connection) -> str | None:
