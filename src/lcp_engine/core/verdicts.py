@@ -75,9 +75,10 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return last
 
 
-def _with_first(said: str, match: re.Match[str] | None) -> str:
-    """A verdict with the name of the first test that failed."""
-    return said if match is None else f"{said}; first: {match[1].strip()}"
+def _ended(said: str, has_failed: bool, first: re.Pattern[str], text: str) -> _Found:
+    """A verdict, with the name of the first test that failed as `first` finds it."""
+    match = first.search(text) if has_failed else None
+    return _Found(said if match is None else f"{said}; first: {match[1].strip()}", has_failed)
 
 
 def _counts(counts: Iterable[tuple[int, str]]) -> str:
@@ -116,15 +117,15 @@ def _pytest(text: str) -> _Found | None:
     summary = _last(_PYTEST, text)
     if summary is None or not _PYTEST_WORDS.match(summary[1]):
         return _quiet_pytest(text)
-    said, first = summary[1], _PYTEST_FAILED.search(text) or _PYTEST_TITLE.search(text)
+    said, first = summary[1], _PYTEST_FAILED if _PYTEST_FAILED.search(text) else _PYTEST_TITLE
     has_failed = bool(re.search("failed|error|no tests", said)) or not re.search(
         "passed|skipped|xfailed", said
     )
-    if has_failed and first is None and (reason := _PYTEST_REASON.search(text)):
+    if has_failed and not first.search(text) and (reason := _PYTEST_REASON.search(text)):
         return _Found(f"{said}; {reason[1] or reason[2]}", True)
     if missing := _COVERAGE.search(text):
         return _Found(f"{said}; {missing[1] or missing[2]}", True)
-    return _Found(_with_first(said, first if has_failed else None), has_failed)
+    return _ended(said, has_failed, first, text)
 
 
 def _quiet_pytest(text: str) -> _Found | None:
@@ -138,7 +139,7 @@ def _quiet_pytest(text: str) -> _Found | None:
     if not failed + errors:
         return None
     said = _counts(((failed, "failed"), (errors, f"error{'' if errors == 1 else 's'}")))
-    return _Found(_with_first(said, _PYTEST_FAILED.search(part)), True)
+    return _ended(said, True, _PYTEST_FAILED, part)
 
 
 _UNITTEST = _lines(r"^Ran (\d+) tests? in [\d.]+s\n+(OK|FAILED|NO TESTS RAN)( \([^)\n]*\))?$")
@@ -152,28 +153,21 @@ def _unittest(text: str) -> _Found | None:
     count, outcome = int(found[1]), found[2] + (found[3] or "")
     has_failed = found[2] != "OK" or count == 0
     said = f"{_s(count, 'test')}: {outcome}"
-    return _Found(_with_first(said, _UNITTEST_FAILED.search(text) if has_failed else None), has_failed)
+    return _ended(said, has_failed, _UNITTEST_FAILED, text)
 
 
 _CARGO = _lines(r"^test result: (ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
 _CARGO_FAILED = _lines(r"^test (\S[^\n]*?) \.\.\. FAILED$")
-_NEXTEST = _lines(r"^ +Summary \[[^]\n]*\] +(\d[^\n]*? tests? run: [^\n]+)$")
-_NEXTEST_FAILED = _lines(r"^ +FAIL \[[^]\n]*\] +(?:\([^)\n]*\) +)?([^\n]+)$")
 
 
 def _cargo(text: str) -> _Found | None:
-    if summary := _last(_NEXTEST, text):
-        has_failed = " failed" in summary[1] or " timed out" in summary[1]
-        return _Found(
-            _with_first(summary[1], _NEXTEST_FAILED.search(text) if has_failed else None), has_failed
-        )
     found = [*_CARGO.finditer(text)]
     if not found:
         return None
     passed, failed, ignored = (sum(int(each[column]) for each in found) for column in (2, 3, 4))
     said = _counts(((failed, "failed"), (passed, "passed"), (ignored, "ignored"))) or "no tests ran"
     # Programs of tests without any test, such as those of a crate's documentation, are the usual case: no failure.
-    return _Found(_with_first(said, _CARGO_FAILED.search(text) if failed else None), failed > 0)
+    return _ended(said, failed > 0, _CARGO_FAILED, text)
 
 
 _GO = _lines(r"^(ok|FAIL|\?) *\t(\S+)(?:[ \t]+([^\n]*))?$")
@@ -223,9 +217,9 @@ def _jest(text: str) -> _Found | None:
     if tests is None or suites is None:
         return None
     if " failed" in suites[1] and " failed" not in tests[1]:
-        return _Found(_with_first(f"suites: {suites[1]}", _JEST_FAILED.search(text)), True)
+        return _ended(f"suites: {suites[1]}", True, _JEST_FAILED, text)
     has_failed = " failed" in tests[1]
-    return _Found(_with_first(tests[1], _JEST_FAILED.search(text) if has_failed else None), has_failed)
+    return _ended(tests[1], has_failed, _JEST_FAILED, text)
 
 
 _VITEST = _lines(r"^ +Tests  ([^\n]*\(\d+\)|no tests)$")
@@ -241,22 +235,7 @@ def _vitest(text: str) -> _Found | None:
     is_of_files = tests is None or (has_failed and " failed" not in tests[1])
     said = f"files: {files[1]}" if is_of_files or tests is None else tests[1]
     said = said.replace(" | ", ", ")
-    return _Found(_with_first(said, _VITEST_FAILED.search(text) if has_failed else None), has_failed)
-
-
-_DENO = _lines(r"^(ok|FAILED) \| (\d+ passed[^\n]*?) \([\dhms.]+\)$")
-_DENO_FAILED = _lines(r"^(\S[^\n]*) => \S+:\d+:\d+$")
-
-
-def _deno(text: str) -> _Found | None:
-    found = _last(_DENO, text)
-    if found is None:
-        return None
-    has_failed = found[1] != "ok"
-    return _Found(
-        _with_first(found[2].replace(" | ", ", "), _DENO_FAILED.search(text) if has_failed else None),
-        has_failed,
-    )
+    return _ended(said, has_failed, _VITEST_FAILED, text)
 
 
 _MOCHA = _lines(r"^  (\d+) (passing|pending|failing)(?: \([^)\n]*\))?$")
@@ -287,7 +266,7 @@ def _tally(
             counts[words[each[1]]] += int(each[2])
         bad = counts["failed"] + counts.get("cancelled", 0)
         said = _counts((count, word) for word, count in counts.items()) or "no tests ran"
-        return _Found(_with_first(said, failed.search(text) if bad else None), bad > 0)
+        return _ended(said, bad > 0, failed, text)
 
     return read
 
@@ -321,6 +300,12 @@ _meson = _tally(
     "Ok",
     _lines(r"^ *\d+/\d+ ([^\n]*?) +(?:FAIL|TIMEOUT|ERROR|UNEXPECTEDPASS)\b"),
 )  # fmt: skip
+_junit = _tally(
+    _lines(r"^\[ +(?=\d+ tests (failed|aborted|successful|skipped) +\]$)(\d+)"),
+    {"failed": "failed", "successful": "passed", "aborted": "skipped", "skipped": "skipped"},
+    "successful",
+    _lines(r"^Failures \(\d+\):\n {2}([^\n]+)$"),
+)
 _googletest = _tally(
     _lines(r"^\[  (FAILED|PASSED)  \] (\d+) tests?[.,]"),
     {"FAILED": "failed", "PASSED": "passed"},
@@ -356,7 +341,7 @@ def _ctest(text: str) -> _Found | None:
     if not failed:
         return _Found(f"{count:,} passed", False)
     said = _counts(((failed, "failed"), (count - failed, "passed")))
-    return _Found(_with_first(said, _CTEST_FAILED.search(text)), True)
+    return _ended(said, True, _CTEST_FAILED, text)
 
 
 _PROVE = _lines(r"^Files=(\d+), Tests=(\d+),[^\n]*\nResult: (\w+)$")
@@ -369,7 +354,7 @@ def _prove(text: str) -> _Found | None:
         return None
     has_failed = found[3] != "PASS"
     said = f"Result: {found[3]}, {_s(int(found[2]), 'test')} in {_s(int(found[1]), 'file')}"
-    return _Found(_with_first(said, _PROVE_FAILED.search(text) if has_failed else None), has_failed)
+    return _ended(said, has_failed, _PROVE_FAILED, text)
 
 
 _SUREFIRE = _lines(
@@ -394,54 +379,50 @@ def _java(text: str) -> _Found | None:
             (skipped, "skipped"),
         )
         found = _total(counts, failures + errors > 0)
-        return (
-            _Found(_with_first(found.said, _SUREFIRE_FAILED.search(text)), True)
-            if found.has_failed
-            else found
-        )
+        return _ended(found.said, found.has_failed, _SUREFIRE_FAILED, text)
     if completed := _last(_GRADLE, text):
         run, failed, skipped = (int(completed[column] or 0) for column in (1, 2, 3))
         said = _counts(((failed, "failed"), (run - failed - skipped, "passed"), (skipped, "skipped")))
-        return _Found(_with_first(said, _GRADLE_FAILED.search(text)), failed > 0)
+        return _ended(said, failed > 0, _GRADLE_FAILED, text)
     return None
 
 
-_RSPEC = _lines(
-    r"^(?:\d+ (?:doctests?|propert(?:y|ies)), )*(\d+) (?:examples?|tests?|doctests?|propert(?:y|ies)), (\d+) failures?"
-    r"(?:, \d+ [^\n]+)?$"
-)  # bats and ExUnit, too
-_RSPEC_FAILED = _lines(
-    r"^(?:rspec (?=\S+ *(?:#|$))| ✗ |  1\) (?=test )|An error occurred while loading )(\S[^\n]*?)(?: +#[^\n]*|\.)?$"
-)
-_MINITEST = _lines(r"^\d+ (?:runs|tests), \d+ assertions, (\d+) failures, (\d+) errors(?:, \d+ \w+)*$")
-_MINITEST_FAILED = _lines(
-    r"^(?: *\d+\) )?(?:Failure|Error):\s(\w[\w:]*#[^\n]+?|\w+\([\w:]+\))(?: \[[^\n]*|:[^\n]*)?$"
+_BAD = re.compile(
+    r"[1-9]\d* (?:failed|failures?|errors?|timed out)\b|\b(?:Failures|Errors|FAIL|Failed):?\s+[1-9]"
 )
 
 
-def _ruby(text: str) -> _Found | None:
-    if found := _last(_RSPEC, text):
-        has_failed = found[2] != "0" or "error" in found[0]
-        return _Found(_with_first(found[0], _RSPEC_FAILED.search(text) if has_failed else None), has_failed)
-    if found := _last(_MINITEST, text):
-        has_failed = (found[1], found[2]) != ("0", "0")
-        return _Found(
-            _with_first(found[0], _MINITEST_FAILED.search(text) if has_failed else None), has_failed
-        )
-    return None
+def _summary(pattern: str, failed: str) -> _Reader:
+    """A reader of the last line with counts, which is told as it is; `failed` finds the first test that failed."""
+    line, first = _lines(pattern), _lines(failed)
+
+    def read(text: str) -> _Found | None:
+        found = _last(line, text)
+        said = " ".join("".join(filter(None, found.groups())).replace(" |", ",").split()) if found else ""
+        return _ended(said, _BAD.search(said) is not None, first, text) if said else None
+
+    return read
 
 
-_PHPUNIT = _lines(r"^(Tests: \d+, Assertions: \d+[^\n]*?)\.?$")
-_PHPUNIT_OK = _lines(r"^OK \((\d+ tests?), \d+ assertions?\)$")
-_PHPUNIT_FAILED = _lines(r"^1\) (\S+)$")
-
-
-def _phpunit(text: str) -> _Found | None:
-    if found := _last(_PHPUNIT, text):
-        has_failed = bool(re.search(r"Errors: |Failures: ", found[1]))
-        return _Found(_with_first(found[1], _PHPUNIT_FAILED.search(text) if has_failed else None), has_failed)
-    found = _last(_PHPUNIT_OK, text)
-    return found and _Found(f"OK ({found[1]})", False)
+_SUMMARIES = tuple(_summary(line, failed) for line, failed in (
+    (r"^ +Summary \[[^]\n]*\] +(\d[^\n]*? tests? run: [^\n]+)$", r"^ +FAIL \[[^]\n]*\] +(?:\([^)\n]*\) +)?([^\n]+)$"),
+    (r"^(?:ok|FAILED) \| (\d+ passed[^\n]*?) \([\dhms.]+\)$", r"^(\S[^\n]*) => \S+:\d+:\d+$"),  # Deno
+    (  # RSpec, bats and ExUnit
+        r"^((?:\d+ (?:examples?|tests?|doctests?|propert(?:y|ies)), )+\d+ failures?(?:, \d+ [^\n]+)?)$",
+        r"^(?:rspec (?=\S+ *(?:#|$))| ✗ | {2}1\) (?=test )|An error occurred while loading )(\S[^\n]*?)(?: +#.*|\.)?$",
+    ),
+    (
+        r"^(\d+ (?:runs|tests), \d+ assertions, \d+ failures, \d+ errors(?:, \d+ \w+)*)$",
+        r"^(?: *\d+\) )?(?:Failure|Error):\s(\w[\w:]*#[^\n]+?|\w+\([\w:]+\))(?: \[[^\n]*|:[^\n]*)?$",
+    ),
+    (r"^(Tests: \d+, Assertions: \d+[^\n]*?)\.?$", r"^1\) (\S+)$"),  # PHPUnit
+    (r"^(OK \(\d+ tests?)(?:, \d+ assertions?)?(\))$|^(Tests run: \d+,  Failures: \d+)$", r"^1\) (\S[^\n]*)$"),
+    (r"^(Total tests run: \d+, [^\n]*\bFailures: \d+[^\n]*)$", r"^FAILED: (\S+)"),  # TestNG
+    (r"^\[ (FAIL \d+ \| WARN \d+ \| SKIP \d+ \| PASS \d+) \]$", r"^(?:Failure|Error) \([^\n]*?\): ([^\n]*)$"),
+    (r"^(\d+ success(?:es)? / \d+ failures? / \d+ errors? / \d+ pending)\b", r"^(?:Failure|Error) -> ([^\n]*)$"),
+    (r"^\S+:\t(Total\t\d+\tPassed\t\d+\tSkipped\t\d+\tFailed\t\d+)$", r"^==== (\S+) [^\n]* FAILED$"),
+))  # fmt: skip
+"""Also of nextest, minitest, JUnit 4 by hand, testthat, busted and tcltest."""
 
 
 _DOTNET = _lines(r"^(?:Passed|Failed)! +- Failed: +(\d+), Passed: +(\d+), Skipped: +(\d+), Total: ")
@@ -454,7 +435,7 @@ def _dotnet(text: str) -> _Found | None:
         return None
     failed, passed, skipped = (sum(int(each[column]) for each in found) for column in (1, 2, 3))
     total = _total(((failed, "failed"), (passed, "passed"), (skipped, "skipped")), failed > 0)
-    return _Found(_with_first(total.said, _DOTNET_FAILED.search(text) if failed else None), total.has_failed)
+    return _ended(total.said, total.has_failed, _DOTNET_FAILED, text)
 
 
 _CABAL = _lines(r"^(\d+) of (\d+) test suites \((\d+) of (\d+) test cases\) passed\.$")
@@ -467,14 +448,12 @@ def _cabal(text: str) -> _Found | None:
         return None
     passed, count = (sum(int(each[column]) for each in packages) for column in (1, 2))
     total = _total(((count - passed, "failed"), (passed, "passed")), passed < count)
-    return _Found(
-        _with_first(total.said, _CABAL_FAILED.search(text) if passed < count else None), total.has_failed
-    )
+    return _ended(total.said, total.has_failed, _CABAL_FAILED, text)
 
 
 _OF_TESTS: Sequence[_Reader] = (
-    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _bun, _deno, _automake, _meson, _googletest,
-    _tap, _ctest, _prove, _java, _ruby, _phpunit, _dotnet, _cabal,
+    _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _bun, _automake, _meson, _googletest,
+    _junit, _tap, _ctest, _prove, _java, *_SUMMARIES, _dotnet, _cabal,
 )  # fmt: skip
 
 
@@ -483,6 +462,7 @@ _OF_TESTS: Sequence[_Reader] = (
 _MYPY = _lines(
     r"^(Found \d+ errors? in \d+ files?[^\n]*?)(?: \(checked [^\n]*\))?$|^(Success: no issues found in [^\n]+)$"
 )
+_MYPY_FAILED = _lines(r"^(\S[^\n]*?:\d+: error: [^\n]+)$")
 _RUFF = _lines(r"^(?:Found (\d+) errors?(?: \([^)\n]*\))?\.|(All checks passed!))$")
 _RUFF_PLACE = _lines(r"^([A-Z]+\d+ [^\n]+)\n +--> (\S+)$|^(\S+:\d+:\d+): ([A-Z]+\d+ [^\n]+)$")
 _RUFF_FORMAT = _lines(r"^(\d+ files? would be reformatted)(?:, [^\n]+)?$")
@@ -512,8 +492,7 @@ def _mypy(text: str) -> _Found | None:
     found = _last(_MYPY, text)
     if found is None or found[2]:
         return found and _Found(found[2], False)
-    first = re.search(r"(?m)^(\S[^\n]*?:\d+: error: [^\n]+)$", text)
-    return _Found(_with_first(found[1], first), True)
+    return _ended(found[1], True, _MYPY_FAILED, text)
 
 
 def _ruff(text: str) -> _Found | None:
