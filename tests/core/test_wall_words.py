@@ -37,6 +37,17 @@ from lcp_engine.core.walls import Step
             "==8==LeakSanitizer has encountered a fatal error.",
             "LeakSanitizer has encountered a fatal error",
         ),
+        (
+            1,
+            "strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted",
+            "strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted",
+        ),
+        (
+            0,
+            "warning: ptrace: Operation not permitted",
+            "warning: ptrace: Operation not permitted",
+        ),
+        (7, "curl: (7) Failed to connect: Couldn't connect to server", "Couldn't connect to server"),
         (153, "File size limit exceeded", "File size limit exceeded"),
         (1, "OSError: [Errno 27] File too large", "File too large"),
         (
@@ -116,6 +127,28 @@ def test_a_masked_file_that_a_line_misses_is_named() -> None:
     said = "cat: config/.env: No such file or directory\nopen my.env: ENOENT\nread key.pem\n"
     [sentence] = named_as_walls(said, "", 1, masked=["config/.env", "certs/key.pem", "other/.env.local"])
     assert sentence.startswith("config/.env: the wall's, not the program's")
+
+
+@table(
+    "said",
+    [
+        "Could not open file or uri for loading certificate from certs/client.pem",
+        "OSError: Could not find the TLS certificate file, invalid path: certs/client.pem",
+        "Error loading file certs/client.pem",
+        "open certs/client.pem: no such file or directory",
+        "ERROR: Failed to open cert certs/client.pem: (-64).",
+        "Unable to load client key -8.: client.pem",
+    ],
+)
+def test_a_masked_file_is_named_however_a_program_says_that_it_is_missing(said: str) -> None:
+    [sentence] = named_as_walls(said, "", 1, masked=["certs/client.pem"])
+    assert sentence.startswith("certs/client.pem: the wall's, not the program's")
+
+
+def test_masked_certificates_are_perhaps_those_that_python_misses_without_a_name() -> None:
+    said = "    context.load_cert_chain(own)\nFileNotFoundError: [Errno 2] No such file or directory\n"
+    [sentence] = named_as_walls("", said, 1, masked=["a.pem", ".env"])
+    assert sentence.startswith("a.pem: perhaps the wall's")
 
 
 def test_a_masked_directory_is_named_where_a_line_has_its_name_alone() -> None:

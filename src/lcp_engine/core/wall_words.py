@@ -44,14 +44,16 @@ def named_as_walls(
 ) -> tuple[str, ...]:
     """Causes of a failure behind a wall that are the wall's and not the program's, one sentence for each.
 
-    Empty if it succeeded. `masked` are paths of files that commands do not see; with `network` it has one, so that no
-    failure of it is the wall's.
+    Of a success only that it traced nothing, with which debuggers may end. `masked` are paths of files that commands
+    do not see; with `network` it has one, so that no failure of it is the wall's.
     """
-    if exit_code == 0:
-        return ()
     lines = [line[:_LONGEST] for line in f"{stdout}\n{stderr}".split("\n")]
     text = "\n".join(lines)
-    found = [
+    found = [_sentence(match[0], _NOT_TRACED)] if (match := _TRACED.search(text)) else []
+    if exit_code == 0:
+        return (*found,)
+    text = _TRACED.sub("", text)
+    found += [
         _sentence(match[0], why)
         for pattern, why in _causes(step, network=network)
         if (match := pattern.search(text))
@@ -88,7 +90,7 @@ _OF_NETWORK = (
         _NO_NETWORK,
     ),
     (
-        re.compile("Connection refused|ECONNREFUSED|connection refused"),
+        re.compile("[Cc]onnection refused|ECONNREFUSED|Couldn't connect to server"),
         "127.0.0.1 is the command's own, and a server that runs outside is not there",
     ),
 )
@@ -99,9 +101,13 @@ _RENAMED = (
 _EPERM = re.compile("(?i:operation not permitted)|EPERM")
 _TOO_LARGE = (re.compile("(?i:file size limit exceeded|file too large)|EFBIG"), "a file has at most 256 MiB")
 _OWNED = (_EPERM, "ownership of others, devices, mounts, tracing and limits cannot be changed")
-_TRACED = (
-    re.compile("LeakSanitizer has encountered a fatal error"),
-    "its search for leaks traces the threads of the program; ASAN_OPTIONS=detect_leaks=0 does without",
+_TRACED = re.compile(
+    r"LeakSanitizer has encountered a fatal error|^[^\n]*\b(?:ptrace|PTRACE_)[^\n]{0,80}: Operation not permitted",
+    re.MULTILINE,
+)
+_NOT_TRACED = (
+    "no program can be traced, as debuggers, strace and searches for leaks do; for these, ASAN_OPTIONS=detect_leaks=0 "
+    "does without"
 )
 _NO_GIT = (re.compile("not a git repository"), "commands run on a copy of the root without .git")
 _NO_SOCKETS = (
@@ -114,8 +120,8 @@ def _causes(step: Step, *, network: bool) -> tuple[tuple[re.Pattern[str], str], 
     """Words of a failure with the reason for it behind a wall."""
     of_root = _RENAMED if step is Step.OVERLAY else _NO_GIT
     if network:
-        return (of_root, _OWNED, _TRACED, _TOO_LARGE)
-    return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TRACED, _TOO_LARGE)
+        return (of_root, _OWNED, _TOO_LARGE)
+    return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
 
 
 _NO_MODULE = re.compile(r"ModuleNotFoundError: [^\n]*|Cannot find (?:module|package) '(?!\.)[^\n]*")
@@ -158,8 +164,11 @@ def _interpreter(text: str, exit_code: int | None) -> str | None:
 _MOST_NAMED = 5
 _MOST_LINES = 200
 _ABSENT = re.compile(
-    r"No such file|ENOENT|[Nn]ot found|FileNotFoundError|cannot open|can't open|does not exist"
+    "(?i:no such file|not ?found|does not exist|invalid path|error loading"
+    "|(?:cannot|can't|could not|couldn't|unable to|failed to) (?:access|find|load|open|read))|ENOENT"
 )
+_WITHOUT_NAME = re.compile(r"\bFileNotFoundError: \[Errno 2\] No such file or directory$")
+_OF_TLS = (".crt", ".key", ".p12", ".pem", ".pfx")
 
 
 def _masked_names(lines: Sequence[str], masked: Sequence[str]) -> list[str]:
@@ -170,6 +179,8 @@ def _masked_names(lines: Sequence[str], masked: Sequence[str]) -> list[str]:
     for line in absent[:_MOST_LINES]:
         found |= dict.fromkeys(path for name, path in names.items() if _is_named(name, line))
     why = "commands do not see this file, which is secret or denied"
+    if not found and any(_WITHOUT_NAME.search(line) for line in absent):  # Python's ssl names no file
+        return [_perhaps(path, why) for path in masked if path.endswith(_OF_TLS)][:_MOST_NAMED]
     return [_sentence(path, why) for path in [*found][:_MOST_NAMED]]
 
 
