@@ -244,6 +244,17 @@ def test_nothing_outside_is_reached(place: Place) -> None:
     assert sorted(one.name for one in place.base.iterdir()) == ["mask", "root", "secret", "up", "work"]
 
 
+def test_the_memory_of_process_1_cannot_be_written(place: Place) -> None:
+    """It would not end with its supervisor any more if a program told it so."""
+    script = """import os
+first = int(open("/proc/1/maps").read().partition("-")[0], 16)
+for name in ("/proc/1/mem", "/proc/1/task/1/mem", "/proc/self/mem"):
+    try: print(os.pwrite(os.open(name, os.O_RDWR), b"\\x7f", first if "1" in name else id(name)))
+    except OSError as error: print("refused")"""
+    for view in (place.overlay(), place.copy()):
+        assert place.python(script, view=view).stdout == b"refused\nrefused\n1\n"
+
+
 def test_the_network_of_the_host_is_shared_if_it_may_be(place: Place) -> None:
     """But not its sockets without a file, by which desktops are reached."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:

@@ -284,9 +284,12 @@ def _settings() -> Iterator[str]:
 
 
 def _lay_rooms(layout: _Layout, mounts: Mounts, memory: int) -> None:
-    """Private directories for temporary files, which together take no more than `memory`."""
+    """Private directories for temporary files, which together take no more than `memory`; no memory of process 1."""
     for part, path in zip((2, 4, 4), _OWN_ROOMS, strict=True):
         layout.bind(mounts.memory(memory // part, _FILES_IN_MEMORY), path, writable=True)
+    # A program of the same user could write into process 1 that it is not to end with its supervisor.
+    layout.bind(mounts.file(b""), "/proc/1/mem")
+    layout.bind(mounts.directory(), "/proc/1/task")
 
 
 def _lay_given(layout: _Layout, mounts: Mounts, program: Program, view: View) -> None:
