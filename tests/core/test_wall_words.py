@@ -80,6 +80,7 @@ def test_a_failure_for_reasons_of_the_wall_is_named(code: int, said: str, named:
     [
         (Step.OVERLAY, "listen tcp: operation not permitted", "devices"),
         (Step.LANDLOCK, "listen tcp: operation not permitted", "not even 127.0.0.1"),
+        (Step.OVERLAY, "fatal: not a git repository: /w/a/../.git/modules/a", "of submodules"),
         (Step.COPY, "fatal: not a git repository", "without .git"),
         (Step.LANDLOCK, "fatal: not a git repository", "without .git"),
         (Step.LANDLOCK, "ModuleNotFoundError: No module named 'tally'", "editable installs"),

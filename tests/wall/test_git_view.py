@@ -289,6 +289,28 @@ def test_a_worktree_shows_its_repository_at_its_own_path(project: Path) -> None:
     assert inside(tree, "git log --format=%s; git status --short").splitlines() == ["src/b.txt", "a.txt"]
 
 
+def test_a_submodule_shows_its_repository_and_no_other(project: Path, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    git(top, "init", "-q")
+    git(top, "submodule", "--quiet", "add", str(project), "part")
+    (overlay,) = view_of(top / "part").overlays
+    assert overlay.path == str(top / ".git" / "modules" / "part")
+    assert inside(top / "part", "git log --format=%s; git status --short").splitlines() == [
+        "src/b.txt",
+        "a.txt",
+    ]
+    (tmp_path / "thief").mkdir()
+    (tmp_path / "thief" / ".git").write_text(f"gitdir: {overlay.path}\n")
+    assert "does not name this root" in view_of(tmp_path / "thief").reason
+
+
+def test_a_repository_above_the_root_is_left_out_with_a_reason(project: Path) -> None:
+    view = view_of(project / "src")
+    assert not view.is_shown
+    assert "above the root" in view.reason
+
+
 def test_a_root_that_names_a_repository_which_does_not_know_it_gets_none(project: Path) -> None:
     tree, thief = project.with_name("tree"), project.with_name("thief")
     git(project, "worktree", "add", "-q", str(tree))

@@ -109,6 +109,10 @@ _NOT_TRACED = (
     "no program can be traced, as debuggers, strace and searches for leaks do; for these, ASAN_OPTIONS=detect_leaks=0 "
     "does without"
 )
+_NO_MODULES = (
+    re.compile(r"not a git repository: [^\n]*\.git/modules/"),
+    "repositories of submodules are not there for commands",
+)
 _NO_GIT = (re.compile("not a git repository"), "commands run on a copy of the root without .git")
 _NO_SOCKETS = (
     _EPERM,
@@ -118,10 +122,10 @@ _NO_SOCKETS = (
 
 def _causes(step: Step, *, network: bool) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Words of a failure with the reason for it behind a wall."""
-    of_root = _RENAMED if step is Step.OVERLAY else _NO_GIT
+    of_root = (_RENAMED, _NO_MODULES) if step is Step.OVERLAY else (_NO_GIT,)
     if network:
-        return (of_root, _OWNED, _TOO_LARGE)
-    return (*_OF_NETWORK, of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
+        return (*of_root, _OWNED, _TOO_LARGE)
+    return (*_OF_NETWORK, *of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
 
 
 _NO_MODULE = re.compile(r"ModuleNotFoundError: [^\n]*|Cannot find (?:module|package) '(?!\.)[^\n]*")

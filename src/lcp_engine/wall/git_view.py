@@ -72,7 +72,7 @@ class GitView:
     """Empty if it is shown, or if there is none."""
     environment: Mapping[str, str] = field(default_factory=dict)
     link: str = ""
-    """Content of `.git` where that is the file of a worktree."""
+    """Content of `.git` where that is the file of a worktree or submodule."""
 
     @property
     def is_shown(self) -> bool:
@@ -92,12 +92,14 @@ def view_of_git(root: Root, place: Path, rights: Rights, path: str | None = None
     except (_LeftOut, OSError, ValueError) as error:
         repository, tree, reason = None, {}, f".git is not there for commands: {error}"
     if repository is None:
+        if not reason and any(os.path.lexists(above / ".git") for above in Path(root.path).parents):
+            reason = ".git is not there for commands: it is above the root, with files that are not in it"
         yield GitView(reason=reason)
         return
     with kept_layer(place, digest(tree), lambda: tree) as layer:
-        seen = repository.common if repository.is_worktree else f"{path or root.path}/.git"
+        seen = repository.common if repository.is_elsewhere else f"{path or root.path}/.git"
         overlay = Overlay(seen, (repository.common, layer), expected=repository.identity)
-        link = f"gitdir: {repository.own}\n" if repository.is_worktree else ""
+        link = f"gitdir: {repository.own}\n" if repository.is_elsewhere else ""
         yield GitView((overlay,), "", _environment(repository), link)
 
 
@@ -146,7 +148,8 @@ class _Repository:
     identity: tuple[int, int]
     """Device and inode of `common`."""
     own: str
-    is_worktree: bool
+    is_elsewhere: bool
+    """True for that of a worktree or a submodule, to which the file `.git` leads."""
     config: Mapping[str, Mapping[str, str]]
 
     @property
@@ -161,23 +164,23 @@ def _repository(root: Root) -> _Repository | None:
         return None
     own = f"{root.path}/.git"
     if stat.S_ISDIR(status.st_mode):
-        return _checked(own, own, is_worktree=False)
+        return _checked(own, own, is_elsewhere=False)
     if not stat.S_ISREG(status.st_mode):
         raise _LeftOut("it is a link")
     told = _text(own).strip()
     inner = os.path.realpath(os.path.join(root.path, told.removeprefix("gitdir:").strip()))
-    common = os.path.realpath(f"{inner}/../..")
     # Only the repository itself says which checkouts it has: a file in a root may name any repository.
-    if (
-        not told.startswith("gitdir:")
-        or Path(inner).parent.name != "worktrees"
-        or _text(f"{inner}/gitdir").strip() != own
-    ):
-        raise _LeftOut("it leads to a repository that does not name this root as one of its worktrees")
-    return _checked(common, inner, is_worktree=True)
+    if told.startswith("gitdir:") and Path(inner).parent.name == "worktrees":
+        if _text(f"{inner}/gitdir").strip() == own:
+            return _checked(os.path.realpath(f"{inner}/../.."), inner, is_elsewhere=True)
+    elif told.startswith("gitdir:"):
+        tree = _settings(_text(f"{inner}/config"))["core"].get("worktree")
+        if tree and os.path.realpath(os.path.join(inner, tree)) == os.path.realpath(root.path):
+            return _checked(inner, inner, is_elsewhere=True)
+    raise _LeftOut("it leads to a repository that does not name this root as one of its checkouts")
 
 
-def _checked(common: str, own: str, *, is_worktree: bool) -> _Repository:
+def _checked(common: str, own: str, *, is_elsewhere: bool) -> _Repository:
     status = os.lstat(common)
     if not stat.S_ISDIR(status.st_mode):
         raise _LeftOut(f"{common} is no directory")
@@ -194,7 +197,7 @@ def _checked(common: str, own: str, *, is_worktree: bool) -> _Repository:
     config = _settings(_text(f"{common}/config"))
     if config["extensions"].get("partialclone") is not None:
         raise _LeftOut("it is a partial clone, whose history is not here")
-    return _Repository(common, identity, own, is_worktree, config)
+    return _Repository(common, identity, own, is_elsewhere, config)
 
 
 def _text(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -230,7 +231,7 @@ def _result(
     of_wall = named_as_walls(
         stdout, stderr, ended.exit_code, step=seen.step, masked=seen.masked, network=around.network.is_host
     )
-    of_git = [seen.without_git] if seen.without_git and "git" in stderr else []
+    of_git = [seen.without_git] if seen.without_git and re.search(r"\bgit\b", stderr) else []
     return RunCommandResult(
         exit_code=ended.exit_code,
         ended=_why(ended),
