@@ -338,7 +338,7 @@ def test_a_command_in_a_stage_reads_packages_that_git_does_not_ignore(theatre: T
     assert "changed" not in job.result
 
 
-SHELL: JsonValue = {"allow": [["sh", "-c", "*"]]}
+SHELL: dict[str, JsonValue] = {"allow": [["sh", "-c", "*"]]}
 
 
 def shell(script: str) -> JsonValue:
@@ -473,6 +473,16 @@ def test_commands_see_the_repository_of_a_worktree_in_a_stage(theatre: Theatre) 
     theatre.approve(theatre.merge())
     assert (theatre.root / ".git").read_text() == link
     assert (theatre.root / "a.txt").read_text() == "new\n"
+
+
+@NEEDS_OVERLAY
+def test_commands_see_certificates_that_a_mission_shows_in_a_stage(theatre: Theatre) -> None:
+    for name in ("certs/a.pem", "certs/b.pem"):
+        theatre.write(name, "of a test\n")
+    for command in (("init", "-q"), ("add", "certs/a.pem")):
+        subprocess.run(["git", *command], cwd=theatre.root, check=True)
+    theatre.play(shell("cat certs/*.pem; ls certs"), DONE, commands={**SHELL, "show": ["certs/*.pem"]})
+    assert said(theatre) == ["of a test\na.pem\n"]
 
 
 @NEEDS_OVERLAY

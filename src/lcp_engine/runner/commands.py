@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -233,10 +233,10 @@ class Commands:
         policy, may_read = self._missions.policy(mission), self._missions.readable(mission, context)
         shown = mission.spec.commands.show
         may_show = policy.apart_from_secrets(READ_FILE.named)
-        try:
-            files = tracked(context.root) if shown else frozenset()
-        except ValueError:  # an index of another form
-            files = frozenset()
+        root, files = context.root, frozenset[str]()
+        with ExitStack() as stack, suppress(ValueError):  # an index of another form
+            if shown:  # git tracks no file of a stage
+                files = tracked(root if root.copy_of is None else stack.enter_context(root.open_copied()))
         return Rights(
             lambda path: may_read(f"{path}x" if path.endswith("/") else path),
             repr((mission.spec.policy, self._instance.admission.user_rules, sorted(policy.origins.items()))),
