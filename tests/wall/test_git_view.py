@@ -105,6 +105,15 @@ def test_no_setting_and_no_hook_is_shown(project: Path) -> None:
     assert "core.repositoryformatversion=0" in shown
 
 
+def test_files_of_lfs_are_compared_where_its_directory_can_be_written(project: Path) -> None:
+    assert inside(project, "git config lfs.storage") == ""
+    (project / ".git" / "lfs" / "objects").mkdir(parents=True)
+    assert inside(project, "git config lfs.storage; ls .git/lfs 2>&1 | wc -l").split() == [
+        "/tmp/git-lfs",
+        "1",
+    ]
+
+
 def test_a_repository_that_git_packs_meanwhile_is_shown(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

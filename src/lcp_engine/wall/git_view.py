@@ -244,10 +244,12 @@ def _config(settings: Mapping[str, Mapping[str, str]]) -> bytes:
 
 
 def _environment(repository: _Repository) -> dict[str, str]:
-    """Settings of every git in a command: any owner is as good, and submodules, which are not there, are no change."""
+    """Settings of every git in a command, in which submodules are no change; they and objects of LFS are not there."""
     settings = {"safe.directory": "*"}
     if os.path.isdir(f"{repository.common}/modules"):
         settings["diff.ignoreSubmodules"] = "all"
+    if os.path.isdir(f"{repository.common}/lfs"):
+        settings["lfs.storage"] = "/tmp/git-lfs"  # noqa: S108 -- as the program sees it: its own
     return {
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_CONFIG_COUNT": str(len(settings)),
