@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,12 @@ from tests.planners.llm.conftest import faults, work_until_waiting
 from tests.web.conftest import ADDRESS, HOME, House
 
 from lcp_engine import Engine
+from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.prices import Prices
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
+from lcp_engine.web.turns import Section, by_turn, prompt_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,3 +83,70 @@ def test_the_pages_say_until_when_a_server_asks_to_wait(priced: House, faults: F
     assert said in priced.get("/").words
     priced.engine.cancel(mission)
     assert "asks to wait" not in priced.get(f"/missions/{mission}").words
+
+
+def test_a_reply_is_shown_as_it_was_read_with_what_became_of_each_job(house: House) -> None:
+    look, gone = house.job("list_files", patterns=["*"]), house.job("read_file", rel_path="gone.txt")
+    house.run(f"So be it: {json.dumps(house.ask(look, gone))}", house.complete)
+    words = house.get("/missions/1/questions/1").words
+    assert (
+        "As it was read: create_followup_jobs Look around. Removed around it: prose before the object"
+        in words
+    )
+    assert "list_files succeeded * read_file failed gone.txt PATH_NOT_FOUND" in words
+    assert "As it came" in words
+    assert 'So be it: {"ok"' in words
+    ended = house.get("/missions/1/questions/2").words
+    assert "As it was read: mission_complete summary All done." in ended
+
+
+def test_a_reply_that_was_not_valid_has_no_reading(house: House) -> None:
+    house.run("no JSON at all", house.complete)
+    assert "As it was read" not in house.get("/missions/1/questions/1").words
+
+
+def test_a_prompt_is_shown_by_its_sections(priced: House, faults: FaultServer) -> None:
+    (priced.root / "b.log").write_text("# Rules\n```\n[user]\n")
+    read = priced.ask(priced.job("read_file", rel_path="b.log"))
+    faults.play(*(faults.says(json.dumps(said)) for said in (read, priced.complete)))
+    planner: JsonValue = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 32_000}
+    priced.engine.launch({"goal": "Read the log.", "planner": planner}, root=priced.root)
+    priced.work()
+    page = priced.get("/missions/1/questions/2")
+    titles = re.findall(r"<summary>(.+?) <span", page.text)
+    assert titles == [
+        "Introduction",
+        "Actions",
+        "Kinds of jobs",
+        "Rules",
+        "Goal",
+        "New results",
+        "Now",
+    ]
+    assert re.findall(r"<h4>(\w+)", page.text) == ["System", "Question"]
+
+
+def test_sections_of_a_prompt_lose_nothing_and_end_at_no_heading_within_fences() -> None:
+    prompt = "[system]\nBe brief.\n\n# A\n````\n# no\n```\n````\n[user]\n# B\nx\n```\n# open"
+    assert prompt_sections(prompt) == [
+        Section("system", "", "Be brief."),
+        Section("", "A", "````\n# no\n```\n````"),
+        Section("user", "B", "x\n```\n# open"),
+    ]
+    assert prompt_sections("") == []
+    assert prompt_sections("Say what to do.") == [Section("", "", "Say what to do.")]
+
+
+def test_events_are_grouped_by_turn_with_the_time_since_it_began(house: House) -> None:
+    house.run("no JSON at all", house.ask(house.job("list_files")), house.complete)
+    text = house.get("/missions/1/history").text
+    groups = re.findall(r'scope="rowgroup">([\w ]+?) <', text)
+    assert groups == ["Turn 2", "Turn 1", "Launch"]
+    launched = text.index('id="event-1"')
+    assert "+0 ms" in text[launched:]
+    assert re.search(r'question</span> <a href="/missions/1/questions/3">3</a>', text)
+    rows: list[JsonObject] = [
+        {"seq": 9, "job_id": 1, "event": "failed", "at": "2026-01-01T00:00:00+00:00", "data": None}
+    ]
+    assert [group.title for group in by_turn(rows)] == ["Events"]
+    assert by_turn([]) == []

@@ -33,6 +33,7 @@ from lcp_engine.web import (
     missions,
     overview,
     review,
+    turns,
     undo,
 )
 from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
@@ -50,8 +51,8 @@ PAGES: Sequence[tuple[str, Page]] = (
     ("/missions/{mission}/history", missions.history),
     ("/missions/{mission}/report", missions.report),
     ("/missions/{mission}/report.md", missions.report_text),
-    ("/missions/{mission}/questions/{number}", missions.question),
-    ("/missions/{mission}/questions/{number}/prompt.txt", missions.prompt_text),
+    ("/missions/{mission}/questions/{number}", turns.question),
+    ("/missions/{mission}/questions/{number}/prompt.txt", turns.prompt_text),
     ("/missions/{mission}/settings", missions.settings),
     ("/missions/{mission}/changes", changes.changed_files),
     ("/missions/{mission}/undo", undo.undo_form),

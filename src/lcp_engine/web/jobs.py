@@ -25,6 +25,7 @@ from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import excerpt, is_shown
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.web.review import review_of
+from lcp_engine.web.turns import TurnEvents
 
 JOBS = 50
 EVENTS = 200
@@ -150,7 +151,7 @@ def show_job(
         mission=mission.json,
         problem=problem,
         entered=entered,
-        events=events,
+        groups=[TurnEvents("", events)] if events else [],
         note=request.query_params.get("note"),
         awaits=None if review is None else review.held.awaits,
         acts=acts,

@@ -23,6 +23,7 @@ from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.plan_chart import draw_plan
 from lcp_engine.web.timeline_chart import draw
+from lcp_engine.web.turns import by_turn
 
 MISSIONS = 25
 JOBS = 200
@@ -122,10 +123,15 @@ def history(request: Request) -> Response:
     newest = context.queries.last_event(mission.id)
     until = min(newest, (cursor(request, "before") or newest + 1) - 1)
     since = max(0, until - EVENTS)
-    events = context.engine.events(mission.id, after_seq=since, limit=max(0, until - since))[::-1]
+    events = context.engine.events(mission.id, after_seq=since, limit=max(0, until - since))
     stretch = Stretch(events, since + 1 if since else None, until == newest)
     return context.render(
-        "history.html", mission=mission.json, tab="history", events=events, stretch=stretch, oldest=EVENTS + 1
+        "history.html",
+        mission=mission.json,
+        tab="history",
+        groups=by_turn(events),
+        stretch=stretch,
+        oldest=EVENTS + 1,
     )
 
 
@@ -193,22 +199,6 @@ def report_text(request: Request) -> Response:
     mission = _mission(context, request)
     facts = context.engine.facts(mission.id, most=LISTED, most_counted=COUNTED)
     return PlainTextResponse(block(as_markdown(facts)))
-
-
-def question(request: Request) -> Response:
-    """One question to the planner, and its reply."""
-    context = context_of(request)
-    mission = _mission(context, request)
-    asked = context.queries.turn(mission.id, number(request.path_params["number"]))
-    return context.render("question.html", mission=mission.json, tab="question", question=asked)
-
-
-def prompt_text(request: Request) -> Response:
-    """The whole prompt of one question, as text."""
-    context = context_of(request)
-    mission = _mission(context, request)
-    asked = context.queries.turn(mission.id, number(request.path_params["number"]))
-    return PlainTextResponse(block(str(asked["prompt"] or "")))
 
 
 def _spec_if_kept(context: PageContext, mission: Mission) -> MissionSpec | None:
