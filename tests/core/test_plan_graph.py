@@ -32,6 +32,12 @@ def test_before_anything_runs_it_is_the_one_with_the_most_steps() -> None:
     assert graph().critical_path == ()
 
 
+def test_the_longest_path_of_a_plan_that_failed_ends_where_it_ended() -> None:
+    failed = step(2, 1, 1, state=State.FAILED)
+    skipped = (step(3, None, 2, state=State.SKIPPED), step(4, None, 3, state=State.CANCELLED))
+    assert [one.job for one in graph(step(1, 1), failed, *skipped).critical_path] == [1, 2]
+
+
 def test_a_step_waits_for_those_that_have_not_ended_as_it_needs() -> None:
     found = graph(step(1, 1), step(2, None, state=State.RUNNING), step(3, None, 1, 2, state=State.BLOCKED))
     assert found.awaited(found.steps[2]) == ["step-002"]

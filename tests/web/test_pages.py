@@ -10,9 +10,12 @@ import pytest
 from pydantic import JsonValue
 from tests.patience import in_thread, wait_until
 
+from lcp_engine.core.job_states import Need, State
+from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.queries import pages
 from lcp_engine.web import missions
+from lcp_engine.web.plan_chart import draw_plan
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -151,6 +154,49 @@ def test_a_plan_is_drawn_with_its_longest_path_and_what_waits(house: House) -> N
     assert answer.text.count('<line class="success critical"') == 2
     assert "step-003 waits for step-002" in answer.words
     assert "<b>" not in answer.text
+
+
+def test_equal_steps_of_a_plan_are_one_box_that_leads_to_each(house: House) -> None:
+    steps: list[JsonValue] = [{"id": "first", "tool": "list_files", "parameters": {}, "name": "Look <i>"}]
+    steps += [
+        {"id": f"of-{number}", "tool": "list_files", "parameters": {}, "dependencies": ["first"]}
+        for number in range(8)
+    ]
+    broken: JsonValue = {
+        "id": "broken",
+        "tool": "read_file",
+        "parameters": {"path": "no"},
+        "dependencies": ["first"],
+    }
+    last: JsonValue = {"id": "last", "tool": "list_files", "parameters": {}, "dependencies": ["broken"]}
+    plan: JsonValue = {"steps": [*steps, broken, last]}
+    house.engine.launch({"goal": "Plan.", "plan": plan}, root=house.root)
+    house.engine.work(until_idle=True)
+    answer = house.get("/missions/1/plan")
+    assert "Look <i> list_files" in answer.words
+    assert answer.text.count("<rect ") == 4
+    assert "8 steps list_files succeeded of-0" in answer.words
+    assert answer.text.count('class="success critical"') == 1
+    assert answer.text.count("<line ") == 3
+    # The lines of a step are drawn once more, to be seen when it has the pointer or the focus.
+    assert sorted(path.count("M") for path in re.findall(r'class="own" d="([^"]+)"', answer.text)) == [
+        1,
+        1,
+        2,
+        2,
+    ]
+
+
+def test_columns_of_a_plan_fit_into_the_window_while_they_can_be_read() -> None:
+    def chain(length: int) -> PlanGraph:
+        before = [()] + [(Link(job, Need.SUCCESS),) for job in range(1, length)]
+        steps = [GraphStep("s", n, "do", "", State.QUEUED, None, None, of) for n, of in enumerate(before, 1)]
+        return PlanGraph("main", None, None, tuple(steps))
+
+    assert [draw_plan(chain(length)).width <= 1080 for length in (1, 5, 8, 50)] == [True, True, True, False]
+    assert (
+        draw_plan(chain(3)).box_width > draw_plan(chain(8)).box_width > draw_plan(chain(50)).box_width == 84
+    )
 
 
 def test_a_mission_without_a_plan_says_so(house: House) -> None:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from lcp_engine.core.job_states import Need, State, fulfils
 from lcp_engine.core.json_values import JsonObject
 
+_NEVER = (State.SKIPPED, State.CANCELLED, State.REJECTED)
+
 
 class Link(NamedTuple):
     """A step before another one, by its job, and what is needed of it."""
@@ -30,6 +32,8 @@ class GraphStep:
     reason: str | None
     seconds: float | None
     after: tuple[Link, ...]
+    name: str | None = None
+    """A name for people."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,16 @@ class PlanGraph:
 
     @cached_property
     def critical_path(self) -> tuple[GraphStep, ...]:
-        """The steps behind each other that took the longest together; of equal ones those with the most steps."""
+        """The steps behind each other that took the longest together; of equal ones those with the most steps.
+
+        It ends where the plan ended: steps that will never begin are on no path.
+        """
         best: dict[int, tuple[float, int]] = {}
         came: dict[int, int] = {}
         known = {step.job: step for step in self.steps}
         for step in self.steps:
+            if step.state in _NEVER and step.seconds is None:
+                continue
             before = max(
                 (link.job for link in step.after if link.job in best), key=best.__getitem__, default=None
             )

@@ -55,4 +55,5 @@ def _step(row: Row, after: tuple[Link, ...], now: int) -> GraphStep:
         reason=None if reason is None else explain_reason(reason),
         seconds=None if end is None or not is_over else round((end - started) / SECOND, 3),
         after=after,
+        name=name,
     )
