@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,26 @@ def test_each_planner_has_a_bar_and_a_row(browser: TestClient, tmp_path: Path) -
     assert '<th scope="col">Cost</th>' not in text
     assert "1 wrong" in text
     assert 'href="/evals" aria-current="page"' in text
+
+
+def test_missions_are_graded_by_planner_and_earlier_runs_are_beside(
+    browser: TestClient, tmp_path: Path
+) -> None:
+    evaluate(tmp_path)
+    now = tmp_path / "evals" / "first" / "summary.json"
+    then = tmp_path / "evals" / "older"
+    then.mkdir()
+    stored = json.loads(now.read_text())
+    assert stored["planners"][0].pop("missions") == {"right": [1, 1], "wrong": [0, 1]}
+    stored["planners"][0]["right"]["count"] = 0
+    (then / "summary.json").write_text(json.dumps(stored))
+    os.utime(then / "summary.json", (1, 1))
+    text = browser.get("/evals").text
+    assert '<path class="then" d="M0.0 12h0"><title>older: 0 of 2 right' in text
+    assert '<path class="now" d="M500.0 12h0"' in text
+    assert re.findall(r'<th scope="row">(\w+)</th><td class="(\w+)">(\d of \d)', text) == [
+        ("right", "succeeded", "1 of 1"), ("wrong", "failed", "0 of 1"),
+    ]  # fmt: skip
 
 
 def test_text_of_a_summary_is_shown_as_text(browser: TestClient, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from lcp_engine.core.safe_text import block, json_block, one_line
 from lcp_engine.core.summaries import age, duration, gist, size, subject
 from lcp_engine.web.missions import Branch, build_tree
-from lcp_engine.web.timeline_chart import THINNEST, WIDTH, Timeline, draw
+from lcp_engine.web.timeline_chart import MOMENTS, THINNEST, WIDTH, Timeline, draw
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -68,6 +68,19 @@ def test_a_moment_is_still_seen() -> None:
     moment = drawn.bars[1].segments[0]
     assert moment.width >= THINNEST
     assert moment.x + moment.width <= WIDTH + 0.01
+
+
+def test_marks_that_would_read_alike_say_how_much_later_they_are() -> None:
+    drawn = _draw(
+        _moves(1, (0, "queued"), (0, "started"), (1, "succeeded")),
+        _moves(2, (1, "held"), (90_001, "approved"), (90_001, "started"), (90_011, "succeeded")),
+    )
+    assert drawn.bars[1].held == 90_000
+    assert drawn.labels[0] == "0"
+    assert drawn.labels[-3:] == ["1 d 1 h", "+2.6 s", "+5.3 s"]
+    assert len({*drawn.labels}) == len(drawn.labels)
+    assert len(drawn.moments) == MOMENTS
+    assert _draw(_moves(1, (0, "queued"))).labels == ["0"] * 5
 
 
 def test_nothing_is_an_empty_drawing() -> None:

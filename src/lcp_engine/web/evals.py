@@ -48,6 +48,8 @@ class PlannerShown(BaseModel):
     cost: str | None
     currency: str | None
     mean: dict[str, float | None]
+    missions: dict[str, tuple[int, int]] = Field(default={}, max_length=2000)
+    """How many trials of each mission are right, of how many; empty in summaries of earlier versions."""
 
 
 class _Stored(BaseModel):
@@ -60,6 +62,11 @@ class EvaluationShown:
 
     name: str
     planners: Sequence[PlannerShown]
+
+    @property
+    def missions(self) -> list[str]:
+        """The missions in the order of the suite."""
+        return [*dict.fromkeys(name for one in self.planners for name in one.missions)]
 
     @property
     def columns(self) -> list[tuple[str, list[str]]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from lcp_engine.api.pages import JsonObject
 from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
+from lcp_engine.core.summaries import duration
 
 WIDTH = 1000.0
 """The width of the chart, in its own units."""
@@ -16,6 +17,7 @@ THINNEST = 3.0
 """The smallest width of a segment, so that it stays visible."""
 TICKS = 5
 """Marks of the axis, the first at its start."""
+MOMENTS = 60
 _IDLE_SHARE = 0.2
 _TARGETS: Mapping[str, State] = {transition.event: transition.target for transition in TRANSITIONS}
 
@@ -43,6 +45,11 @@ class Bar:
         return sum(part.seconds for part in self.segments if not part.is_run)
 
     @property
+    def held(self) -> float:
+        """Seconds that it waited for a person."""
+        return sum(part.seconds for part in self.segments if part.state == State.HELD and not part.is_run)
+
+    @property
     def ran(self) -> float:
         return sum(part.seconds for part in self.segments if part.is_run)
 
@@ -64,6 +71,21 @@ class Timeline:
     cuts: Sequence[Cut]
     seconds: float
     ticks: Sequence[float]
+    moments: Sequence[float] = field(default=(), compare=False)
+    """Seconds from the start at `MOMENTS` equal distances, for a line under the pointer."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The ticks in words; one that would read like an earlier one says how much later it is."""
+        labels, told, since = list[str](), "0", 0.0
+        for tick in self.ticks:
+            words = duration(tick) if tick else "0"
+            if words == told and tick:
+                words = f"+{duration(tick - since)}"
+            else:
+                told, since = words, tick
+            labels.append(words)
+        return labels
 
 
 @dataclass(frozen=True)
@@ -84,7 +106,8 @@ def draw(jobs: Sequence[JsonObject], state_changes: Iterable[JsonObject], now: d
     axis = _Axis([span for of_job in spans.values() for span in of_job])
     bars = [Bar(job, [axis.place(span) for span in spans.get(job["id"], [])]) for job in jobs]
     ticks = [axis.seconds_at(WIDTH * number / TICKS) for number in range(TICKS)]
-    return Timeline(bars, axis.cuts, axis.seconds, ticks)
+    moments = [axis.seconds_at(WIDTH * (number + 0.5) / MOMENTS) for number in range(MOMENTS)]
+    return Timeline(bars, axis.cuts, axis.seconds, ticks, moments)
 
 
 def _spans(state_changes: Iterable[JsonObject], now: float) -> dict[object, list[_Span]]:

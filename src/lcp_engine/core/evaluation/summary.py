@@ -90,6 +90,13 @@ class PlannerSummary:
         return dict(Counter(one.cause for one in self.scores if one.cause is not None).most_common())
 
     @cached_property
+    def missions(self) -> Mapping[str, Share]:
+        """The share of right trials by mission."""
+        of = Counter(score.record.mission for score in self.scores)
+        right = Counter(score.record.mission for score in self.scores if score.is_right)
+        return {mission: Share(right[mission], count) for mission, count in of.items()}
+
+    @cached_property
     def cost(self) -> Decimal | None:
         """Of all trials; None if none had a price, or they had not one currency."""
         costs = [score.record.cost for score in self.scores if score.record.cost is not None]
@@ -118,6 +125,7 @@ class PlannerSummary:
             "kinds": self.kinds.json, "checks": self.checks.json, "over_context": self.over_context.json,
             "causes": dict(self.causes), "cost": None if self.cost is None else amount_text(self.cost),
             "currency": self.currency, "mean": means,
+            "missions": {name: [share.count, share.of] for name, share in self.missions.items()},
         }  # fmt: skip
 
 
