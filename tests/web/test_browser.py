@@ -289,6 +289,17 @@ def see_all(page: Page) -> None:
     )
 
 
+def test_only_the_variables_of_the_chosen_mission_are_shown(window: Window) -> None:
+    page = window.open("/launch")
+    assert page.locator(".variable:visible").count() == 0
+    page.get_by_label("document", exact=False).check()
+    shown = page.locator(".variable:visible input")
+    assert shown.count()
+    assert {str(shown.nth(at).get_attribute("name")).split(".")[0] for at in range(shown.count())} == {
+        "document"
+    }
+
+
 @pytest.mark.proof
 @pytest.mark.usefixtures("runner")
 def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window: Window) -> None:
