@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.api.viewed_files import ViewedFiles
+from lcp_engine.api.inbox import ViewedFiles
 from lcp_engine.store.maintenance.prune import prune
 
 ONE, OTHER = "1" * 32, "2" * 32

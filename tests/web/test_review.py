@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 from tests.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 
+from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name
-from lcp_engine.api.viewed_files import ViewedFiles, mark_of
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.safe_text import one_line
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -348,6 +349,18 @@ def test_comments_are_the_words_of_a_rejection_or_of_a_message_that_decides_noth
     assert "Rejected." in house.post(f"/jobs/{merge}/reject", comment).words
     assert "long.txt, from line 1: Not this." in str(house.engine.job(merge).reason)
     assert house.post(f"/jobs/{merge}/say", {"comment.file-0.x": "?"}).status in (409, 422)
+
+
+def test_comments_on_files_of_any_name_are_sent_each_with_its_own(house: House) -> None:
+    merge = held_files(house, *ODD_NAMES, "a<U+202E>gnp.exe")
+    comments = [unescape(name) for name in _comments(house, merge)]
+    assert len({*comments}) == len(ODD_NAMES) + 1
+    assert "Sent." in house.post(f"/jobs/{merge}/say", {name: name for name in comments}).words
+    (said,) = _said(house, merge)
+    assert isinstance(said, str)
+    assert len(said.splitlines()) == len(comments)
+    for name in ODD_NAMES:
+        assert f"{one_line(name)}, from line 1: " in said
 
 
 def test_a_review_with_comments_is_sent_by_the_keyboard(window: Window) -> None:

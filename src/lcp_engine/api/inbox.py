@@ -5,6 +5,8 @@ Command line, page and `lcp top` show these values; none of them works out its o
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from pydantic import JsonValue
 from lcp_engine.api.queries import approvals_for
 from lcp_engine.changes.own_kinds import own_kind
 from lcp_engine.changes.show import Look, look_over
+from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.inbox import Act, Awaits, acts_on, awaited_by
 from lcp_engine.core.json_values import int_in
 from lcp_engine.core.policy import Approvals
@@ -20,13 +23,17 @@ from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.engine.approvals import question_shown
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.subjects import Subjects
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.people import drop_viewed, keep_viewed, viewed_by
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import are_heard, find_awaited_replies, find_expiries
 from lcp_engine.store.queries.records import Job
 from lcp_engine.workers.ask_user import asked_in
 from lcp_engine.workers.base import ExecutedBy
 from lcp_engine.workers.engine_kinds import engine_workers
+
+_MARK = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,13 @@ class Review:
     """What it would change now, to which an approval is bound; None if it awaits words."""
     approvals: Approvals | None
     """Whose approvals it has and needs, if one person's yes is not enough."""
-    question: JsonObject | None
-    """The turn that a person is to reply to."""
+    questions: Sequence[JsonObject]
+    """Those of a turn that awaits a reply."""
+
+    @property
+    def question(self) -> JsonObject | None:
+        """The one that a person is to reply to."""
+        return self.questions[-1] if self.questions else None
 
 
 @dataclass(frozen=True)
@@ -137,8 +149,40 @@ class Inbox:
             if held.awaits is Awaits.REPLY
             else []
         )
-        return Review(held, job, look, approvals, turns[-1] if turns else None)
+        return Review(held, job, look, approvals, turns)
 
     def _has_worker(self, kind: str) -> bool:
         worker = engine_workers().get(kind) or self._instance.admission.workers.get(kind)
         return worker is not None and worker.executed_by is not ExecutedBy.PERSON
+
+
+def mark_of(diff: Diff) -> str:
+    """Names what is shown of a file, to the last character and with its path: anything else has another mark."""
+    shown = "\0".join([diff.path, diff.note or "", *diff.lines])
+    return hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class ViewedFiles:
+    """Marks of a person in one mission, so that a file that is shown again by a later job is still viewed."""
+
+    _instance: Instance
+    _mission_id: int
+    _person: str
+
+    def marks(self) -> dict[str, bool]:
+        """Each mark, and whether all of what it names had been on the person's screen."""
+        return self._instance.read(viewed_by, self._mission_id, self._person)
+
+    def add(self, mark: str, *, was_seen: bool) -> None:
+        """Mark what a file was shown as. Raises `INVALID_ARGUMENT` for what no `mark_of` has made."""
+        if not _MARK.fullmatch(mark):
+            message = f"{mark[:40]!r} is not the mark of a file; nothing was marked"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
+        self._instance.database.write(
+            lambda tx: keep_viewed(tx, self._mission_id, self._person, mark, was_seen=was_seen)
+        )
+
+    def remove(self, mark: str) -> None:
+        """Take a mark back; nothing happens without one."""
+        self._instance.database.write(lambda tx: drop_viewed(tx, self._mission_id, self._person, mark))

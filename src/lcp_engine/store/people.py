@@ -1,4 +1,4 @@
-"""Store what people saw, approved and said, and how long held jobs wait for them (R5, R14)."""
+"""Store what people saw, viewed, approved and said, and how long held jobs wait for them (R5, R14)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from os.path import normpath
 
-from sqlalchemy import bindparam, literal_column, select, text, update
+from sqlalchemy import bindparam, delete, literal_column, select, text, update
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import (
@@ -27,7 +27,7 @@ from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.store.schema import approvals, events, jobs, reviews, turns
+from lcp_engine.store.schema import approvals, events, jobs, reviews, turns, viewed_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,32 @@ def is_led_to(
 
 def _columns(sight: Sight) -> dict[str, object]:
     return {"fingerprint": sight.fingerprint, "path": sight.path, "found": sight.found, "at": sight.at}
+
+
+_VIEWS = (viewed_files.c.mission_id == bindparam("mission"), viewed_files.c.person == bindparam("who"))
+_VIEWED = Statement(select(viewed_files.c.mark, viewed_files.c.was_seen).where(*_VIEWS))
+_VIEW = Statement(
+    text(
+        "INSERT INTO viewed_files (mission_id, person, mark, was_seen) VALUES (:mission, :who, :mark, :was_seen) "
+        "ON CONFLICT (mission_id, person, mark) DO UPDATE SET was_seen = excluded.was_seen"
+    )
+)
+_UNVIEW = Statement(delete(viewed_files).where(*_VIEWS, viewed_files.c.mark == bindparam("one")))
+
+
+def viewed_by(tx: Tx, mission_id: int, person: str) -> dict[str, bool]:
+    """The marks of what a person has viewed in a mission, each with whether all of it had been on the screen."""
+    return {mark: bool(was_seen) for mark, was_seen in tx.rows(_VIEWED, mission=mission_id, who=person)}
+
+
+def keep_viewed(tx: Tx, mission_id: int, person: str, mark: str, *, was_seen: bool) -> None:
+    """Note that a person has viewed what has this mark."""
+    tx.run(_VIEW, mission=mission_id, who=person, mark=mark, was_seen=int(was_seen))
+
+
+def drop_viewed(tx: Tx, mission_id: int, person: str, mark: str) -> None:
+    """Take such a note back; nothing happens without one."""
+    tx.run(_UNVIEW, mission=mission_id, who=person, one=mark)
 
 
 _HOLDS = (HOLD.event, HOLD_AGAIN.event, RETRY_HELD.event)

@@ -293,6 +293,18 @@ reviews = Table(
 NULL where there is none. The person '' is for the moment when the job was held."""
 
 
+viewed_files = Table(
+    "viewed_files",
+    metadata,
+    Column("mission_id", Id, ForeignKey("missions.id"), primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("mark", Text, primary_key=True),
+    Column("was_seen", SmallInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What a person has viewed of the files of held jobs, by a hash of what was shown, and whether all of that had been on
+the screen."""
+
 approvals = Table(
     "approvals",
     metadata,

@@ -45,7 +45,7 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     job_id = number(request.path_params["job"])
     try:
         params = choice_in(form, context.engine.look(job_id)) if "offered" in form.fields else None
-        shown, words = read_shown(form), words_in(context, job_id, form) if form.text("rest") else None
+        shown, words = read_shown(form), words_in(form) if form.text("rest") else None
         if words == "":
             raise LcpError(ErrorCode.INVALID_ARGUMENT, NO_WORDS)
         if may_ask(context, job_id, form, shown):
@@ -141,7 +141,7 @@ def may_ask(context: PageContext, job_id: int, form: Form, shown: Sight | None) 
 def reject(context: PageContext, request: Request, form: Form) -> Response:
     """Reject a held job with a reason for the planner."""
     job_id = number(request.path_params["job"])
-    reason = form.text("reason") or words_in(context, job_id, form)
+    reason = form.text("reason") or words_in(form)
     if not reason:
         return show_job(context, request, status=422, problem=NO_REASON)
     try:
@@ -223,7 +223,7 @@ def _fault_of(context: PageContext, job_id: int, text: str) -> str:
 def say_about_job(context: PageContext, request: Request, form: Form) -> Response:
     """Send the planner a message about a job, which stays as it is."""
     job_id = number(request.path_params["job"])
-    words = form.text("words") or words_in(context, job_id, form)
+    words = form.text("words") or words_in(form)
     try:
         context.engine.say(context.engine.job(job_id).mission_id, words, job_id=job_id)
     except LcpError as refused:

@@ -143,7 +143,9 @@ def show_job(
     is_whole = look is not None and is_shown(look, parts, found.params, longest=LONGEST)
     shown = shown_value(look.sight) if look is not None and is_whole else ""
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
-    questions = engine.turns(found.mission_id, job_id=found.id) if found.kind == TURN else []
+    questions = [] if review is None else review.questions
+    if found.kind == TURN and not questions:
+        questions = engine.turns(found.mission_id, job_id=found.id)
     return context.render(
         "job.html",
         status=status,

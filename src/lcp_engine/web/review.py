@@ -12,19 +12,21 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine import Diff, Job, Look, MergeParams
+from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name
-from lcp_engine.api.viewed_files import ViewedFiles, mark_of
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.web.context import PageContext
-from lcp_engine.web.diff_view import Excerpt, anchor_of
+from lcp_engine.web.diff_view import Excerpt
 from lcp_engine.web.forms import Form, number
 from lcp_engine.web.merge_form import OfferedFile, offered_files
 
 _PLACE = re.compile(r"file-[0-9a-f]+")
 MOST_COMMENTS = 400
 """Hunks that can be commented on; with more, the form would have too many fields."""
-_COMMENT = "comment."
-"""Begins the names of comments; the place of the file and the line follow."""
+LONGEST_NAMES = 100_000
+"""Characters of all names of those fields."""
+_COMMENT = re.compile(r"comment\.([0-9]+)\.(.+)")
+"""The name of a comment, with the line and the path as it is shown."""
 _COMMENT_FORM = Markup(
     '<details class="comment"><summary>Comment</summary><textarea name="{}" form="approve" rows="2" '
     'maxlength="4000" aria-label="{}"></textarea></details>'
@@ -90,24 +92,19 @@ def review_of(
     may_choose = is_shown and look.files
     boxes = offered_files(look.files, MergeParams.model_validate(job.params)) if may_choose else []
     viewed = _viewed_files(context, job.mission_id).marks() if len(look.diffs) > 1 else {}
-    heads = sum(line.css_class == "hunk" for part in parts for line in part.lines)
-    may_comment = is_shown and heads <= MOST_COMMENTS
+    names = [len(part.path) for part in parts for _ in part.starts]
+    may_comment = is_shown and len(names) <= MOST_COMMENTS and sum(names) <= LONGEST_NAMES
     return FileReview([*_reviewed(look.diffs, parts, boxes, viewed, may_comment=may_comment)])
 
 
-def words_in(context: PageContext, job_id: int, form: Form) -> str:
+def words_in(form: Form) -> str:
     """Words of a form for the planner, then its comments, each with its file and line."""
-    said = [form.text("back_words")]
-    comments = {
-        name: form.text(name) for name in form.fields if name.startswith(_COMMENT) and form.text(name)
-    }
-    for diff in context.engine.look(job_id).diffs if comments else ():
-        anchor = f"{_COMMENT}{anchor_of(diff.path)}."
-        of_file = {number(name.removeprefix(anchor)): name for name in comments if name.startswith(anchor)}
-        said += [
-            f"{one_line(diff.path)}, from line {line}: {comments[of_file[line]]}" for line in sorted(of_file)
-        ]
-    return "\n".join(filter(None, said))
+    comments = [
+        f"{place[2]}, from line {place[1]}: {text}"
+        for name in form.fields
+        if (place := _COMMENT.fullmatch(name)) and (text := form.text(name))
+    ]
+    return "\n".join(filter(None, [form.text("back_words"), *comments]))
 
 
 def mark_viewed(context: PageContext, request: Request, form: Form) -> Response:
@@ -140,7 +137,7 @@ def _reviewed(
                 for at, one in enumerate(offered.hunks, 1)
             ]
         comments = [
-            _COMMENT_FORM.format(f"{_COMMENT}{part.anchor}.{line}", f"comment on {path} from line {line}")
+            _COMMENT_FORM.format(f"comment.{line}.{path}", f"comment on {path} from line {line}")
             for line in (starts if may_comment else ())
         ]
         around = [*zip_longest(hunks, comments, fillvalue=Markup())]
