@@ -13,7 +13,7 @@ from lcp_engine.web.forms import MOST_BYTES
 if TYPE_CHECKING:
     from tests.web.conftest import House
 
-SCRIPTS = [f'<script src="/static/{name}.js" defer>' for name in ("idiomorph", "drafts", "decide", "live")]
+SCRIPTS = [f'<script src="/static/{name}.js" defer>' for name in ("drafts", "decide", "live")]
 LOOKS = [
     "/",
     "/missions/1",
@@ -62,7 +62,7 @@ CHANGES = [
 
 
 def test_all_scripts_of_the_page_together_are_small() -> None:
-    assert sum(script.stat().st_size for script in (PACKAGE / "static").glob("*.js")) <= 36 * 1024
+    assert sum(script.stat().st_size for script in (PACKAGE / "static").glob("*.js")) <= 30_000
 
 
 @pytest.mark.parametrize("path", LOOKS)

@@ -34,19 +34,62 @@ function isInUse(node) {
 // A note stays until it has been read; a refusal until the reader leaves.
 const isNote = (node) => node.id === "problem" || (node.id === "flash" && performance.now() < FLASH_MS);
 
-const isOwn = (name, node) => name === "aria-disabled" || (name === "open" && node instanceof HTMLDetailsElement)
+// What the page sets itself.
+const isOwn = (name, node) => name === "aria-disabled" || name === "hidden" || (name === "open" && node.matches("details"))
   || (name === "checked" && node.name === "job");
-const morphOf = (isKept) => ({
-  morphStyle: "innerHTML",
-  callbacks: {
-    beforeAttributeUpdated: (name, node) => !isOwn(name, node),
-    beforeNodeMorphed: (node) => !(node.matches && (node.dataset.copy || node.matches(".armed") || (isKept(node) && isInUse(node)))),
-    beforeNodeRemoved: (node) => !(node.matches && (isNote(node) || isInUse(node))),
-  },
-});
-const MORPH = morphOf((node) => node.matches("form, .decide"));
+const stays = (node, isKept) => node.matches && (node.dataset.copy || node.matches(".armed") || (isKept(node) && isInUse(node)));
+const isForm = (node) => node.matches("form, .decide");
 // What is shown anew comes with its form, also a form that was being filled in.
-const MORPH_ALL = morphOf((node) => node.matches("form") && !node.querySelector("[name=shown]"));
+const isOther = (node) => node.matches("form") && !node.querySelector("[name=shown]");
+
+// -- Morphing: an element becomes like a fresh one, and keeps its identity, with focus, scroll position and what was typed.
+
+const keyOfNode = (node) => node.id || node.querySelector?.("[id]")?.id;
+
+// The child that is to become like a fresh one: the one with its key, or else the next of its kind without a name.
+function partner(fresh, at, keys) {
+  const key = keyOfNode(fresh);
+  let next = null;
+  for (let node = at; node; node = node.nextSibling) {
+    const own = keyOfNode(node);
+    if (own && own === key) return node.nodeName === fresh.nodeName ? node : null;
+    if (!keys.has(own) && !node.id && !fresh.id && node.nodeName === fresh.nodeName) next ??= node;
+    if (!key && (next || keys.has(own))) break;
+  }
+  return next;
+}
+
+function morphChildren(place, nodes, isKept) {
+  const keys = new Set(nodes.map(keyOfNode).filter(Boolean));
+  const drop = (node) => node.matches && (isNote(node) || isInUse(node)) || node.remove();
+  let at = place.firstChild;
+  for (const fresh of nodes) {
+    const node = partner(fresh, at, keys);
+    if (!node) { place.insertBefore(fresh, at); continue; }
+    while (at !== node) {
+      const next = at.nextSibling;
+      if (keys.has(keyOfNode(at))) { place.insertBefore(node, at); break; }
+      drop(at);
+      at = next;
+    }
+    if (at === node) at = node.nextSibling;
+    morphNode(node, fresh, isKept);
+  }
+  while (at) { const next = at.nextSibling; drop(at); at = next; }
+}
+
+function morphNode(node, fresh, isKept) {
+  // What was fetched of a file stays, as long as it is of the same.
+  if (node.isEqualNode(fresh) && !node.matches?.("input, textarea, select") || stays(node, isKept)) return;
+  if (!node.matches) { node.data = fresh.data; return; }
+  if (node.dataset.mark && node.dataset.mark === fresh.dataset.mark) return;
+  for (const { name, value } of fresh.attributes) if (!isOwn(name, node) && node.getAttribute(name) !== value) node.setAttribute(name, value);
+  for (const { name } of [...node.attributes]) if (!isOwn(name, node) && !fresh.hasAttribute(name)) node.removeAttribute(name);
+  morphChildren(node, [...fresh.childNodes], isKept);
+  if (node.matches("option")) node.selected = fresh.selected;
+  else if (isBox(node)) { if (!isOwn("checked", node)) node.checked = fresh.checked; }
+  else if (node.matches("textarea, input:not([type=search], [type=file])") && node.value !== fresh.value) node.value = fresh.value;
+}
 
 // What a decision at a place would be about, whenever it was looked at.
 function standing(place) {
@@ -61,9 +104,9 @@ const NOTHING = JSON.stringify([[], []]);
 const deeds = () => JSON.stringify(all("[data-decides]").map(
   ({ form, textContent }) => [form.getAttribute("action"), standing(form), textContent]));
 
-function morph(nodes, options) {
+function morph(nodes, isKept) {
   const before = deeds();
-  Idiomorph.morph(byId("main"), nodes, options);
+  morphChildren(byId("main"), nodes, isKept);
   collect();
   if (deeds() === before) lookSoon(); else restart();
 }
@@ -92,7 +135,7 @@ function showDiffering() {
   differs.hidden = true;
   seen = new WeakMap();
   disarm();
-  morph([...pending.getElementById("main").childNodes], MORPH_ALL);
+  morph([...pending.getElementById("main").childNodes], isOther);
   restart();
   byId(first)?.focus();
 }
@@ -109,10 +152,10 @@ function update(fresh) {
   document.title = fresh.title;
   tellDiffering(fresh);
   const count = fresh.getElementById("held-count");
-  if (count) Idiomorph.morph(byId("held-count"), [...count.childNodes], MORPH);
+  if (count) morphChildren(byId("held-count"), [...count.childNodes], isForm);
   // Nothing moves under an open decision.
   const main = fresh.getElementById("main");
-  if (main && !pending && !document.body.dataset.changed) morph([...main.childNodes], MORPH);
+  if (main && !pending && !document.body.dataset.changed) morph([...main.childNodes], isForm);
 }
 
 async function load() {
