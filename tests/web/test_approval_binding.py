@@ -268,13 +268,21 @@ def test_a_long_diff_is_cut_in_a_list_and_approved_where_the_whole_is_shown(hous
     assert "+line 100<" in inbox.text
     assert "+line 200<" not in inbox.text
     assert "4,881 more lines in the whole diff" in inbox.words
-    text = house.get(f"/jobs/{job_id}").text
-    assert f'<a href="/jobs/{job_id}/diff">the whole diff</a>' in text
-    assert "+line 1900<" in text
-    for page in (inbox.text, text):
-        assert f'action="/jobs/{job_id}/approve"' not in page
-        assert "shown" not in re.findall(r'name="([a-z.0-9]+)"', page)
-    assert "+line 4999<" in house.get(f"/jobs/{job_id}/diff").text
+    assert f'<a href="/jobs/{job_id}/diff">the whole diff</a>' in inbox.text
+    assert f'action="/jobs/{job_id}/approve"' not in inbox.text
+    assert "shown" not in re.findall(r'name="([a-z.0-9]+)"', inbox.text)
+    for path in (f"/jobs/{job_id}", f"/jobs/{job_id}/diff"):
+        lines, parts = [], 0
+        text = house.get(path).text
+        assert 'data-lines="4001"' in text, "what is not on the page counts as not seen"
+        while True:
+            lines += re.findall(r"\+line (\d+)<", text)
+            parts += 1
+            if (more := re.search(r'href="(/jobs/\d+/diff\?file=\w+&amp;from=\d+)"', text)) is None:
+                break
+            text = house.get(unescape(more[1])).text
+        assert [*map(int, lines)] == [*range(5000)]
+        assert parts == 6
     assert "+line 4999\n" in house.get(f"/jobs/{job_id}/diff.txt").text
     form = house.shown(f"/jobs/{job_id}/diff")
     assert house.post(f"/jobs/{job_id}/approve").status == 422

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.web.conftest import House
 
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
-from lcp_engine.web.diff_view import LONGEST_COMPARED, PAIRS_COMPARED, Excerpt, differing, excerpt, whole
+from lcp_engine.web.diff_view import (
+    LONGEST_COMPARED,
+    PAIRS_COMPARED,
+    Excerpt,
+    ExcerptLine,
+    differing,
+    excerpt,
+    part,
+    whole,
+)
 
 
 def _marks(line: str, spans: tuple[tuple[int, int], ...]) -> list[str]:
@@ -112,3 +124,25 @@ def test_choosing_leads_to_no_other_host(house: House, back: str) -> None:
     )  # fmt: skip
     assert answer.status_code == 303
     assert re.match(r"/(?![/\\])", answer.headers["location"])
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", "\\", "x" * 50]), max_size=60),
+    st.integers(1, 9),
+    st.integers(1, 99),
+)
+def test_the_parts_of_a_diff_are_the_whole(lines: list[str], most: int, characters: int) -> None:
+    before = "\n".join(f"{n} same" for n in range(40))
+    diff = diff_bytes("f", before.encode(), before.replace("7 same", "\n".join(lines)).encode())
+    drawn, first = list[ExcerptLine](), 0
+    while True:
+        one = part(diff, first, lines=most, characters=characters)
+        drawn += one.lines
+        assert one.omitted == len(diff.lines[2:]) - len(drawn)
+        if not one.omitted:
+            break
+        assert one.behind > first
+        first = one.behind
+    assert [replace(line, marked=()) for line in drawn] == [
+        replace(line, marked=()) for line in whole(diff).lines
+    ]

@@ -276,6 +276,119 @@ def test_files_are_marked_without_javascript(window: Window) -> None:
     assert page.locator("details.diff[open]").count() == 1
 
 
+# -- parts of large reviews
+
+
+def held_large(house: House) -> int:
+    """A merge of which a page has the first file alone: then one with three hunks, and small ones."""
+    (house.root / "long.txt").write_text("".join(LINES))
+    texts = {
+        "first.txt": "".join(f"line {n}\n" for n in range(990)),
+        "long.txt": changed(1, 15, 30),
+        **{f"small{n}.txt": f"{n}\n" for n in range(20)},
+    }
+    jobs = [house.job("write_file", rel_path=path, content=text) for path, text in texts.items()]
+    house.run(house.ask(*jobs), DONE, stage=True, limits={"max_followups": len(texts)})
+    return house.engine.jobs(kinds=["merge"], states=["held"])[-1].id
+
+
+def _links(text: str) -> list[str]:
+    return [unescape(link) for link in re.findall(r'<p class="rest".*?<a href="([^"]+)"', text)]
+
+
+def test_a_page_has_what_fits_of_a_review_and_leads_to_each_other_file(house: House) -> None:
+    merge = held_large(house)
+    text = house.get(f"/jobs/{merge}").text
+    assert text.count('<details class="diff" id="file-') == 1
+    assert len(_links(text)) == 21
+    assert len(re.findall(r'name="take" value="[^"]*" checked', text)) == 22, "each file has its box"
+    assert "file-list" in text
+    assert {f"#{anchor}" for anchor in re.findall(r'id="(file-\w+)"', text)} == {
+        *re.findall(r'href="(#file-\w+)"', text)
+    }
+    for link in _links(text):
+        assert house.get(link).status == house.get(f"{link}&part").status == 200
+    assert "<mark>LINE</mark> 15<" in house.get(_links(text)[0]).text
+    assert 'name="hunk"' not in house.get(_links(text)[0]).text, "there is no form on that page"
+    assert house.get(f"{_links(text)[0]}&part").text.count('name="hunk"') == 3
+
+
+def test_hunks_that_the_page_did_not_have_are_taken_with_their_file(house: House) -> None:
+    merge = held_large(house)
+    text = house.get(f"/jobs/{merge}").text
+    form = {
+        **ticked(house, merge),
+        "undrawn": [unescape(re.findall(r'name="undrawn" value="([^"]+)"', text)[0])],
+    }
+    assert (form["hunk"], form["undrawn"]) == ([], ["0 long.txt"])
+    taken = [one for one in form["take"] if one != "small3.txt"]
+    assert house.post(f"/jobs/{merge}/approve", {**form, "take": taken}).status == 200
+    house.work()
+    assert (house.root / "long.txt").read_text() == changed(1, 15, 30)
+    assert not (house.root / "small3.txt").exists()
+
+
+def test_hunks_of_a_fetched_part_are_chosen(house: House) -> None:
+    merge = held_large(house)
+    part = house.get(f"{_links(house.get(f'/jobs/{merge}').text)[0]}&part").text
+    hunks = [unescape(value) for value in re.findall(r'name="hunk" value="([^"]*)" checked', part)]
+    assert house.post(f"/jobs/{merge}/approve", {**ticked(house, merge), "hunk": hunks[:2]}).status == 200
+    house.work()
+    assert (house.root / "long.txt").read_text() == changed(1, 15)
+
+
+def test_a_part_is_of_what_was_shown_or_nothing(house: House) -> None:
+    merge = held_large(house)
+    first, second, *_ = _links(house.get(f"/jobs/{merge}").text)
+    (house.root / "long.txt").write_text("someone else's\n")
+    assert "<mark>LINE</mark> 15<" in house.get(first).text, "it is what the approval is bound to"
+    fresh = house.get(f"/jobs/{merge}").text
+    assert first not in _links(fresh)
+    gone = house.get(first)
+    assert (gone.status, "has changed since" in gone.words) == (409, True)
+    assert house.get(second).status == 200
+    assert house.get(f"/jobs/{merge}/diff?file=no-mark").status == 409
+
+
+def test_what_was_not_fetched_is_said_before_it_is_approved_and_comes_when_it_is_scrolled_to(
+    window: Window,
+) -> None:
+    house = window.house
+    merge = held_large(house)
+    page = window.open(f"/jobs/{merge}")
+    settled(page)
+    page.locator("#approve [data-decides]").click()
+    page.get_by_role("button", name=re.compile(r"Approve with [\d,]+ of 1,028 lines not seen")).wait_for()
+    page.get_by_role("searchbox").fill("small19")
+    assert page.locator(".file-list li:visible").count() == 1
+    page.locator(".file-list a", has_text="small19.txt").click()
+    page.get_by_text("+19", exact=True).wait_for()
+    assert page.locator(".rest").count() > 0
+    assert _faults(page) == []
+    see_all(page)
+    assert page.locator(".rest").count() == 0
+    page.get_by_role("checkbox", name="hunk 2").press("Space")
+    house.engine.say(house.engine.job(merge).mission_id, "Something new.", job_id=merge)
+    until(page, "/\\bsaid\\b/.test(document.getElementById('main').textContent)")
+    assert page.locator(".rest").count() == 0, "news leave what was fetched"
+    settled(page)
+    page.locator("#approve [data-decides]").click()
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    house.work()
+    assert (house.root / "long.txt").read_text() == changed(1, 30)
+    assert page.locator("#decide").count() == 0
+
+
+def test_a_large_review_is_read_without_javascript(window: Window) -> None:
+    merge = held_large(window.house)
+    page = window.open(f"/jobs/{merge}", java_script_enabled=False)
+    page.get_by_role("link", name="18 lines of long.txt").click()
+    page.get_by_text("+LINE 15").wait_for()
+    page.get_by_role("link", name=f"Back to job {merge}").click()
+    page.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_role("button", name=re.compile("Approve 22 files, 1,0")).wait_for()
+
+
 # -- comments, and some now, the rest later
 
 

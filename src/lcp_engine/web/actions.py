@@ -44,7 +44,9 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     """Approve a held job as the form's page showed it; if it has changed since, show it again and do nothing."""
     job_id = number(request.path_params["job"])
     try:
-        params = choice_in(form, context.engine.look(job_id)) if "offered" in form.fields else None
+        params = None
+        if "offered" in form.fields:
+            params = choice_in(form, context.engine.job(job_id), context.engine.look(job_id))
         shown, words = read_shown(form), words_in(form) if form.text("rest") else None
         if words == "":
             raise LcpError(ErrorCode.INVALID_ARGUMENT, NO_WORDS)

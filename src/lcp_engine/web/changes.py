@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from lcp_engine import Diff, Job, Look
+from lcp_engine.api.inbox import mark_of
 from lcp_engine.api.reports import disk_note
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.diff_view import excerpt, shown_line, whole
+from lcp_engine.web.diff_view import excerpt, shown_line
 from lcp_engine.web.forms import Form, cursor, number, shown_value
+from lcp_engine.web.review import review_of
 
 FILES = 20
 _VIEW = "lcp-diff"
@@ -46,20 +51,49 @@ def changed_files(request: Request) -> Response:
 
 
 def job_diff(request: Request) -> Response:
-    """The whole diff of one job, however long; a held job can be approved there."""
+    """The diff of one job, of which a held one can be approved there; with `file`, a part of what the mark names."""
     context = context_of(request)
     job = context.engine.job(number(request.path_params["job"]))
-    look = context.engine.look(job.id) if job.state == State.HELD else None
-    diffs = _diffs(context, job, look)
+    mark, first, is_split = (
+        request.query_params.get("file"),
+        cursor(request, "from") or 0,
+        wants_split(request),
+    )
+    look = None
+    if mark is not None:
+        diffs, has_choice = _compared(context, job, mark)
+    else:
+        look = context.engine.look(job.id) if job.state == State.HELD else None
+        diffs, has_choice = _diffs(context, job, look), False
+    is_part = "part" in request.query_params
+    wanted = None if mark is None else (mark, first)
+    review = review_of(
+        context, job, diffs, has_choice=has_choice and is_part, is_shown=is_part and job.state == State.HELD,
+        is_split=is_split, wanted=wanted,
+    )  # fmt: skip
     return context.render(
-        "job_diff.html",
+        "part.html" if is_part else "job_diff.html",
         job=job.json,
         mission=context.engine.mission(job.mission_id).json,
-        diffs=[whole(diff, is_split=wants_split(request)) for diff in diffs],
-        is_split=wants_split(request),
+        review=review,
+        is_one=mark is not None,
+        is_split=is_split,
         caveat="" if look is None else look.caveat,
         shown=shown_value(look.sight) if look is not None and diffs and look.is_whole else "",
     )
+
+
+def _compared(context: PageContext, job: Job, mark: str) -> tuple[Sequence[Diff], bool]:
+    """The diffs of a job, one of which has this mark, and whether there is a choice. Raises `CONFLICT` if none has."""
+    found = context.compared.get(job.id, ((), False))
+    if not any(mark_of(diff) == mark for diff in found[0]):
+        look = context.engine.look(job.id) if job.state == State.HELD else None
+        found = _diffs(context, job, look), bool(look and look.files)
+        if not any(mark_of(diff) == mark for diff in found[0]):
+            message = f"what was shown of that file has changed since; open job {job.id} again"
+            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
+        context.keep_compared(job.id, found[0], has_choice=found[1])
+    return found
 
 
 def job_patch(request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, reduce
@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from lcp_engine import ActiveRunner, Mission
+from lcp_engine import ActiveRunner, Diff, Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
@@ -31,6 +31,8 @@ LONGEST = 64 * 1024
 """Characters of a text that a page shows; the job's JSON contains the whole."""
 
 MOST_MEASURES = 1000
+MOST_COMPARED = 4
+"""Jobs whose diffs are kept; those of others are compared again."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class PageContext:
     """A directory with evaluations; None if there is none to show."""
     shown_runners: set[tuple[int, ...]] = field(default_factory=set, repr=False)
     """Ids of runners as pages showed them, each list until `Watch` has compared it."""
+    compared: dict[int, tuple[Sequence[Diff], bool]] = field(default_factory=dict, repr=False)
+    """Diffs of the jobs that pages showed in part, for the other parts, and whether there is a choice between them."""
     _measures: dict[str, tuple[int, Measure]] = field(default_factory=dict, repr=False)
     """By the uid of a mission, the last event that was counted and the measure with it."""
 
@@ -57,6 +61,12 @@ class PageContext:
         found = self.queries.runners()
         self.shown_runners.add(tuple(runner.id for runner in found))
         return found
+
+    def keep_compared(self, job_id: int, diffs: Sequence[Diff], *, has_choice: bool) -> None:
+        """Keep what a job changes for requests of its parts; what was kept first makes room."""
+        while len(self.compared) >= MOST_COMPARED:
+            self.compared.pop(next(iter(self.compared)), None)
+        self.compared[job_id] = (diffs, has_choice)
 
     def measure(self, mission: Mission) -> Measure:
         """How far the mission has come. Events are counted once, so that a long mission's page stays quick."""

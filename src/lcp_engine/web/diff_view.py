@@ -19,6 +19,10 @@ LINES_IN_LIST = 120
 """Lines of a diff on a page with other content; the whole is on a page of its own."""
 CHARACTERS_IN_LIST = 20_000
 """Characters of those lines."""
+LINES_IN_PART = 1_000
+"""Lines of diffs that a page of one job has at first, and that each request for more of a file adds."""
+CHARACTERS_IN_PART = 100_000
+"""Characters of those lines; a longer line is a part of its own."""
 FOLDED_ABOVE = 30
 LONGEST_COMPARED = 500
 """Characters of a line in which single words are looked for."""
@@ -73,6 +77,10 @@ class Excerpt:
     cut: int = 0
     is_split: bool = field(default=False, kw_only=True)
     """Whether the two versions are side by side."""
+    first: int = field(default=0, kw_only=True)
+    """How many lines of the diff are before these."""
+    last_number: int = field(default=0, kw_only=True)
+    """A number of a line, for the width of all; what the lines have themselves needs none."""
 
     @property
     def is_long(self) -> bool:
@@ -85,7 +93,7 @@ class Excerpt:
     @property
     def css_class(self) -> str:
         """For the whole text: its columns, and how many digits its numbers have."""
-        highest = max((max(line.old or 0, line.new or 0) for line in self.lines), default=0)
+        highest = max([self.last_number, *(max(line.old or 0, line.new or 0) for line in self.lines)])
         return f"code digits-{len(str(highest))}{' split' if self.is_split else ''}"
 
     @property
@@ -93,6 +101,11 @@ class Excerpt:
         """Numbers of the first lines of its hunks in the new file, or else in the old one."""
         found = (_HUNK.match(line.text) for line in self.lines if line.css_class == "hunk")
         return [int(head[3]) or int(head[1]) for head in found if head is not None]
+
+    @property
+    def behind(self) -> int:
+        """Where the next part of the diff begins."""
+        return self.first + len(self.lines)
 
     @property
     def anchor(self) -> str:
@@ -131,6 +144,41 @@ def whole(diff: Diff, *, is_split: bool = False) -> Excerpt:
     return Excerpt(diff.path, diff.note, diff.added, diff.removed, lines, is_split=is_split)
 
 
+def part(
+    diff: Diff, first: int = 0, *, lines: int = LINES_IN_PART, characters: int = CHARACTERS_IN_PART,
+    least: int = 1, is_split: bool = False,
+) -> Excerpt:  # fmt: skip
+    """The lines of a diff behind the `first` ones, whole lines, as many as there is room for."""
+    body = diff.lines[2:]
+    behind = first
+    for line in body[first : first + lines]:
+        characters -= len(line)
+        if characters < 0 and behind - first >= least:
+            break
+        behind += 1
+    heads = [found for line in body if line.startswith("@@") and (found := _HUNK.match(line))]
+    last = max((int(heads[-1][at]) + int(heads[-1][at + 1] or 1) for at in (1, 3)), default=0) if heads else 0
+    drawn = _marked([*_numbered(body[:behind], first)])
+    left = len(body) - behind
+    note = None if first else diff.note
+    return Excerpt(
+        diff.path,
+        note,
+        diff.added,
+        diff.removed,
+        drawn,
+        left,
+        is_split=is_split,
+        first=first,
+        last_number=last,
+    )
+
+
+def heads_in(diff: Diff, lines: int | None = None) -> int:
+    """The number of hunks that begin in the first `lines` of a diff."""
+    return sum(line.startswith("@@") for line in diff.lines[2 : None if lines is None else 2 + lines])
+
+
 def excerpt(
     diff: Diff, lines: int = LINES_IN_LIST, characters: int = CHARACTERS_IN_LIST, *, is_split: bool = False
 ) -> Excerpt:
@@ -154,28 +202,34 @@ def shown_line(line: str) -> Shown:
     return Shown(line[:1] + exact(line[1:]))
 
 
-def _numbered(lines: Sequence[str]) -> Iterator[ExcerptLine]:
-    """The lines with their numbers. Each hunk says how many lines it has: what is beyond is the head of a file."""
+def _numbered(lines: Sequence[str], first: int = 0) -> Iterator[ExcerptLine]:
+    """The lines behind the `first` ones with their numbers.
+
+    Each hunk says how many lines it has: what is beyond is the head of a file.
+    """
     old = new = old_left = new_left = 0
     side = "both"
-    for line in lines:
-        text, sign = shown_line(line), line[:1]
+    for at, line in enumerate(lines):
+        sign = line[:1]
+        numbers: tuple[int | None, int | None] = (None, None)
         if found := _HUNK.match(line) if old_left <= 0 and new_left <= 0 else None:
             old, old_left, new, new_left = (int(1 if part is None else part) for part in found.groups())
-            yield ExcerptLine(text, "hunk")
+            css_class = "hunk"
         elif sign == "\\":
-            yield ExcerptLine(text, f"end {side}")
+            css_class = f"end {side}"
         elif sign == "-" and old_left:
-            yield ExcerptLine(text, "del", old=old)
-            old, old_left, side = old + 1, old_left - 1, "left"
+            css_class, side, numbers = "del", "left", (old, None)
+            old, old_left = old + 1, old_left - 1
         elif sign == "+" and new_left:
-            yield ExcerptLine(text, "add", new=new)
-            new, new_left, side = new + 1, new_left - 1, "right"
+            css_class, side, numbers = "add", "right", (None, new)
+            new, new_left = new + 1, new_left - 1
         elif old_left and new_left:
-            yield ExcerptLine(text, "same", old, new)
-            old, old_left, new, new_left, side = old + 1, old_left - 1, new + 1, new_left - 1, "both"
+            css_class, side, numbers = "same", "both", (old, new)
+            old, old_left, new, new_left = old + 1, old_left - 1, new + 1, new_left - 1
         else:
-            yield ExcerptLine(text, "file-head")
+            css_class = "file-head"
+        if at >= first:
+            yield ExcerptLine(shown_line(line), css_class, *numbers)
 
 
 def _is_changed(line: ExcerptLine) -> bool:

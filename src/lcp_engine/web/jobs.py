@@ -22,7 +22,7 @@ from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
-from lcp_engine.web.diff_view import excerpt, is_shown
+from lcp_engine.web.diff_view import is_shown
 from lcp_engine.web.forms import Form, cursor, number, shown_value
 from lcp_engine.web.review import review_of
 from lcp_engine.web.turns import TurnEvents
@@ -30,8 +30,6 @@ from lcp_engine.web.turns import TurnEvents
 JOBS = 50
 EVENTS = 200
 LONGEST_TEXT = 200
-LINES_OF_JOB = 2_000
-CHARACTERS_OF_JOB = 200_000
 LARGEST_EDIT = 256 * 1024
 """Params with more characters are not edited in a browser: percent-encoded they exceed the limit of a request."""
 
@@ -139,8 +137,7 @@ def show_job(
     if was_stopped and (would := engine.look(found.id).diff) is not None:
         diffs = [would]
     is_split = wants_split(request)
-    parts = [excerpt(diff, LINES_OF_JOB, CHARACTERS_OF_JOB, is_split=is_split) for diff in diffs]
-    is_whole = look is not None and is_shown(look, parts, found.params, longest=LONGEST)
+    is_whole = look is not None and is_shown(look, (), found.params, longest=LONGEST)
     shown = shown_value(look.sight) if look is not None and is_whole else ""
     events = engine.events(found.mission_id, job_id=found.id, limit=EVENTS)
     questions = [] if review is None else review.questions
@@ -162,11 +159,17 @@ def show_job(
         question=None if review is None else review.question,
         options=question_in(found.params).options,
         asked=asked_form(found.params, entered) if Act.ANSWER in acts else None,
-        diffs=parts,
         is_split=is_split,
-        review=None
-        if look is None or not diffs
-        else review_of(context, found, look, parts, is_shown=bool(shown)),
+        review=review_of(
+            context,
+            found,
+            diffs,
+            has_choice=bool(look and look.files),
+            is_shown=bool(shown),
+            is_split=is_split,
+        )
+        if diffs
+        else None,
         caveat="" if look is None else look.caveat,
         shown=shown,
         approvals=None if review is None else review.approvals,

@@ -16,7 +16,7 @@ from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import anchor_of, whole
 from lcp_engine.web.error_pages import refusal_text, status_of
-from lcp_engine.web.forms import SHOWN, Form, read_shown, shown_value, to_job
+from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 
 MOST_BOXES = 1_500
 """Files and hunks that can be chosen in a browser; of a merge with more, files alone, or all of it."""
@@ -24,6 +24,8 @@ MOST_TEXTS = 20
 LARGEST_TEXTS = 256 * 1024
 """Characters of all texts in a form: percent-encoded they are near the limit of a request."""
 PREVIEWED = "previewed"
+UNDRAWN = "undrawn"
+"""The field that says how many hunks of a file the page has boxes for, if not for all."""
 UNSEEN = "nothing was decided: what it does with this choice had not been shown; now it is shown below"
 Params = dict[str, JsonValue]
 
@@ -68,21 +70,34 @@ def _value(path: str) -> str:
     return path if one_line(path) == path else anchor_of(path)
 
 
-def choice_in(form: Form, look: Look, edits: dict[str, str] | None = None) -> Params | None:
-    """The params of what was ticked; None for a job that offered no choice. Raises `INVALID_ARGUMENT` for nothing."""
+def choice_in(form: Form, job: Job, look: Look, edits: dict[str, str] | None = None) -> Params | None:
+    """The params of what was ticked; None for a job that offered no choice. Raises `INVALID_ARGUMENT` for nothing.
+
+    Hunks that the page did not have yet are taken as the job's params say.
+    """
     if "offered" not in form.fields:
         return None
     named: dict[str, list[str]] = {}
+    stated = MergeParams.model_validate(job.params)
     paths = {_value(diff.path): diff.path for diff in look.files}
-    for value in form.texts("hunk"):
-        name, _, of_file = value.partition(" ")
+    undrawn = {paths.get(path, path): number(shown) for shown, path in map(_parts, form.texts(UNDRAWN))}
+    for name, of_file in map(_parts, form.texts("hunk")):
         named.setdefault(paths.get(of_file, of_file), []).append(name)
     taken: dict[str, list[str] | None] = {paths.get(value, value): None for value in form.texts("take")}
     if form.text("offered") == "hunks":
         for diff in look.files:
             if diff.path in taken:
-                taken[diff.path] = diff.taking(named.get(diff.path, []))
+                shown, known = undrawn.get(diff.path, len(diff.parts)), stated.hunks.get(diff.path)
+                rest = [one.name for one in diff.parts if one.number > shown]
+                rest = [name for name in rest if known is None or name in known]
+                taken[diff.path] = diff.taking([*named.get(diff.path, []), *rest])
     return params_taking([diff.path for diff in look.files], taken, edits)
+
+
+def _parts(value: str) -> tuple[str, str]:
+    """A value of a field as its words about a file, and the file."""
+    said, _, of_file = value.partition(" ")
+    return said, of_file
 
 
 @dataclass(frozen=True)
@@ -108,7 +123,7 @@ def edit_merge(context: PageContext, request: Request, job: Job, form: Form) -> 
     engine = context.engine
     look, opened = engine.look(job.id), form.text(SHOWN)
     try:
-        choice = choice_in(form, look)
+        choice = choice_in(form, job, look)
         files = _files(context, job, look, {} if choice is None else choice, form)
         if form.text("decision") not in ("preview", "approve"):
             return _show(context, job, form, files, shown=opened)
@@ -116,7 +131,7 @@ def edit_merge(context: PageContext, request: Request, job: Job, form: Form) -> 
         before = {path: engine.merged_text(job.id, path, params=choice or {}) for path in edits}
         changed = {path: text for path, text in edits.items() if text != before[path]}
         paths = [diff.path for diff in look.files]
-        params = choice_in(form, look, changed) or params_taking(paths, dict.fromkeys(paths), changed)
+        params = choice_in(form, job, look, changed) or params_taking(paths, dict.fromkeys(paths), changed)
         edited = engine.look(job.id, params=params)
         if form.text("decision") == "preview":
             return _show(context, job, form, files, shown=opened, edited=edited)
@@ -184,6 +199,7 @@ def _show(
         offered=form.text("offered"),
         take=form.texts("take"),
         hunks=form.texts("hunk"),
+        undrawn=form.texts(UNDRAWN),
         shown=shown,
         diffs=[] if edited is None else [whole(diff) for diff in edited.files],
         previewed="" if edited is None or not edited.is_whole else shown_value(edited.sight),

@@ -1,4 +1,4 @@
-"""Review what a held job would change, file by file: the list of its files, boxes of a merge, what was viewed."""
+"""Review what a job changes, file by file and part by part: their list, boxes of a merge, what was viewed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine import Diff, Job, Look, MergeParams
+from lcp_engine import Diff, Job, MergeParams
 from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name
+from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.web.context import PageContext
-from lcp_engine.web.diff_view import Excerpt
+from lcp_engine.web.diff_view import CHARACTERS_IN_PART, LINES_IN_PART, Excerpt, heads_in, part
 from lcp_engine.web.forms import Form, number
-from lcp_engine.web.merge_form import OfferedFile, offered_files
+from lcp_engine.web.merge_form import UNDRAWN, OfferedFile, offered_files
 
 _PLACE = re.compile(r"file-[0-9a-f]+")
 MOST_COMMENTS = 400
@@ -31,6 +32,9 @@ _COMMENT_FORM = Markup(
     '<details class="comment"><summary>Comment</summary><textarea name="{}" form="approve" rows="2" '
     'maxlength="4000" aria-label="{}"></textarea></details>'
 )
+_UNDRAWN = Markup('<input type="hidden" name="{}" value="{} {}" form="approve">')
+LINES_OF_HEAD = 10
+"""Lines that take as long to draw as the head of a file."""
 _BOX = Markup(
     '<label class="tick"><input type="checkbox" name="{}" value="{}"{} form="approve" aria-label="{}">'
     '<span class="unseen">{} </span></label>'
@@ -53,6 +57,15 @@ class ReviewedFile:
     """Names what is shown of the file."""
     was_seen: bool | None
     """Whether all of it had been on the screen when this person marked it as viewed; None if they did not."""
+    is_drawn: bool
+    unread: int
+    """Lines of it that are not on the page yet."""
+    undrawn: Markup
+    """Says which of its hunks are not on the page yet, if they have boxes."""
+
+    @property
+    def has_lines(self) -> bool:
+        return bool(self.diff.lines or self.diff.omitted)
 
     @property
     def is_viewed(self) -> bool:
@@ -61,9 +74,11 @@ class ReviewedFile:
 
 @dataclass(frozen=True)
 class FileReview:
-    """The files of a held job."""
+    """The files of a job."""
 
     files: Sequence[ReviewedFile]
+    may_mark: bool
+    """Whether a person can mark them as viewed."""
 
     @property
     def offered(self) -> str:
@@ -86,15 +101,46 @@ class FileReview:
 
 
 def review_of(
-    context: PageContext, job: Job, look: Look, parts: Sequence[Excerpt], *, is_shown: bool
-) -> FileReview:
-    """The files that a held job would change, of which a page shows these parts; boxes only if it shows all."""
-    may_choose = is_shown and look.files
-    boxes = offered_files(look.files, MergeParams.model_validate(job.params)) if may_choose else []
-    viewed = _viewed_files(context, job.mission_id).marks() if len(look.diffs) > 1 else {}
-    names = [len(part.path) for part in parts for _ in part.starts]
+    context: PageContext, job: Job, diffs: Sequence[Diff], *, has_choice: bool = False, is_shown: bool = False,
+    is_split: bool = False, wanted: tuple[str, int] | None = None,
+) -> FileReview:  # fmt: skip
+    """The files that a job changes, as many as a page has at first; or, of the one with a mark, a later part.
+
+    If a held job can be approved where it `is_shown`, there are boxes where it `has_choice`, and fields for comments.
+    """
+    may_choose = is_shown and has_choice
+    boxes = offered_files(diffs, MergeParams.model_validate(job.params)) if may_choose else []
+    is_held = job.state == State.HELD
+    viewed = _viewed_files(context, job.mission_id).marks() if is_held and len(diffs) > 1 else {}
+    names = [len(diff.path) for diff in diffs for _ in range(heads_in(diff))]
     may_comment = is_shown and len(names) <= MOST_COMMENTS and sum(names) <= LONGEST_NAMES
-    return FileReview([*_reviewed(look.diffs, parts, boxes, viewed, may_comment=may_comment)])
+    files = [
+        _reviewed(diff, drawn, offered, viewed, may_comment=may_comment)
+        for diff, drawn, offered in zip_longest(diffs, _drawn(diffs, wanted, is_split=is_split), boxes)
+        if wanted is None or drawn is not None
+    ]
+    if wanted is None and any(file.unread for file in files):
+        context.keep_compared(job.id, diffs, has_choice=has_choice)
+    return FileReview(files, may_mark=is_held and len(diffs) > 1)
+
+
+def _drawn(
+    diffs: Sequence[Diff], wanted: tuple[str, int] | None, *, is_split: bool
+) -> Iterator[Excerpt | None]:
+    """Draw whole files, as long as a page has room, and the first one as far as it has; None for the others."""
+    lines, characters = LINES_IN_PART, CHARACTERS_IN_PART
+    for at, diff in enumerate(diffs):
+        if wanted is not None:
+            yield part(diff, wanted[1], is_split=is_split) if mark_of(diff) == wanted[0] else None
+            continue
+        drawn = None
+        if lines > 0:
+            drawn = part(diff, lines=lines, characters=characters, least=0, is_split=is_split)
+            lines -= len(drawn.lines) + LINES_OF_HEAD
+            characters -= sum(len(line.text) for line in drawn.lines)
+            if at and drawn.omitted:
+                drawn, lines = None, 0
+        yield drawn
 
 
 def words_in(form: Form) -> str:
@@ -124,34 +170,47 @@ def _viewed_files(context: PageContext, mission_id: int) -> ViewedFiles:
 
 
 def _reviewed(
-    diffs: Sequence[Diff], parts: Sequence[Excerpt], boxes: Sequence[OfferedFile], viewed: Mapping[str, bool],
-    *, may_comment: bool,
-) -> Iterator[ReviewedFile]:  # fmt: skip
-    for diff, part, offered in zip_longest(diffs, parts, boxes):
-        path, starts = one_line(diff.path), part.starts
-        box, hunks = Markup(), list[Markup]()
-        if offered is not None:
-            box = _box("take", offered.value, offered.is_taken, f"take {path}", "take")
-            hunks = [
-                _box("hunk", one.value, one.is_taken, f"hunk {at} of {path}", f"hunk {at}")
-                for at, one in enumerate(offered.hunks, 1)
-            ]
-        comments = [
-            _COMMENT_FORM.format(f"comment.{line}.{path}", f"comment on {path} from line {line}")
-            for line in (starts if may_comment else ())
+    diff: Diff, drawn: Excerpt | None, offered: OfferedFile | None, viewed: Mapping[str, bool], *, may_comment: bool
+) -> ReviewedFile:  # fmt: skip
+    path, heads = one_line(diff.path), heads_in(diff)
+    is_drawn = drawn is not None
+    shown = part(diff, lines=0) if drawn is None else drawn
+    before, starts = heads_in(diff, shown.first), shown.starts
+    box, hunks, undrawn = Markup(), list[Markup](), Markup()
+    if offered is not None:
+        box = _box("take", offered.value, offered.is_taken, f"take {path}", "take")
+        behind = before + len(starts)
+        hunks = [
+            _box(
+                "hunk",
+                one.value,
+                one.is_taken,
+                f"hunk {one.hunk.number} of {path}",
+                f"hunk {one.hunk.number}",
+            )
+            for one in offered.hunks[before:behind]
         ]
-        around = [*zip_longest(hunks, comments, fillvalue=Markup())]
-        mark = mark_of(diff)
-        yield ReviewedFile(
-            part,
-            _state_of(diff),
-            len(starts),
-            box,
-            around,
-            bool(offered and offered.hunks),
-            mark,
-            viewed.get(mark),
-        )
+        if behind < len(offered.hunks):
+            undrawn = _UNDRAWN.format(UNDRAWN, behind, offered.value)
+    comments = [
+        _COMMENT_FORM.format(f"comment.{line}.{path}", f"comment on {path} from line {line}")
+        for line in (starts if may_comment else ())
+    ]
+    left = shown.omitted - (heads - before - len(starts))
+    mark = mark_of(diff)
+    return ReviewedFile(
+        shown,
+        _state_of(diff),
+        heads,
+        box,
+        [*zip_longest(hunks, comments, fillvalue=Markup())],
+        bool(offered and offered.hunks),
+        mark,
+        viewed.get(mark),
+        is_drawn,
+        left or (0 if is_drawn else 1),
+        undrawn,
+    )
 
 
 def _box(name: str, value: str, is_ticked: bool, label: str, words: str) -> Markup:

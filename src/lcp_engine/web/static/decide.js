@@ -5,7 +5,7 @@ const SETTLE_MS = 500;
 const PRESS_MS = 1000;
 const CONTEXT_PX = 40;
 const LONG_MS = 16;
-const LINES = ".code > span:not(.block, .hunk, .twin), .code > .block > span:not(.twin)";
+const LINES = ".code > span:not(.block, .hunk, .twin), .code > .block > span:not(.twin), .rest";
 const WITHOUT_LINES = ".diff > p, .held-job .fields dd, #params .fields dd";
 const APPROVES = "[data-decides=approve]";
 const byId = (id) => document.getElementById(id);
@@ -104,6 +104,7 @@ const seenOf = ({ element }) => seen.get(element) ?? 0;
 const allRows = () => [...rows.values()].flat();
 
 function collect() {
+  for (const rest of all(".rest")) near.observe(rest);
   rows = new Map();
   if (armed && !armed.isConnected) armed = null;
   if (!first(APPROVES)) return;
@@ -116,6 +117,7 @@ function collect() {
 }
 
 function rowOf(node) {
+  if (node.dataset.lines) return { element: node, box: null, lines: Number(node.dataset.lines), isRest: true };
   const text = node.querySelector("pre");
   if (!text) return { element: node, box: node.closest("pre"), lines: 1 };
   return { element: text, box: text, lines: text.textContent.split("\n").length };
@@ -156,7 +158,7 @@ function look() {
   };
   for (const row of allRows()) {
     const before = seenOf(row);
-    if (before === 1) continue;
+    if (before === 1 || row.isRest) continue;
     if (row.box && !boxes.has(row.box)) boxes.set(row.box, extentInWindow(row));
     const [from, to] = boxes.get(row.box) ?? [top, bottom];
     if (from >= to) continue;
@@ -217,6 +219,33 @@ function goTo(row) {
   const [top, bottom] = clearing();
   const start = top + (headOf(row)?.offsetHeight ?? 0);
   if (unseenTop() < start || unseenTop() > bottom - CONTEXT_PX) scrollBy(0, unseenTop() - start - CONTEXT_PX);
+}
+
+// -- Parts of diffs, which are fetched when they come near the window
+
+const asked = new Set();
+const near = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) if (isIntersecting) asked.add(target); else asked.delete(target);
+  fetchParts();
+}, { rootMargin: "100%" });
+let isFetching = false;
+
+async function fetchParts() {
+  if (isFetching) return;
+  isFetching = true;
+  for (const rest of asked) {
+    asked.delete(rest);
+    const response = await fetch(`${rest.querySelector("a").href}&part`).catch(() => null);
+    if (response?.ok && rest.isConnected) {
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      near.unobserve(rest);
+      rest.replaceWith(...page.body.childNodes);
+      collect();
+      restore();
+      lookSoon();
+    } else if (rest.isConnected) setTimeout(() => { near.unobserve(rest); near.observe(rest); }, 2000);
+  }
+  isFetching = false;
 }
 
 for (const type of ["scroll", "resize", "toggle"]) addEventListener(type, lookSoon, { capture: true, passive: true });

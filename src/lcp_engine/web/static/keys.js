@@ -50,6 +50,14 @@ addEventListener("submit", async (event) => {
   ((isViewed && place.nextElementSibling) || place).scrollIntoView();
 });
 
+const find = byId("find-file");
+if (find) {
+  find.hidden = false;
+  find.oninput = () => {
+    for (const one of all(".file-list li")) one.hidden = !one.textContent.toLowerCase().includes(find.value.toLowerCase());
+  };
+}
+
 const at = (act) => () => place() && act(place());
 const KEYS = {
   v: () => topFile()?.querySelector("[form=viewed]")?.click(),
