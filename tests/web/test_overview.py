@@ -68,3 +68,17 @@ def test_roots_and_counts_are_those_of_the_missions(house: House) -> None:
     assert f"{house.root} 2 1 1 2" in words
     assert words.index(str(other)) < words.index(str(house.root))
     assert "1 held" in words
+
+
+def test_activity_is_shown_over_each_span_and_above_missions(house: House) -> None:
+    assert "Nothing happened in the last hour" in house.get("/overview").words
+    assert "Last hour" not in house.get("/").words
+    house.run(house.ask(house.job("list_files")), house.complete)
+    for path, words in (
+        ("/overview", "Jobs 3 succeeded, 0 failed; at most 3 each minute"),
+        ("/overview?over=day", "One bar for each hour"),
+        ("/overview?over=week", "One bar for each hour"),
+        ("/overview?over=year", "One bar for each minute"),
+        ("/", "Last hour: 3 succeeded, 0 failed"),
+    ):
+        assert words in house.get(path).words, path

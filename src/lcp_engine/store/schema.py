@@ -273,6 +273,7 @@ attempts = Table(
     Column("output_tokens", Integer),
     Column("stderr", Text),
     _kept_by_the_ledger("job_id", "jobs.id"),
+    Index("ix_attempts_ended_at", "ended_at", "outcome"),
     sqlite_with_rowid=False,
 )
 """Attempts that ended. Tokens: what was paid for a question that got no reply; those of a reply are in `turns`.
@@ -362,6 +363,11 @@ turns = Table(
     Column("currency", Text),
     Column("waits_since", Micros),
     Column("waits_until", Micros),
+    _partial(
+        "ix_turns_replied_at",
+        *("replied_at", "input_tokens", "output_tokens", "cost", "currency"),
+        where="input_tokens IS NOT NULL",
+    ),
 )
 """Questions and their replies; a reply is stored before it is read, and the first one wins (R21). `memories`: the
 entries of memory that the question was asked with, as JSON. `completions`: the requests to a model that it took, those

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine import Mission
+from lcp_engine.api.activity import recent_chart
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
 from lcp_engine.api.reports import as_markdown, make_report
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
@@ -43,6 +44,7 @@ def missions(request: Request) -> Response:
     queries = context.queries
     return context.render(
         "missions.html",
+        chart=recent_chart(context.engine.instance),
         page=queries.oldest_missions(status=status, text=text, limit=MISSIONS)
         if is_oldest
         else queries.missions(before=before, status=status, text=text, limit=MISSIONS),

@@ -1,10 +1,11 @@
-"""The runners, schedules and roots of a database, and what it holds; schedules are launched and removed here."""
+"""Activity, runners, schedules and roots of a database, and what it holds; schedules are launched and removed here."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from lcp_engine.api.activity import chart
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import Form, to_mission
 
@@ -16,6 +17,7 @@ def overview(request: Request) -> Response:
     context = context_of(request)
     return context.render(
         "overview.html",
+        chart=chart(context.engine.instance, request.query_params.get("over", "")),
         runners=context.runners(),
         schedules=[schedule.json for schedule in context.engine.schedules()],
         roots=context.queries.roots(limit=MOST_ROOTS),

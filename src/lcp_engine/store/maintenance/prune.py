@@ -74,7 +74,11 @@ _BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN)
 _REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
 _REMOVE_PLANS = [
     Statement(delete(_TABLES[name]).where(_TABLES[name].c.mission_id == bindparam("mission")))
-    for name in ("plans", "viewed_files", *(name for name, (_, column) in added().tables.items() if column == "mission_id"))
+    for name in (
+        "plans",
+        "viewed_files",
+        *(name for name, (_, column) in added().tables.items() if column == "mission_id"),
+    )
 ]
 
 

@@ -1,0 +1,11 @@
+"""Count what happens over time, and chart it on the page."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature(
+    "activity",
+    chores=("lcp_engine.api.activity:chores",),
+    tables={"activity": ("lcp_engine.store.activity:activity", "")},
+)
