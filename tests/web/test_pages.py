@@ -555,6 +555,16 @@ def test_a_root_that_does_not_answer_is_pointed_out(house: House, monkeypatch: p
         assert "does not answer" not in house.get("/").words
 
 
+def test_progress_is_split_by_state_in_one_order(house: House) -> None:
+    look, missing = house.job("list_files"), house.job("read_file", rel_path="none.md")
+    writes = [house.job("write_file", rel_path=f"{name}.md", content="x") for name in "ab"]
+    mission_id = house.run(house.ask(look, missing, *writes), house.ask())
+    house.engine.reject(house.engine.jobs(states=["held"])[0].id, "no")
+    words = "3 succeeded, 1 failed, 1 rejected, 1 held"
+    for path in ("/", f"/missions/{mission_id}", f"/missions/{mission_id}/report"):
+        assert f'aria-label="{words}"' in house.get(path).text, path
+
+
 def test_a_mission_that_left_jobs_open_does_not_look_done(house: House) -> None:
     job_id = house.hold("a.md")
     look = house.job("list_files")

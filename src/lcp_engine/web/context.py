@@ -19,7 +19,7 @@ from lcp_engine import ActiveRunner, Diff, Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
-from lcp_engine.core.job_states import State
+from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import COUNTED, Measure
 from lcp_engine.core.reasons import explain_reason, told_wait
@@ -33,6 +33,12 @@ LONGEST = 64 * 1024
 MOST_MEASURES = 1000
 MOST_COMPARED = 4
 """Jobs whose diffs are kept; those of others are compared again."""
+
+STATES = [
+    *(state.value for state in State if state in SETTLED),
+    *(state.value for state in reversed(State) if state not in SETTLED),
+]
+"""The states of jobs in the order of pages: what came to its end, what goes on, what waits for a person."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ def make_templates() -> Environment:
         query=_query,
         flash_messages=FLASH_MESSAGES,
         of_ended=summaries.OF_ENDED,
-        states=[state.value for state in State],
+        states=STATES,
         longest=LONGEST,
     )
     return templates
