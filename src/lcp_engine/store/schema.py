@@ -363,7 +363,7 @@ turns = Table(
     Column("currency", Text),
     Column("waits_since", Micros),
     Column("waits_until", Micros),
-    _partial(
+    partial_index(
         "ix_turns_replied_at",
         *("replied_at", "input_tokens", "output_tokens", "cost", "currency"),
         where="input_tokens IS NOT NULL",
