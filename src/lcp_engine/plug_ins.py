@@ -21,7 +21,7 @@ def offered_in(group: str) -> Sequence[EntryPoint]:
     return _read(group, tuple(sys.path))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _read(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points  # slow to import
 

@@ -16,6 +16,8 @@ from tests.tables import table
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features import added
+from lcp_engine.features.surveyor import FEATURE
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
@@ -181,7 +183,7 @@ def test_a_plug_in_is_made_with_its_options() -> None:
 def test_a_plug_in_does_not_take_the_place_of_a_planner_of_ours() -> None:
     assert isinstance(make_planner(spec(type="script", replies=[])), ScriptPlanner)
     assert isinstance(make_planner(spec(type="surveyor")), Surveyor)
-    assert set(planner_names()) - set(registry.BUILT_IN) - set(registry.SHIPPED) == {
+    assert set(planner_names()) - set(registry.BUILT_IN) - set(added().planners) == {
         "broken",
         "clear",
         "flat",
@@ -189,12 +191,12 @@ def test_a_plug_in_does_not_take_the_place_of_a_planner_of_ours() -> None:
         "odd",
         "picky",
     }
-    assert {*registry.BUILT_IN, *registry.SHIPPED} <= set(planner_names())
+    assert {*registry.BUILT_IN, *added().planners} <= set(planner_names())
 
 
 def test_the_surveyor_is_registered_as_a_plug_in_is() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"] == {registry.GROUP: registry.SHIPPED}
+    assert project["entry-points"] == {registry.GROUP: FEATURE.planners}
 
 
 def test_the_surveyor_imports_the_public_api_alone() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.api.history import History
 from lcp_engine.api.kernel_engine import KernelEngine
-from lcp_engine.features import added, load
+from lcp_engine.features import installed, load_all
 
 if TYPE_CHECKING:
     from lcp_engine.api.always import RuleCalls
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 else:
 
-    class _Calls(*(load(place, type) for place in added().engine_calls), KernelEngine):
+    class _Calls(*(calls for _, calls in load_all(installed().engine_calls, type)), KernelEngine):
         """The calls of the installed features."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import LcpCommand, LcpGroup, global_options, refuse_name
-from lcp_engine.features import added, load
+from lcp_engine.features import Feature, added, installed, load
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -54,15 +54,18 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 
 
-def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
-    """Return place and help of each command by its section: those of features come after those of all."""
+def all_commands(features: Feature | None = None) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return place and help of each command by its section: those of features come after those of all.
+
+    Without those of other packages: to find them takes longer than help may take.
+    """
     found = {
         section: {
             name: (f"lcp_engine.cli.{module}:{name}_command", text) for name, (module, text) in stated.items()
         }
         for section, stated in SECTIONS.items()
     }
-    for name, (section, place, text) in added().commands.items():
+    for name, (section, place, text) in (features or added()).commands.items():
         found.setdefault(section, {})[name] = (place, text)
     return {section: commands for section, commands in found.items() if commands}
 
@@ -74,9 +77,11 @@ class _Lazy(LcpGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COURTESIES:
             return _COURTESIES[cmd_name]
-        stated = (commands[cmd_name][0] for commands in all_commands().values() if cmd_name in commands)
-        place = next(stated, None)
-        return None if place is None else load(place, click.Command)
+        for features in (added, installed):
+            for commands in all_commands(features()).values():
+                if cmd_name in commands:
+                    return load(commands[cmd_name][0], click.Command)
+        return None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the commands from the table alone, else the global options."""

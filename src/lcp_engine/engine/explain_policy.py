@@ -11,7 +11,7 @@ from lcp_engine.core.policy import Explained, Policy, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import Admission, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
-from lcp_engine.features import added
+from lcp_engine.features import installed
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.base import Worker
 
@@ -58,7 +58,7 @@ def _policy(explained: list[Explained]) -> list[JsonObject]:
 
 
 def _kind(kind: str, worker: Worker[BaseModel] | None, spec: MissionSpec) -> list[JsonObject]:
-    if kind in added().engine_kinds:
+    if kind in installed().engine_kinds:
         return [_gate("person", Verdict.HOLD, "the engine made this job, for a person to decide on")]
     if worker is None:
         return [_gate("worker", Verdict.HOLD, f"{ReasonCode.NO_WORKER}: no worker executes this kind")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
@@ -15,8 +15,8 @@ from lcp_engine.core.follow import Ends, Stated
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Consent
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
-from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.features import added, load
+from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
+from lcp_engine.features import installed, is_left_out, is_shipped, leave_out, load, load_all
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight
@@ -101,10 +101,13 @@ class Asker:
 
 @dataclass(frozen=True)
 class EndGate:
-    """A condition of the end of missions. A mission that it concerns ends successfully only once it was asked."""
+    """A condition of the end of missions. A mission that it concerns ends successfully only once it was asked.
+
+    One that is False when it is asked is left out; the mission ends.
+    """
 
     concerns: Callable[[MissionRow], bool]
-    ask: Callable[[Ledger, MissionRow, PlanRow, End, int | None], None]
+    ask: Callable[[Ledger, MissionRow, PlanRow, End, int | None], bool | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +214,40 @@ class RootProvider:
     is_elsewhere: Callable[[Tx, int, str], bool] = lambda *mission: False
 
 
+def _guarded(place: str, call: Callable[..., T], instead: T) -> Callable[..., T]:
+    """A call of another package, which is left out once it has raised; errors of the database go on."""
+
+    def run(*given: object) -> T:
+        if not is_left_out(place):
+            try:
+                return call(*given)
+            except Exception as raised:
+                if is_of_database(raised):
+                    raise
+                leave_out(place, raised)
+        return instead
+
+    return run
+
+
+def _apart(place: str, call: Callable[..., T], instead: T) -> Callable[..., T]:
+    """Like `_guarded`, with a savepoint."""
+
+    def run(ledger: Ledger, *event: object) -> T:
+        with ledger.apart():
+            return call(ledger, *event)
+
+    return call if call is _ignore else _guarded(place, run, instead)
+
+
+def is_of_database(raised: Exception) -> bool:
+    """True for errors that are not of the call: the database is busy, away, or has another try."""
+    if isinstance(raised, LcpError):
+        return raised.code in OF_DATABASE
+    is_operational = any(one.__name__ == "OperationalError" for one in type(raised).__mro__)
+    return is_operational and getattr(raised, "sqlite_errorcode", 0) != 1  # such as a table that is not there
+
+
 def _one(place: str | None, point: type[T]) -> T:
     """The value at a place. Where no feature states one, the defaults of the point say what happens."""
     return point() if place is None else load(place, point)
@@ -218,57 +255,77 @@ def _one(place: str | None, point: type[T]) -> T:
 
 @cache
 def steps() -> PlanType:
-    return _one(added().plan_type, PlanType)
+    return _one(installed().plan_type, PlanType)
 
 
 @cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
-    place = added().askers.get(kind)
+    place = installed().askers.get(kind)
     return None if place is None else load(place, Asker)
 
 
 @cache
 def end_gates() -> Sequence[EndGate]:
-    return tuple(load(place, EndGate) for place in added().end_gates)
+    return [
+        one if is_shipped(at) else EndGate(_guarded(at, one.concerns, False), _apart(at, one.ask, False))
+        for at, one in load_all(installed().end_gates, EndGate)
+    ]
 
 
 @cache
 def observers() -> Sequence[Observer]:
-    return tuple(load(place, Observer) for place in added().observers)
+    return [
+        one if is_shipped(at) else Observer(
+            replied=_apart(at, one.replied, None), answered=_apart(at, one.answered, None),
+            rejected=_apart(at, one.rejected, None), said=_apart(at, one.said, None), ended=_apart(at, one.ended, None),
+        )
+        for at, one in load_all(installed().observers, Observer)
+    ]  # fmt: skip
 
 
 @cache
 def decision_gate() -> DecisionGate:
-    return _one(added().decision_gate, DecisionGate)
+    return _one(installed().decision_gate, DecisionGate)
 
 
 @cache
 def claim_gate() -> ClaimGate:
-    return _one(added().claim_gate, ClaimGate)
+    return _one(installed().claim_gate, ClaimGate)
 
 
 @cache
 def root_provider() -> RootProvider:
-    return _one(added().root_provider, RootProvider)
+    return _one(installed().root_provider, RootProvider)
 
 
 def note_waits() -> Callable[[Tx], None]:
-    return load(added().note_waits, FunctionType)
+    return load(installed().note_waits, FunctionType)
 
 
 @cache
 def section() -> Section:
-    return _one(added().section, Section)
+    return _one(installed().section, Section)
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """Chores of all features for the runner of an instance, which is to stop once it `is_stopping`."""
-    for place in added().chores:
-        made: Callable[[Instance, int, Callable[[], bool]], Iterator[Chore]] = load(place, FunctionType)
-        yield from made(instance, runner_id, is_stopping)
+    for at, make in load_all(installed().chores, FunctionType):
+        made: Callable[..., Iterable[Chore]] = make
+        if is_shipped(at):
+            yield from made(instance, runner_id, is_stopping)
+        else:
+            nothing: list[Chore] = []
+            for one in _guarded(at, partial(_made, made), nothing)(instance, runner_id, is_stopping):
+                do, finish, told = (_guarded(at, call, None) for call in (one.do, one.finish, one.told))
+                pause = _guarded(at, one.pause, 3600.0)
+                yield replace(one, do=do, finish=finish, told=told, until_due=pause, is_quick=False)
+
+
+def _made(make: Callable[..., Iterable[Chore]], *of_runner: object) -> list[Chore]:
+    return [*make(*of_runner)]
 
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), section(), decision_gate(), [*map(asker_of, added().askers)]
+    steps(), end_gates(), observers(), section(), decision_gate(), [*map(asker_of, installed().askers)]

@@ -282,7 +282,8 @@ def end_plan(
             plan.outcome = end.outcome
             end_mission(ledger, mission, end, error, result)
         if gate is not None:
-            gate.ask(ledger, mission, plan, end, claimed_in)
+            if gate.ask(ledger, mission, plan, end, claimed_in) is False:
+                end_plan(ledger, plan, end, error, result, claimed_in=claimed_in)
             refresh(ledger, mission)
         return
     plan.outcome = end.outcome

@@ -16,6 +16,7 @@ from lcp_engine.core.permits import Limit
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features import installed
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,
@@ -33,16 +34,10 @@ GROUP = "lcp_engine.planners"
 _BROKEN = "Correct the plug-in or install it again."
 
 BUILT_IN: Mapping[str, str] = {
-    "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
-    "human": "lcp_engine.planners.llm.human:HumanPlanner",
-    "local": "lcp_engine.planners.llm.local:LocalPlanner",
     "none": "lcp_engine.planners.simple:NoPlanner",
-    "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
     "replay": "lcp_engine.planners.simple:ReplayPlanner",
     "script": "lcp_engine.planners.simple:ScriptPlanner",
 }
-SHIPPED: Mapping[str, str] = {"surveyor": "lcp_engine.planners.surveyor:Surveyor"}
-"""The plug-ins of this distribution, as pyproject.toml lists them."""
 
 
 def make_planner(spec: PlannerSpec, planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT) -> Planner:
@@ -135,22 +130,18 @@ def planner_names() -> list[str]:
 
 def _entry_points() -> dict[str, EntryPoint]:
     """Every planner by name; no package can replace one of lcp-engine."""
-    built_in = {name: EntryPoint(name, target, GROUP) for name, target in BUILT_IN.items()}
-    # A checkout may have been installed before it listed them.
-    shipped = {name: EntryPoint(name, target, GROUP) for name, target in SHIPPED.items()}
-    offered = {
-        point.name: point
-        for point in offered_in(GROUP)
-        if SHIPPED.get(point.name, point.value) == point.value
+    built_in = {**BUILT_IN, **installed().planners}
+    return {
+        **{point.name: point for point in offered_in(GROUP)},
+        **{name: EntryPoint(name, target, GROUP) for name, target in built_in.items()},
     }
-    return {**shipped, **offered, **built_in}
 
 
 def own_planners(given: Mapping[str, object]) -> dict[str, Planner | Factory]:
     """Planners of a program, or what makes them, checked. Raises `INVALID_ARGUMENT`."""
     own: dict[str, Planner | Factory] = {}
     for name, planner in given.items():
-        if name in BUILT_IN or name in SHIPPED:
+        if name in BUILT_IN or name in installed().planners:
             message = f"planners: {name!r} is the name of a planner of lcp-engine"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="Choose another name.")
         if isinstance(planner, Planner) or callable(planner):

@@ -6,7 +6,8 @@ transaction to missions, plans and jobs go through one `Ledger`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import compress
@@ -333,6 +334,25 @@ class Ledger:
         """Write the events so far, to be read in this transaction."""
         self.tx.many(ledger_sql.EVENT, self._events)
         self._events.clear()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """A savepoint: nothing stays of what was written and noted before it raised. No job may be moved in it."""
+        self.write_events()
+        self.tx.query_plain("SELECT 1")  # errors of what was sent before are not its own
+        counted = {mission.id: mission.events for mission in self._missions.values()}
+        self.tx.plain("SAVEPOINT apart")
+        try:
+            yield
+            self.write_events()
+            self.tx.query_plain("SELECT 1")
+        except Exception:
+            self._events.clear()
+            for mission in self._missions.values():
+                mission.events = counted.get(mission.id, mission.events)
+            self.tx.plain("ROLLBACK TO SAVEPOINT apart")
+            raise
+        self.tx.plain("RELEASE SAVEPOINT apart")
 
     def write_results(self) -> None:
         """Write the large results so far, to be read in this transaction.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from types import FunctionType
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.features import added, load
+from lcp_engine.features import installed, load_all
 from lcp_engine.web import (
     actions,
     changes,
@@ -105,17 +105,22 @@ STREAM_ROUTES = (
 
 def all_pages() -> list[tuple[str, Page]]:
     """Every page with the form of its path."""
-    return [*PAGES, *((path, load(place, FunctionType)) for path, place in added().pages.items())]
+    return [*PAGES, *_of_features(installed().pages)]
 
 
 def all_actions() -> list[tuple[str, Action]]:
     """Every function that carries out the form of a page, with the form of its path."""
-    return [*ACTIONS.items(), *((path, load(place, FunctionType)) for path, place in added().actions.items())]
+    return [*ACTIONS.items(), *_of_features(installed().actions)]
 
 
 def all_routes() -> list[Route]:
     """Streams, and routes of features that answer without access to the rest."""
-    return [*STREAM_ROUTES, *(route for place in added().routes for route in load(place, tuple))]
+    return [*STREAM_ROUTES, *(route for _, routes in load_all(installed().routes, tuple) for route in routes)]
+
+
+def _of_features(stated: Mapping[str, str]) -> list[tuple[str, Callable[..., Response]]]:
+    found = dict(load_all(stated.values(), FunctionType))
+    return [(path, found[place]) for path, place in stated.items() if place in found]
 
 
 def make_app(

@@ -14,7 +14,7 @@ from lcp_engine.core.kinds import UNDO, KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features import added, load
+from lcp_engine.features import added, installed, load, load_all
 from lcp_engine.plug_ins import offered_in
 from lcp_engine.workers import (
     agent_plan,
@@ -52,7 +52,7 @@ _BUILT_IN = (
     agent_plan.WORKER.for_any_params(),
     ask_user.WORKER.for_any_params(),
     recall.WORKER.for_any_params(),
-    *(load(place, Worker).for_any_params() for place in added().kinds),
+    *(load(place, Worker).for_any_params() for place in added().kinds.values()),
 )
 BUILT_IN: Workers = MappingProxyType(
     {worker.kind: worker for worker in sorted(_BUILT_IN, key=lambda worker: worker.role in _LAST)}
@@ -154,6 +154,8 @@ def find_workers(own: Sequence[Worker[BaseModel]] = ()) -> Workers:
     `INVALID_ARGUMENT` if two workers have the same kind: none silently replaces another.
     """
     workers = {**_REGISTERED, **BUILT_IN}
+    for place, worker in load_all({*installed().kinds.values()} - {*added().kinds.values()}, Worker):
+        _add(workers, worker.for_any_params(), f"the feature at {place}")
     for origin, worker in _offered():
         _add(workers, worker, origin)
     for worker in own:
@@ -167,7 +169,7 @@ def check_kind(kind: str, taken: Mapping[str, object], origin: str) -> None:
         fact = f"kind is 1 to 64 of the characters A-Z a-z 0-9 _ . -; found {kind!r}"
     elif kind in NOT_KINDS:
         fact = f"{kind!r} is an action or a result, not a kind of job"
-    elif kind == UNDO or kind in added().engine_kinds:
+    elif kind == UNDO or kind in installed().engine_kinds:
         fact = f"jobs of kind {kind!r} are the engine's own"
     elif kind in taken:
         fact = f"kind {kind!r} has another worker already"

@@ -9,7 +9,7 @@ FEATURE = Feature(
     needs=("models", "universal"),
     observers=("lcp_engine.engine.lessons:OBSERVER",),
     section="lcp_engine.engine.memory:SECTION",
-    kinds=("lcp_engine.workers.remember:WORKER",),
+    kinds={"remember": "lcp_engine.workers.remember:WORKER"},
     engine_calls=("lcp_engine.api.memory:MemoryCalls",),
     commands={
         "memory": (

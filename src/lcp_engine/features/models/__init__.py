@@ -10,4 +10,10 @@ FEATURE = Feature(
     refuse_echo="lcp_engine.planners.llm.instructions:refuse_echo",
     probes="lcp_engine.store.endpoint_probes:StoredProbeCache",
     tables={"probes": ("lcp_engine.store.endpoint_probes:probes", "")},
+    planners={
+        "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
+        "human": "lcp_engine.planners.llm.human:HumanPlanner",
+        "local": "lcp_engine.planners.llm.local:LocalPlanner",
+        "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
+    },
 )

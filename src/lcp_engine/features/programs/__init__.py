@@ -14,7 +14,7 @@ FEATURE = Feature(
     foreign_programs="lcp_engine.runner.confined.programs:FOREIGN_PROGRAMS",
     file_of_kinds="lcp_engine.workers.load_files:load_workers",
     kind_of_program="lcp_engine.workers.load_files:register_program",
-    kinds=("lcp_engine.workers.run_command:WORKER",),
+    kinds={"run_command": "lcp_engine.workers.run_command:WORKER"},
     commands={
         "shell": (
             "Inspect",

@@ -431,12 +431,12 @@ class Piped:
         self.wait(answer)
 
     @_whole
-    def abandon(self) -> None:
-        """Roll back the transaction, whatever is wrong with it. Does not wait: the next statement comes after it."""
+    def abandon(self, sql: str) -> None:
+        """Roll back, perhaps to a savepoint, whatever is wrong. Does not wait: the next statement comes after it."""
         if self._coming or self._server.pipeline_status == pq.PipelineStatus.ABORTED:
             with suppress(psycopg.Error):  # after an error nothing is executed until it was read
                 self._receive(self._sync())
-        self.send("ROLLBACK", None)
+        self.send(sql, None)
         self._sync()
         self._server.flush()
 
@@ -511,8 +511,8 @@ class PipedCursor:
 
     def execute(self, sql: str, params: Params | None = None, /) -> None:
         """Send a statement; a commit is waited for."""
-        if sql == "ROLLBACK":
-            self._connection.abandon()
+        if sql.startswith("ROLLBACK"):
+            self._connection.abandon(sql)
             return
         self._last, self._at = self._connection.send(sql, params), 0
         if sql == "COMMIT":

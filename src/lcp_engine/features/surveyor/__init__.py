@@ -1,0 +1,7 @@
+"""Describe a project, without a model."""
+
+from __future__ import annotations
+
+from lcp_engine.features import Feature
+
+FEATURE = Feature("surveyor", planners={"surveyor": "lcp_engine.planners.surveyor:Surveyor"})

@@ -1,0 +1,217 @@
+"""Features of other packages work; whatever is wrong with one is said in a line and stops nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcp_engine import features
+from lcp_engine.cli.app import SECTIONS
+from lcp_engine.features import KERNEL, Feature
+from lcp_engine.planners import registry as planners
+from lcp_engine.store.schema import metadata
+from lcp_engine.workers import registry as workers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUEST = '''
+import click
+from pydantic import BaseModel
+from lcp_engine.api.kernel_engine import KernelEngine
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.engine.points import Chore, DecisionGate, EndGate, Observer
+from lcp_engine.features import Feature
+from lcp_engine.workers.base import Worker
+from starlette.responses import PlainTextResponse
+
+class Count(BaseModel):
+    words: str = ""
+
+class Counted(BaseModel):
+    count: int
+
+WORKER = Worker(
+    kind="count", params=Count, result=Counted, description="Counts words.", has_effects=False, reads_files=False,
+    execute=lambda params, context: Counted(count=len(params.words.split())),
+)
+
+def heard(ledger, mission, end, error):
+    ledger.note(mission, "heard", None, {"outcome": str(end.outcome)})
+
+def heard_badly(ledger, mission, end, error):
+    ledger.note(mission, "half-heard", None, None)
+    ledger.tx.plain("INSERT INTO no_such_table VALUES (1)")
+
+def overheard_badly(ledger, job, reply, end):
+    raise ValueError("two\\nlines")
+
+OBSERVER = Observer(ended=heard)
+DEAF = Observer(ended=heard_badly, replied=overheard_badly)
+HARD = Observer(ended=heard_badly)
+
+def raises(*event):
+    raise KeyError("nothing works here")
+
+GATE = EndGate(concerns=lambda mission: True, ask=raises)
+
+def chores(instance, runner_id, is_stopping):
+    yield Chore(name="count", do=raises, is_first=True)
+
+def worse_chores(instance, runner_id, is_stopping):
+    raise RuntimeError("no chores today")
+
+class Calls(KernelEngine):
+    def dance(self):
+        return "dancing"
+
+@click.command("dance")
+def dance():
+    """Dance."""
+    click.echo("dancing")
+
+def page(request):
+    return PlainTextResponse("dancing")
+
+FEATURE = Feature(
+    "guest", kinds={"count": "guest:WORKER"}, observers=("guest:OBSERVER",), engine_calls=("guest:Calls",),
+    commands={"dance": ("Inspect", "guest:dance", "Dance.")}, pages={"/dance": "guest:page"},
+)
+SHOWN_ABSENT = Feature("absent", kinds={"absent": "no_such_module:WORKER"}, engine_calls=("guest:NOTHING",))
+DEAF_FEATURE = Feature("deaf", observers=("guest:DEAF", "guest:HARD"))
+GATE_FEATURE = Feature("gate", end_gates=("guest:GATE",))
+CHORES = Feature("chores", chores=("guest:chores", "guest:worse_chores"))
+COMMAND = Feature("command", commands={"run": ("Inspect", "guest:dance", "Dance.")}, kinds={"never": "guest:WORKER"})
+KIND = Feature("kind", kinds={"write_file": "guest:WORKER"})
+TABLE = Feature("table", tables={"jobs": ("guest:TABLE", "")})
+TWICE = Feature("twice", kinds={"run_command": "guest:WORKER"})
+NEWER = Feature("newer", kernel=1000)
+NEEDY = Feature("needy", needs=("twice",))
+NOTHING_NEW = Feature("memory")
+FIELD = Feature("field", kinds="count")
+NO_FEATURE = "a text"
+'''
+ENTRIES = {
+    "guest": "guest:FEATURE", "absent": "guest:SHOWN_ABSENT", "deaf": "guest:DEAF_FEATURE",
+    "gate": "guest:GATE_FEATURE", "chores": "guest:CHORES", "command": "guest:COMMAND", "kind": "guest:KIND",
+    "table": "guest:TABLE", "twice": "guest:TWICE", "newer": "guest:NEWER", "needy": "guest:NEEDY",
+    "same": "guest:NOTHING_NEW", "field": "guest:FIELD", "text": "guest:NO_FEATURE", "gone": "guest:GONE",
+    "broken": "broken_guest:FEATURE",
+}  # fmt: skip
+LEFT_OUT = {
+    "absent's kind": "feature no_such_module:WORKER is left out: no_such_module:WORKER cannot be loaded: "
+    "ModuleNotFoundError: No module named 'no_such_module'",
+    "absent's calls": "feature guest:NOTHING is left out: guest:NOTHING cannot be loaded: AttributeError: "
+    "module 'guest' has no attribute 'NOTHING'",
+    "deaf": "feature guest:DEAF is left out: ValueError: two lines",
+    "gate": "feature guest:GATE is left out: KeyError: 'nothing works here'",
+    "chores": "feature guest:chores is left out: KeyError: 'nothing works here'",
+    "worse chores": "feature guest:worse_chores is left out: RuntimeError: no chores today",
+    "command": "feature command is left out: 'run' of its commands is taken",
+    "kind": "feature kind is left out: 'write_file' of its kinds is taken",
+    "table": "feature table is left out: 'jobs' of its tables is taken",
+    "twice": "feature twice is left out: 'run_command' of its kinds is taken",
+    "newer": f"feature newer is left out: it needs kernel 1000, this is {KERNEL}",
+    "needy": "feature needy is left out: it needs 'twice', which is not installed",
+    "same": "feature memory is left out: another one has its name",
+    "field": "feature field is left out: its kinds is 'count'",
+    "text": "feature text (guest:NO_FEATURE) is left out: a Feature is expected, it is a str",
+    "gone": "feature gone (guest:GONE) is left out: AttributeError: module 'guest' has no attribute 'GONE'",
+    "broken": "feature broken (broken_guest:FEATURE) is left out: ZeroDivisionError: division by zero",
+}
+PROGRAM = """
+import json, sys
+from lcp_engine import Engine
+from lcp_engine.features import installed
+from lcp_engine.web.app import all_pages
+
+count = {"kind": "count", "params": {"words": "one two"}}
+write = {"kind": "write_file", "params": {"rel_path": "a.md", "content": "a"}}
+ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [count, write]}
+done = {"ok": True, "action": "mission_complete", "summary": "done"}
+with Engine(sys.argv[1]) as engine:
+    spec = {"goal": "count", "planner": {"type": "script", "replies": [ask, done]}}
+    mission = engine.launch(spec, root=sys.argv[2])
+    engine.work(until_idle=True)
+    [held] = engine.jobs(states=["held"])
+    engine.approve(held.id)
+    engine.work(until_idle=True)
+    engine.undo(mission.id)
+    print(json.dumps({
+        "dance": engine.dance(), "pages": [path for path, _ in all_pages() if path == "/dance"],
+        "status": engine.mission(mission.id).status, "counted": engine.jobs(kinds=["count"])[0].result,
+        "heard": [event["event"] for event in engine.events(mission.id) if "heard" in event["event"]],
+    }))
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> dict[str, str]:
+    """Environment of programs with installed packages that have features, good and bad ones."""
+    site = tmp_path / "site"
+    metadata = site / "guest-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "guest.py").write_text(GUEST)
+    (site / "broken_guest.py").write_text("1 / 0\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    stated = "\n".join(f"{name} = {place}" for name, place in ENTRIES.items())
+    (metadata / "entry_points.txt").write_text(f"[{features.GROUP}]\n{stated}\n")
+    return {**os.environ, "PYTHONPATH": str(site)}
+
+
+def _run(site: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], env=site, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.both
+def test_a_feature_of_a_package_works_and_a_bad_one_stops_nothing(
+    site: dict[str, str], database_url: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    ran = _run(site, "-c", PROGRAM, database_url, str(root))
+    assert json.loads(ran.stdout) == {
+        "dance": "dancing",
+        "pages": ["/dance"],
+        "status": "completed",
+        "counted": {"count": 2},
+        "heard": ["heard"],
+    }
+    told = ran.stderr.splitlines()
+    # The second observer of `deaf` is heard of in the words of the database.
+    hard = [line for line in told if line.startswith("feature guest:HARD is left out: ")]
+    assert len(hard) == 1
+    assert "no_such_table" in hard[0]
+    assert sorted(told) == sorted([*LEFT_OUT.values(), *hard])
+
+
+def test_a_command_of_a_package_is_found_once_it_is_called(site: dict[str, str]) -> None:
+    ran = _run(site, "-m", "lcp_engine", "dance")
+    assert ran.stdout == "dancing\n"
+
+
+def test_the_names_that_no_feature_may_take_are_those_of_the_kernel() -> None:
+    own = features._OWN
+    assert {*own.kinds} == {*workers.BUILT_IN, "undo"} - {*features.added().kinds}
+    assert {*own.tables} == {*metadata.tables} - {*features.added().tables}
+    listed = {name for section in SECTIONS.values() for name in section}
+    assert {*own.commands} == listed | {"help", "version"}
+    assert {*own.planners} == {*planners.BUILT_IN}
+
+
+def test_a_feature_without_what_it_needs_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = (
+        Feature("a", needs=("b",), chores=("x:a",)),
+        Feature("b", needs=("gone",), chores=("x:b",)),
+    )
+    third = Feature("c", chores=("x:c",))
+    assert features._joined(Feature("all"), [first, second, third]).chores == ("x:c",)
+    assert [record.getMessage() for record in caplog.records] == [
+        "feature b is left out: it needs 'gone', which is not installed",
+        "feature a is left out: it needs 'b', which is not installed",
+    ]
