@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.engine.replies import ask
-from tools.budget import STATED, read_house
 
 from lcp_engine import features
 from lcp_engine.engine import points
@@ -47,20 +46,14 @@ def test_every_feature_is_at_its_place() -> None:
         assert features.load(place, object) is not None
 
 
-def test_a_feature_states_the_needs_that_its_files_have() -> None:
-    rooms = read_house(STATED.read_text(encoding="utf-8")).rooms
-    names = {one.name for one in features.shipped()}
-    for one in features.shipped():
-        assert {*one.needs} == names & {*rooms[one.name].needs}, one.name
-
-
 def test_what_an_observer_raises_fails_what_it_observes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     mission = lab.run(ask({"kind": "change"}))
     (held,) = lab.jobs(mission.id)
     with monkeypatch.context() as changed:
         added = features.added()
         more = added._replace(observers=(*added.observers, f"{__name__}:OBSERVER"))
-        changed.setattr(points, "added", lambda: more)
+        changed.setattr(points, "installed", lambda: more)
+        changed.setattr(points, "is_shipped", lambda place: True)
         points.observers.cache_clear()
         with pytest.raises(LcpError, match="ann is observed"):
             lab.engine.reject(held.id, "no", by="ann")

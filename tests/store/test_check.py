@@ -12,8 +12,9 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.changes import keep
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import check_database, faults_in, find_version, measure
+from lcp_engine.store.maintenance.check import check_database, faults_in, find_version, measure, opened
 from lcp_engine.store.maintenance.stats import overview
 from lcp_engine.store.version import HEAD
 from lcp_engine.workers.base import Caps
@@ -181,7 +182,8 @@ def test_every_table_is_measured(engine_url: str) -> None:
 
 
 def test_the_overview_counts_what_the_tables_hold(engine_url: str) -> None:
-    held = overview(engine_url)
+    with opened(engine_url, BUSY_SECONDS) as database:
+        held = overview(database)
     rows = {table.name: table.rows for table in measure(engine_url)}
     assert (held.missions, sum(held.jobs.values())) == ({"completed": 1, "waiting": 1}, rows["jobs"])
     assert (held.contents, held.content_bytes) == (rows["blobs"], len("before\n" + "after\n"))

@@ -31,12 +31,12 @@ from lcp_engine.clock import Clock
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
-from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine import missions
 from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
+from lcp_engine.engine.missions import LaunchRequest
 from lcp_engine.engine.points import steps
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
@@ -142,7 +142,7 @@ class KernelEngine(KernelHistory):
         root: str | os.PathLike[str],
         key: str | None = None,
         allow_admin: bool = False,
-        request: AgentRequest | None = None,
+        request: LaunchRequest | None = None,
         by: str | None = None,
     ) -> Mission:
         """Store a mission over the directory `root`; nothing runs until a runner is started.

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpGroup, naming, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out, when
+from lcp_engine.cli.output import Fact, print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
-from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
-from lcp_engine.settings import make_room, shown_url
+from lcp_engine.features import added, load
+from lcp_engine.settings import Settings, make_room, shown_url
 
 if TYPE_CHECKING:
     from lcp_engine.store.maintenance.stats import Overview
@@ -104,7 +105,7 @@ def check_command(invocation: Invocation) -> int:
         settings = invocation.settings
         faults = check_database(url, settings.busy_seconds, kept_bytes=settings.caps.preimage_bytes)
         found = [f"{one.fact}. {one.advice}" for one in weaknesses(url, settings.busy_seconds)]
-        found += [f"{fact}; {way}" for fact, way in left_over_lines(url, settings.busy_seconds)]
+        found += [f"{fact}; {way}" for fact, way in left_overs(url, settings.busy_seconds)]
     if invocation.json:
         print_json({"ok": not faults, "faults": [*faults], "warnings": [*found]})
     else:
@@ -197,14 +198,15 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
 
     Rows and bytes of each table, with its indexes, are printed for a small database, or with --sizes for any.
     """
-    from lcp_engine.store.maintenance.check import measure
+    from lcp_engine.store.maintenance.check import measure, opened
     from lcp_engine.store.maintenance.stats import overview
 
     url, busy = invocation.database_url, invocation.settings.busy_seconds
     with naming(url):
-        held = overview(url, busy)
+        with opened(url, busy) as database:
+            held = overview(database)
         found = measure(url, busy) if sizes or held.bytes <= _SMALL else None
-        upkeep = [*upkeep_facts(url, invocation.settings, busy)]
+        upkeep = [*duties(url, invocation.settings, busy)]
     if invocation.json:
         tables = found and {table.name: {"rows": table.rows, "bytes": table.bytes} for table in found}
         print_json({**asdict(held), "tables": tables, "upkeep": {fact.duty: fact.json for fact in upkeep}})
@@ -242,3 +244,15 @@ def _print_overview(held: Overview) -> None:
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {word}" for word, count in counts.items()) or "none"
+
+
+def left_overs(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
+    """Facts about what is left over on this machine, each with how it is removed; at the newest version."""
+    for place in added().left_overs:
+        yield from load(place, FunctionType)(url, busy_seconds)
+
+
+def duties(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
+    """Facts about the duties of the configuration for the database, which is at the newest version."""
+    for place in added().duties:
+        yield from load(place, FunctionType)(url, settings, busy_seconds)

@@ -14,10 +14,10 @@ import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
+from lcp_engine.cli.db import duties, left_overs
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load, load_spec
 from lcp_engine.cli.output import local_time, print_json, print_out
-from lcp_engine.cli.upkeep import left_over_lines, upkeep_facts
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import sentence
@@ -310,7 +310,7 @@ def _stages(url: str) -> Iterator[Finding]:
     from lcp_engine.store.version import HEAD
 
     if find_version(url, BUSY_SECONDS) == HEAD:
-        for fact, way in left_over_lines(url, BUSY_SECONDS):
+        for fact, way in left_overs(url, BUSY_SECONDS):
             yield doubtful("stages", fact, f"{way}.")
 
 
@@ -350,7 +350,7 @@ def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
         )
     if find_version(url, BUSY_SECONDS) != HEAD:
         return
-    for one in upkeep_facts(url, settings, BUSY_SECONDS):
+    for one in duties(url, settings, BUSY_SECONDS):
         if one.is_well:
             yield well(one.duty, one.text)
         else:

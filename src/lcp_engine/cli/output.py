@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -17,6 +18,7 @@ from lcp_engine.cli.wrapping import fitted, hang_of, terminal_width
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Printable, json_block, json_line, sentence
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
+from lcp_engine.features import is_shipped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,6 +130,16 @@ def wait_line(waits_for: Mapping[str, JsonValue]) -> str:
     return f"{told_wait(waits_for)} until {day}{until:%H:%M:%S}"
 
 
+@dataclass(frozen=True)
+class Fact:
+    """One duty, in a sentence and as JSON; `is_well` if its last try succeeded and found no faults."""
+
+    duty: str
+    text: str
+    is_well: bool
+    json: JsonValue
+
+
 def explain(error: BaseException, *, as_json: bool) -> int:
     """Print on stderr what ended the command; returns the exit code."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
@@ -139,6 +151,9 @@ def explain(error: BaseException, *, as_json: bool) -> int:
         return _refuse_usage(error, as_json=as_json)
     if isinstance(error, OSError):
         return fail(refused_by_system(error), as_json=as_json)
+    if isinstance(error, ModuleNotFoundError) and is_shipped(error.name or ""):
+        message = f"a feature that this needs is not installed: {error.name} is missing"
+        return fail(Failed(ErrorCode.NOT_INSTALLED, message), as_json=as_json)
     return fail(_defect(error), as_json=as_json)
 
 

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcp_engine.cli.output import local_time
+from lcp_engine.cli.output import Fact, local_time
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.summaries import size
 
 if TYPE_CHECKING:
     from lcp_engine.settings import Settings
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One duty, in a sentence and as JSON; `is_well` if its last try succeeded and found no faults."""
-
-    duty: str
-    text: str
-    is_well: bool
-    json: JsonValue
 
 
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:

@@ -81,6 +81,10 @@ class Feature(NamedTuple):
     """Tables by their name: the place, and the column of the mission or job with which a row is pruned, or nothing."""
     commands: Mapping[str, tuple[str, str, str]] = MappingProxyType({})
     """Commands of `lcp` by their name: the section of its help, the place, the line in that help."""
+    left_overs: tuple[str, ...] = ()
+    """Functions that name what is left over on this machine, for `lcp db check` and `lcp doctor`."""
+    duties: tuple[str, ...] = ()
+    """Functions that say what was done last for the database, for `lcp db stats` and `lcp doctor`."""
     pages: Mapping[str, str] = _NONE
     """Functions that return a page, by the form of its path."""
     actions: Mapping[str, str] = _NONE

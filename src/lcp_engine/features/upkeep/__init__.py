@@ -9,4 +9,6 @@ FEATURE = Feature(
     needs=("memory", "programs", "stages"),
     chores=("lcp_engine.runner.upkeep:chores",),
     tables={"upkeep": ("lcp_engine.store.upkeep:upkeep", "")},
+    left_overs=("lcp_engine.cli.upkeep:left_over_lines",),
+    duties=("lcp_engine.cli.upkeep:upkeep_facts",),
 )

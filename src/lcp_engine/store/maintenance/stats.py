@@ -11,9 +11,9 @@ from pathlib import Path
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.store.conditions import WAITING
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
+from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.sqlite import Sqlite
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import opened
 
 _BY_STATUS = (
     "SELECT status, pruned_at IS NOT NULL, count(*), min(created_at), "
@@ -49,11 +49,10 @@ class Overview:
     wal_bytes: int | None
 
 
-def overview(url: str, busy_seconds: float = BUSY_SECONDS) -> Overview:
-    """Contents of the database at `url`, counted. Raises `DATABASE_FAILED` if there is none."""
-    with opened(url, busy_seconds) as database:
-        wal = _wal_bytes(database.backend.path) if isinstance(database.backend, Sqlite) else None
-        return database.read(lambda tx: overview_in(tx, wal))
+def overview(database: Database) -> Overview:
+    """Contents of the database, counted."""
+    wal = _wal_bytes(database.backend.path) if isinstance(database.backend, Sqlite) else None
+    return database.read(lambda tx: overview_in(tx, wal))
 
 
 def overview_in(tx: Tx, wal_bytes: int | None) -> Overview:
