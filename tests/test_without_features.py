@@ -1,0 +1,131 @@
+"""The engine works without a feature, also beside its rows: its modules are refused as if they were gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.engine.replies import DONE, ask, write
+from tools.budget import SOURCE, STATED, find_names, read_house
+
+from lcp_engine import Engine
+from lcp_engine.features import shipped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import JsonValue
+
+FEATURES = [one.name for one in shipped()]
+PROGRAM = """
+import sys
+from pathlib import Path
+
+url, root, *refused = sys.argv[1:]
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name in refused:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+
+from lcp_engine import Engine
+from lcp_engine.cli.app import start
+
+write = {"kind": "write_file", "params": {"rel_path": "new.md", "content": "new"}}
+asks = {"ok": True, "action": "create_followup_jobs", "new_jobs": [write]}
+done = {"ok": True, "action": "mission_complete", "summary": "done"}
+with Engine(url) as engine:
+    spec = {"goal": "write", "planner": {"type": "script", "replies": [asks, done]}}
+    mission = engine.launch(spec, root=root)
+    engine.work(until_idle=True, mission_id=mission.id)
+    [held] = engine.jobs(mission_id=mission.id, states=["held"])
+    engine.approve(held.id)
+    engine.work(until_idle=True)
+    assert engine.mission(mission.id).status == "completed"
+    assert Path(root, "new.md").read_text() == "new"
+    engine.undo(mission.id)
+    assert not Path(root, "new.md").exists()
+    assert len(engine.missions()) > 0
+    try:
+        engine.memory, engine.links, engine.schedules, engine.replay, engine.rules_for, engine.plan_graph
+    except AttributeError as missing:
+        print(missing)
+print("checked", start(["--db", url, "db", "check"]))
+"""
+
+
+def _without(site: tuple[str, Path], *features: str) -> subprocess.CompletedProcess[str]:
+    house, root = read_house(STATED.read_text(encoding="utf-8")), STATED.resolve().parent.parent
+    refused = [
+        f"{SOURCE.name}.{name.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+        for name in find_names(root)
+        if {*house.rooms_of(name)} & {*features}
+    ]
+    url, directory = site
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, url, str(directory), *refused],
+        cwd=root, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr, ran.stderr
+    for feature in {*features} & {*FEATURES}:
+        assert f"feature {feature} is left out: ModuleNotFoundError" in ran.stderr
+    return ran
+
+
+@pytest.fixture
+def lived(emptied_database_url: str, tmp_path: Path) -> tuple[str, Path]:
+    """A database with rows of every feature, and the root of its missions."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.md").write_text("a\n")
+    script: JsonValue = {"type": "script", "replies": [ask(write("a.md", "b\n")), DONE]}
+    auto: JsonValue = [{"kinds": ["*"], "do": "auto"}]
+    parameters: JsonValue = {"rel_path": "c.md", "content": "c\n"}
+    step: JsonValue = {"id": "first", "tool": "write_file", "parameters": parameters}
+    with Engine(emptied_database_url) as engine:
+        engine.launch({"goal": "stage", "stage": True, "policy": auto, "planner": script}, root=root)
+        engine.launch({"goal": "plan", "plan": {"id": "p", "steps": [step]}}, root=root)
+        engine.launch(
+            {"goal": "limit", "planner": script, "kinds": {"write_file": {"max_running": 1}}}, root=root
+        )
+        engine.work(until_idle=True)
+        engine.memory.add("Title", "Content", root=root)
+        engine.add_schedule("daily", {"goal": "again", "planner": script}, root=root, every="1h")
+        assert {job.kind for job in engine.jobs(states=["held"])} >= {"merge", "write_file"}
+    return emptied_database_url, root
+
+
+def test_a_mission_an_approval_an_undo_and_a_check_work_without_any_feature(lived: tuple[str, Path]) -> None:
+    ran = _without(lived, *FEATURES)
+    assert "Engine has no 'memory': no installed feature adds it" in ran.stdout
+    assert "checked 0" in ran.stdout
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_mission_an_approval_an_undo_and_a_check_work_without_a_feature(
+    lived: tuple[str, Path], feature: str
+) -> None:
+    assert "checked 0" in _without(lived, feature).stdout
+
+
+@pytest.mark.proof
+def test_a_check_that_is_not_installed_says_so(lived: tuple[str, Path]) -> None:
+    ran = _without(lived, "check")
+    assert "checked 1" in ran.stdout
+    assert (
+        "a feature that this needs is not installed: lcp_engine.store.maintenance.check is missing"
+        in ran.stderr
+    )
+
+
+def test_a_feature_states_the_needs_that_its_files_have() -> None:
+    rooms = read_house(STATED.read_text(encoding="utf-8")).rooms
+    names = {one.name for one in shipped()}
+    for one in shipped():
+        assert {*one.needs} == names & {*rooms[one.name].needs}, one.name
