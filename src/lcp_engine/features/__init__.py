@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.plug_ins import offered_in
 
 T = TypeVar("T")
 GROUP = "lcp_engine.features"
@@ -106,6 +105,8 @@ def added() -> Feature:
 @cache
 def installed() -> Feature:
     """Like `added`, with the features of other packages, which take a while to be found."""
+    from lcp_engine.plug_ins import offered_in  # not for commands that only read
+
     found = (_value(f"{one.name} ({one.value})", one.load) for one in offered_in(GROUP))
     return _joined(added(), [one for one in found if one is not None])
 
@@ -227,6 +228,8 @@ def _sum(known: Feature, new: Feature) -> Feature:
 
 
 def _sum_of_point(point: str, known: object, new: object) -> object:
+    if not new:
+        return known
     match known, new:
         case tuple(), tuple():
             return known + new
@@ -234,8 +237,6 @@ def _sum_of_point(point: str, known: object, new: object) -> object:
             if taken := known.keys() & new.keys():
                 raise Unfit(f"{min(taken)!r} of its {point} is taken")
             return {**known, **new}
-        case None | str(), None:
-            return known
         case None, str():
             return new
         case _:
