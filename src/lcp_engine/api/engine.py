@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls): ...
 
 else:
+    _places = (*installed().engine_calls, *installed().history_calls)
+    _calls = [calls for _, calls in load_all(_places, type) if not issubclass(History, calls)]
 
-    class _Calls(*(calls for _, calls in load_all(installed().engine_calls, type)), KernelEngine):
-        """The calls of the installed features."""
+    class _Calls(*_calls, KernelEngine):
+        """The calls of the installed features; `History` may have been put together without those of packages."""
 
 
 class Engine(_Calls, History):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.memory import MOST_ENTRIES, Entry, checked
@@ -23,7 +23,6 @@ from lcp_engine.planners.llm.scrub import without_secrets
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root_identity import RootIdentity
 from lcp_engine.store import memories
-from lcp_engine.store.db.json_text import JsonObject, to_json
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.memories import Origin
 from lcp_engine.store.queries.memories import (
@@ -141,18 +140,18 @@ def take_in(ledger: Ledger, root: RootPlace, given: Iterable[Given], origin: Ori
     return Imported(*counts)
 
 
-def choose_memories(ledger: Ledger, asked: Asked, admission: Admission | None) -> str | None:
-    """Entries that a new question is shown of the memory of its root, as JSON; None if nothing.
+def choose_memories(ledger: Ledger, asked: Asked, admission: Admission | None) -> Sequence[SeenMemory]:
+    """Entries that a new question is shown of the memory of its root.
 
     They are about its texts, the jobs that it is told of, and the files that its user has open; nothing about a file
     that policy (`admission`) lets no job of the mission read.
     """
     tx, mission, spec = ledger.tx, asked.mission, spec_of(asked.mission.spec)
     if mission.root is None or not spec.memory.read or not spec.memory.characters:
-        return None
+        return ()
     root_id = root_of_mission(tx, mission.id)
     if root_id is None:
-        return None
+        return ()
     named = [job.params for job in (*asked.results, *asked.waiting)]
     opened: list[Mapping[str, JsonValue]] = [
         {"path": file} for file in (spec.background.files if spec.background else ())
@@ -173,21 +172,16 @@ def choose_memories(ledger: Ledger, asked: Asked, admission: Admission | None) -
     if related:
         cues[RELATED] = Cue.RELATED
         rows = chosen(replace(found, by_cue={**found.by_cue, RELATED: related}))
-    return to_json([_shown(row) for row in rows]) if rows else None
+    return [_shown(row) for row in rows]
 
 
-def seen_memories(stored: str | None) -> tuple[SeenMemory, ...]:
-    """Choice of `choose_memories`, as planners see it."""
-    return () if stored is None else tuple(TypeAdapter(list[SeenMemory]).validate_json(stored))
+SECTION = Section(choose_memories)
 
 
-SECTION = Section(choose_memories, seen_memories)
-
-
-def _shown(row: MemoryRow) -> JsonObject:
+def _shown(row: MemoryRow) -> SeenMemory:
     content, left_out = shown_part(row.entry.content)
     entry = row.entry
-    seen = SeenMemory(
+    return SeenMemory(
         id=row.uid,
         title=entry.title,
         content=content,
@@ -198,7 +192,6 @@ def _shown(row: MemoryRow) -> JsonObject:
         importance=entry.importance,
         left_out=left_out,
     )
-    return asdict(seen)
 
 
 def _paths_in(jobs: Iterable[Mapping[str, JsonValue]], names: Names) -> Iterator[str]:

@@ -166,13 +166,13 @@ class DecisionGate:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a question. It is chosen with it, in its transaction, and stored as JSON; None for nothing.
+    """Entries that a question is asked with besides the findings of its plan.
 
-    A question that is asked again, corrected, replayed or forked has what was chosen first.
+    It is chosen with the question, in its transaction, and stored: one that is asked again, corrected, replayed or
+    forked has what was chosen first.
     """
 
-    choose: Callable[[Ledger, Asked, Admission | None], str | None] = _ignore
-    read: Callable[[str | None], tuple[SeenMemory, ...]] = lambda chosen: ()
+    choose: Callable[[Ledger, Asked, Admission | None], Sequence[SeenMemory]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,8 +304,12 @@ def note_waits() -> Callable[[Tx], None]:
 
 
 @cache
-def section() -> Section:
-    return _one(installed().section, Section)
+def sections() -> Sequence[Section]:
+    nothing: Sequence[SeenMemory] = ()
+    return [
+        one if is_shipped(at) else Section(_apart(at, one.choose, nothing))
+        for at, one in load_all(installed().sections, Section)
+    ]
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
@@ -328,4 +332,4 @@ def _made(make: Callable[..., Iterable[Chore]], *of_runner: object) -> list[Chor
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), section(), decision_gate(), [*map(asker_of, installed().askers)]
+    steps(), end_gates(), observers(), sections(), decision_gate(), [*map(asker_of, installed().askers)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -21,12 +21,12 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.limit_holds import ask_for_more
 from lcp_engine.engine.messages import new_messages, seen_job
-from lcp_engine.engine.points import section
+from lcp_engine.engine.points import sections
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import PromptRecord, Said, SeenJob, SeenMemory
-from lcp_engine.store.db.json_text import from_json, storable
+from lcp_engine.store.db.json_text import from_json, storable, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import has_event
@@ -127,7 +127,7 @@ def open_question(ledger: Ledger, job: JobRow, admission: Admission | None = Non
         mission=mission,
         prompt=_own_text(ledger, job, plan, "user_prompt") or mission.goal,
         context=_context(ledger, job, plan, mission),
-        memories=section().read(turn.memories),
+        memories=_seen(turn.memories),
         notices=_notices(params, plan, spec_of(mission.spec)),
         results=tuple(
             seen_job(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
@@ -154,11 +154,16 @@ def _with_memories(
         given = params[MEMORIES]
         chosen = given if isinstance(given, str) else None
     else:
-        chosen = section().choose(ledger, asked, admission)
+        shown = [asdict(one) for section in sections() for one in section.choose(ledger, asked, admission)]
+        chosen = to_json(shown) if shown else None
     if chosen is None:
         return asked
     keep_memories(ledger.tx, asked.mission.id, asked.turn.number, chosen)
-    return replace(asked, memories=section().read(chosen))
+    return replace(asked, memories=_seen(chosen))
+
+
+def _seen(chosen: str | None) -> tuple[SeenMemory, ...]:
+    return () if chosen is None else tuple(TypeAdapter(list[SeenMemory]).validate_json(chosen))
 
 
 def keep_reply(ledger: Ledger, turn: TurnRow, reply: StoredReply) -> TurnRow:

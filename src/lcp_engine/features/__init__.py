@@ -62,7 +62,7 @@ class Feature(NamedTuple):
     """What refuses the words of a model that end a plan and are no answer."""
     probes: str | None = None
     """Cache of what planners find out about endpoints."""
-    section: str | None = None
+    sections: tuple[str, ...] = ()
     """What questions are asked with besides the findings of their plan."""
     chores: tuple[str, ...] = ()
     """What runners do besides their jobs, in the order in which they begin; they end in the opposite one."""
@@ -109,6 +109,11 @@ def installed() -> Feature:
 
     found = (_value(f"{one.name} ({one.value})", one.load) for one in offered_in(GROUP))
     return _joined(added(), [one for one in found if one is not None])
+
+
+def found() -> Feature:
+    """`installed` if something has looked for it, else `added`: whoever only reads need not look."""
+    return installed() if installed.cache_info().currsize else added()
 
 
 @cache

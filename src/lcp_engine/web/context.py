@@ -10,7 +10,7 @@ from functools import cache, reduce
 from pathlib import Path
 from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
@@ -88,7 +88,7 @@ class PageContext:
         self._measures[mission.uid] = (seq, measure)
         return measure
 
-    def render(self, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    def render(self, template: str | Template, *, status: int = 200, **values: object) -> HTMLResponse:
         """A template as a response. Every page shows the number of held jobs."""
         text = self.templates.get_template(template).render(
             csrf=self.csrf,

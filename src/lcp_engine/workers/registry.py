@@ -155,7 +155,8 @@ def find_workers(own: Sequence[Worker[BaseModel]] = ()) -> Workers:
     """
     workers = {**_REGISTERED, **BUILT_IN}
     for place, worker in load_all({*installed().kinds.values()} - {*added().kinds.values()}, Worker):
-        _add(workers, worker.for_any_params(), f"the feature at {place}")
+        is_registered = worker is _REGISTERED.get(worker.kind)  # with the decorator
+        _add(workers, worker if is_registered else worker.for_any_params(), f"the feature at {place}")
     for origin, worker in _offered():
         _add(workers, worker, origin)
     for worker in own:

@@ -8,7 +8,7 @@ FEATURE = Feature(
     "memory",
     needs=("models", "universal"),
     observers=("lcp_engine.engine.lessons:OBSERVER",),
-    section="lcp_engine.engine.memory:SECTION",
+    sections=("lcp_engine.engine.memory:SECTION",),
     kinds={"remember": "lcp_engine.workers.remember:WORKER"},
     engine_calls=("lcp_engine.api.memory:MemoryCalls",),
     commands={
