@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from jsonschema import Draft202012Validator
+from tests.cli.terminal import Terminal
 from tests.planners.llm.conftest import faults, work_until_waiting
 
 from lcp_engine import Engine
+from lcp_engine.cli.tables import end_of
 from lcp_engine.cli.top.missions_view import tree_of
 from lcp_engine.cli.top.watch import Snapshot
 from lcp_engine.engine.reports.structured import StructuredResponse
 
 if TYPE_CHECKING:
+    from http.server import BaseHTTPRequestHandler
+
     from pydantic import JsonValue
     from tests.cli.conftest import Lcp
     from tests.planners.llm.conftest import FaultServer
@@ -181,3 +185,31 @@ def test_a_mission_that_left_jobs_open_does_not_look_done(lcp: Lcp) -> None:
     assert "its mission has ended: approved, it still runs" in " ".join(held.split())
     (job,) = json.loads(lcp("--json", "held").out)
     assert "its mission has ended" in lcp("job", job["id"]).out
+
+
+def test_words_of_a_model_are_seen_while_it_writes(lcp: Lcp, faults: FaultServer) -> None:
+    planner: JsonValue = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 4096}
+    mission = lcp.home / "asking.yaml"
+    mission.write_text(json.dumps({"goal": "g", "planner": planner}))
+
+    def writes(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(200)
+        to.end_headers()
+        while not faults.hung.wait(0.2):
+            to.wfile.write(faults.event({"choices": [{"delta": {"content": "and it goes on"}}]}))
+            to.wfile.flush()
+
+    faults.play(writes)
+    with Terminal(lcp, "run", mission, "--root", "root") as terminal:
+        terminal.expect("goes on")
+        with Engine(f"sqlite:///{lcp.database}") as engine:
+            (draft,) = engine.drafts(1).values()
+            rows = tree_of(Snapshot(mission=engine.mission(1), drafts={1: draft}))(30).rows
+    assert any(row.text.plain.startswith("…") and row.text.plain.endswith("goes on") for row in rows)
+
+
+def test_the_end_of_a_text_fits_into_its_cells() -> None:
+    assert end_of("one\n two", 20) == "one two"
+    assert end_of("one two", 4) == "…two"
+    assert end_of("一二三", 4) == "…三"
+    assert (end_of("text", 0), end_of("", 9)) == ("", "")

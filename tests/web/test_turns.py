@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 from starlette.testclient import TestClient
+from tests.patience import in_thread, wait_until
 from tests.planners.llm.conftest import faults, work_until_waiting
 from tests.web.conftest import ADDRESS, HOME, House
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.prices import Prices
+from lcp_engine.planners.llm import planner as model_planner
+from lcp_engine.store import drafts
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
+from lcp_engine.web.events import Watch
 from lcp_engine.web.turns import Section, by_turn, prompt_sections
 
 if TYPE_CHECKING:
@@ -150,3 +155,26 @@ def test_events_are_grouped_by_turn_with_the_time_since_it_began(house: House) -
     ]
     assert [group.title for group in by_turn(rows)] == ["Events"]
     assert by_turn([]) == []
+
+
+def test_the_page_shows_what_the_planner_is_writing(
+    priced: House, faults: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafts, "REST_SECONDS", 0.02)
+    monkeypatch.setattr(model_planner, "DRAFT_SECONDS", 0.0)
+    faults.play(faults.hangs_after(faults.event({"choices": [{"delta": {"content": "I <b>think</b> so"}}]})))
+    planner: JsonValue = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 32_000}
+    priced.engine.launch({"goal": "Read the log.", "planner": planner}, root=priced.root)
+    watch = Watch(PageContext(priced.engine, make_templates(), priced.keys.csrf))
+    runner = priced.engine.runner()
+    watch._listeners[asyncio.Queue()] = 1
+    with in_thread(runner.run, runner.stop):
+        try:
+            wait_until(lambda: priced.engine.drafts(1))
+            for path in ("/missions/1", "/missions/1/questions/1"):
+                assert "The planner writes: I <b>think</b> so" in priced.get(path).words
+            watch._look(False)
+            assert [one["mission"] for one in watch._look(False, True)[0]] == [1]
+            assert watch._look(False, True)[0] == []
+        finally:
+            faults.hung.set()

@@ -24,6 +24,12 @@ class ReportCalls(KernelHistory):
 
         return read_facts(self.database, self._isolation, mission_id, most, most_counted)
 
+    def drafts(self, mission_id: int) -> dict[int, str]:
+        """The end of each reply that a planner is writing, by the job of its turn; at most a second old."""
+        from lcp_engine.store.drafts import find_drafts
+
+        return self._read(find_drafts, mission_id)
+
     def standing(
         self,
         mission_id: int,

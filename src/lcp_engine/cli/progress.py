@@ -16,8 +16,9 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.events import EventFormatter, hung, waits_for_in
 from lcp_engine.cli.output import make_console, print_json_line, wait_line
-from lcp_engine.cli.tables import cut, mark_of
+from lcp_engine.cli.tables import cut, end_of, mark_of
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import one_line, sentence
@@ -115,6 +116,8 @@ class LiveLine(Lines):
         self._settled = 0
         self._cost = ""
         self._waits: JsonObject | None = None
+        self._mission_id: int | None = None
+        self._draft, self._looked = "", 0.0
         self._began = time.monotonic()
         self._spinner = Spinner("dots", self._status())
         self._live = Live(self._spinner, console=self._console, transient=True, refresh_per_second=10)
@@ -130,6 +133,7 @@ class LiveLine(Lines):
         for event in events:
             self._track(event)
         super().show(events)
+        self._look()
         self._spinner.update(text=self._status())
 
     @contextmanager
@@ -142,7 +146,7 @@ class LiveLine(Lines):
 
     def _track(self, event: JsonObject) -> None:
         if event["event"] == "replied" and self._formatter.measure is not None:
-            mission_id = event["mission_id"]
+            mission_id, self._draft = event["mission_id"], ""
             assert isinstance(mission_id, int)
             spent = told_cost(self._engine.mission(mission_id).cost)
             self._cost = "" if spent is None else f"  {spent}"
@@ -154,9 +158,17 @@ class LiveLine(Lines):
             self._running.pop(job_id, None)
         elif event["event"] == "started":
             job = self._engine.job(job_id)
+            if job.kind == TURN and self._formatter.measure is not None:
+                self._mission_id = job.mission_id
             self._running[job_id] = f"{one_line(job.kind)} {subject(job.json)}".strip()
         elif event["event"] not in ("asked", "replied") and self._running.pop(job_id, None) is not None:
             self._settled += 1
+
+    def _look(self) -> None:
+        """Read what the planner of the only mission is writing, once a second."""
+        if self._mission_id is not None and time.monotonic() - self._looked >= 1:
+            self._looked = time.monotonic()
+            self._draft = next(iter(self._engine.drafts(self._mission_id).values()), "")
 
     def _status(self) -> Text:
         seconds = int(time.monotonic() - self._began)
@@ -166,4 +178,5 @@ class LiveLine(Lines):
         share = "" if measure is None else f"{measure.percentage}%  "
         done = f"{seconds // 60}:{seconds % 60:02}  {share}{self._settled} done{self._cost}"
         room = self._console.width - len(done) - _SPINNER_WIDTH - 2
-        return Text.assemble((done, "dim"), "  ", cut(now, max(0, room)))
+        shown = end_of(self._draft, max(0, room)) if self._draft and self._running else cut(now, max(0, room))
+        return Text.assemble((done, "dim"), "  ", shown)

@@ -259,6 +259,15 @@ def cut(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip(' ')}…"
 
 
+def end_of(text: str, width: int) -> str:
+    """The end of `text` on one line of at most `width` terminal cells."""
+    line = one_line(" ".join(text.split()))
+    kept = line[-width:] if width > 0 else ""
+    while cell_len(kept) + (kept != line) > max(width, 0) and kept:
+        kept = kept[1:]
+    return kept if kept == line or not kept else f"…{kept}"
+
+
 def _coloured(line: Line) -> str:
     return "".join(_styled(span) for span in line).rstrip(" ")
 

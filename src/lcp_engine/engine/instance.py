@@ -21,6 +21,7 @@ from lcp_engine.features import added, load
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,
+    Drafts,
     Factory,
     MemoryProbeCache,
     PlannerEnvironment,
@@ -164,7 +165,7 @@ def open_instance(url: str, options: Options) -> Instance:
         notifier,
         runtime,
         options.caps,
-        PlannerEnvironment(stated, _probes(database), options.prices, own),
+        PlannerEnvironment(stated, _probes(database), options.prices, own, _drafts(database)),
         options,
         commands_read,
         options.commands_network,
@@ -180,6 +181,11 @@ def open_instance(url: str, options: Options) -> Instance:
 def _probes(database: Database) -> ProbeCache:
     place = added().probes
     return MemoryProbeCache() if place is None else load(place, type)(database)
+
+
+def _drafts(database: Database) -> Drafts | None:
+    place = added().drafts
+    return None if place is None else load(place, type)(database)
 
 
 def admission_for(url: str | None, user_rules: Sequence[Rule]) -> Admission:

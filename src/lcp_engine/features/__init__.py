@@ -62,6 +62,8 @@ class Feature(NamedTuple):
     """What refuses the words of a model that end a plan and are no answer."""
     probes: str | None = None
     """Cache of what planners find out about endpoints."""
+    drafts: str | None = None
+    """Where people see what planners are writing."""
     sections: tuple[str, ...] = ()
     """What questions are asked with besides the findings of their plan."""
     chores: tuple[str, ...] = ()

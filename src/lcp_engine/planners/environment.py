@@ -28,6 +28,16 @@ class ProbeCache(Protocol):
     def forget(self, endpoint: str, model: str, /) -> None: ...
 
 
+class Drafts(Protocol):
+    """Replies while they are written, for people to see. No method raises."""
+
+    def keep(self, mission_id: int, number: int, said: str, /) -> None:
+        """Show the end of what was written so far of the reply to a question. Returns at once."""
+
+    def drop(self, mission_id: int, number: int, /) -> None:
+        """Show nothing of it any more."""
+
+
 class MemoryProbeCache:
     """A `ProbeCache` that lives as long as the process; usable from any thread."""
 
@@ -65,6 +75,8 @@ class PlannerEnvironment:
     """What models cost, by the user's configuration."""
     own: Mapping[str, Planner | Factory] = field(default_factory=dict)
     """The planners of this process by name, or what makes them: of the program, or of a file of the operator."""
+    drafts: Drafts | None = None
+    """Takes what a planner has written of a reply; None where nobody looks."""
 
 
 EMPTY_ENVIRONMENT = PlannerEnvironment()

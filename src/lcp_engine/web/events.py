@@ -23,6 +23,8 @@ LEAST_REST = 10
 """The pause after a look is at least so many times the processor time of the look, so that looking costs little."""
 RUNNER_POLLS = 20
 """After so many polls it is looked whether the same runners are there: one that was killed writes no event."""
+DRAFT_POLLS = 10
+"""After so many polls it is looked what planners have written since."""
 KEEPALIVE_SECONDS = 12
 """After so long without news a comment is sent, which detects a connection that is gone."""
 
@@ -80,6 +82,8 @@ class Watch:
     _listeners: dict[_Queue, int | None] = field(default_factory=dict)
     _seen: dict[int, int] = field(default_factory=dict)
     """The number of the last event by mission, of those that are listened to."""
+    _drafts: dict[int, dict[int, str]] = field(default_factory=dict)
+    """What planners of these missions were writing."""
     _mark: tuple[int, int, int] | None = None
     _runners: tuple[int, ...] | None = None
     _task: asyncio.Task[None] | None = None
@@ -105,7 +109,7 @@ class Watch:
         polls = 0
         try:
             while self._listeners:
-                found, spent = await run_sync(self._look, polls % RUNNER_POLLS == 0)
+                found, spent = await run_sync(self._look, polls % RUNNER_POLLS == 0, polls % DRAFT_POLLS == 0)
                 for news in found:
                     self._tell(news)
                 polls += 1
@@ -123,7 +127,7 @@ class Watch:
             if mission is None or news.get("mission", mission) == mission:
                 queue.put_nowait(line)
 
-    def _look(self, with_runners: bool) -> tuple[list[_News], float]:
+    def _look(self, with_runners: bool, with_drafts: bool = False) -> tuple[list[_News], float]:
         """What is new, and the seconds of processor time that it took to see it."""
         began = time.thread_time()
         counts = self._counts(set(self._listeners.values()))
@@ -131,6 +135,16 @@ class Watch:
             {"mission": key, "seq": count} for key, count in counts.items() if self._seen.get(key) != count
         ]
         self._seen |= counts
+        if with_drafts:
+            drafts = {
+                key: self.context.engine.drafts(key) for key in counts if key in self._listeners.values()
+            }
+            told = {one["mission"] for one in news}
+            changed = [
+                key for key, found in drafts.items() if found != self._drafts.get(key, {}) and key not in told
+            ]
+            news += [{"mission": key, "seq": counts[key]} for key in changed]
+            self._drafts = drafts
         if with_runners:
             # Also what a page showed of a runner that came and was killed between two looks.
             known = {self._runners}

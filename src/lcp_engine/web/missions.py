@@ -92,6 +92,7 @@ def show_mission(
         may_undo=context.queries.has_changes(mission.id),
         rules=() if spec is None else spec.policy,
         stage=context.engine.stage(mission.id),
+        drafts=context.engine.drafts(mission.id),
     )
 
 

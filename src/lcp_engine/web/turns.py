@@ -40,6 +40,7 @@ def question(request: Request) -> Response:
         question=asked,
         sections=prompt_sections(str(asked["prompt"] or "")[:LONGEST]),
         reading=_read(context, mission, asked),
+        draft=context.engine.drafts(mission.id).get(int_in(asked["job_id"])),
     )
 
 

@@ -19,7 +19,16 @@ from lcp_engine import Mission
 from lcp_engine.api.reports import error_lines
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import coloured, wait_line
-from lcp_engine.cli.tables import Table, cut, fact_column, id_column, mark_of, number_column, text_column
+from lcp_engine.cli.tables import (
+    Table,
+    cut,
+    end_of,
+    fact_column,
+    id_column,
+    mark_of,
+    number_column,
+    text_column,
+)
 from lcp_engine.cli.top.lines import Content, Lines, Row, text_of
 from lcp_engine.cli.top.watch import MOST_MISSIONS, Snapshot
 from lcp_engine.core.json_values import JsonObject, int_in, object_in
@@ -174,6 +183,7 @@ def tree_of(snapshot: Snapshot) -> Callable[[int], Content]:
         if mission is None:
             return Content(())
         rows = [*_head(mission, width)]
+        rows += [Row(Text(end_of(words, width), style="cyan")) for words in snapshot.drafts.values()]
         if snapshot.has_older_jobs:
             rows.append(
                 Row(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -43,6 +43,8 @@ class Snapshot:
     jobs: Sequence[JsonObject] = ()
     """Its newest jobs, in the order of their ids."""
     has_older_jobs: bool = False
+    drafts: Mapping[int, str] = field(default_factory=dict)
+    """What planners are writing in it, by the job of the turn."""
 
 
 Report: TypeAlias = Snapshot | Failed | Exception | None
@@ -120,9 +122,10 @@ class Watch:
         runners = len(self._queries.runners()) if counts_runners else self._last.runners
         if counts_runners:
             self._since_runners = 0
-        if not has_news and runners == self._last.runners:
+        drafts = {} if self._mission_id is None else self._engine.drafts(self._mission_id)
+        if not has_news and (runners, drafts) == (self._last.runners, self._last.drafts):
             return None
-        found = self._read(runners) if has_news else replace(self._last, runners=runners)
+        found = replace(self._read(runners) if has_news else self._last, runners=runners, drafts=drafts)
         self._mark, self._last = mark, found
         return found
 

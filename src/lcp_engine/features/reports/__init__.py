@@ -6,5 +6,7 @@ from lcp_engine.features import Feature
 
 FEATURE = Feature(
     "reports",
+    drafts="lcp_engine.store.drafts:StoredDrafts",
+    tables={"drafts": ("lcp_engine.store.drafts:drafts", "mission_id")},
     history_calls=("lcp_engine.api.reports_of:ReportCalls",),
 )

@@ -19,7 +19,16 @@ from lcp_engine.planners.llm.chat import (
 )
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
-from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
+from lcp_engine.planners.llm.http import (
+    Answer,
+    Exchange,
+    JsonObject,
+    count_in,
+    heard,
+    list_in,
+    object_in,
+    text_in,
+)
 from lcp_engine.planners.llm.output_modes import Rung, Step
 from lcp_engine.planners.llm.token_count import METERS
 
@@ -52,7 +61,7 @@ class AnthropicMessages:
             "/v1/messages",
             body,
             ask.deadline,
-            lambda answer: completion_of(answer, where, self.settings.scrub),
+            lambda answer: completion_of(heard(answer, _words, ask.hear), where, self.settings.scrub),
         )
         if isinstance(outcome, Completion):
             METERS.of(ask.probe.endpoint, ask.probe.model).charge(ask.messages, outcome.input_tokens)
@@ -136,6 +145,14 @@ def models_of(answer: Answer) -> Sequence[ModelFacts]:
         for model in found
         if (name := text_in(model.get("id")))
     ]
+
+
+def _words(part: JsonObject) -> str:
+    """The text of a delta: of the reply, of a tool's input, or of a thought."""
+    delta = object_in(part.get("delta"))
+    return next(
+        (said for key in ("text", "partial_json", "thinking") if (said := text_in(delta.get(key)))), ""
+    )
 
 
 _FINISH: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -107,6 +107,8 @@ class Ask:
     """Overrides the temperature of the settings."""
     seed: int | None = None
     """Overrides the seed of the settings."""
+    hear: Callable[[str], object] = str
+    """Called with words of the model as they arrive; an empty text begins anew."""
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,7 @@ class Answering:
     def _insist(self, ask: Ask, made: list[CompletionRecord]) -> Completion | Trouble:
         def send() -> Completion | Trouble:
             began = self.times.clock()
+            ask.hear("")
             outcome = self.chat.complete(ask)
             if isinstance(outcome, Completion):
                 outcome = _counted(ask, outcome)

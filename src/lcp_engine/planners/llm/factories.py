@@ -57,7 +57,10 @@ class OpenAIPlanner(OpenAIOptions):
         stated = read_remote(OPENAI, self, os.environ, user)
         settings = remote_settings(OPENAI, stated, os.environ)
         return Placed(
-            lambda: openai_planner(self, os.environ, user, planner_environment.probes),
+            lambda: replace(
+                openai_planner(self, os.environ, user, planner_environment.probes),
+                drafts=planner_environment.drafts,
+            ),
             settings.context_tokens,
             shared_limit(stated, settings),
             settings.model,
@@ -84,7 +87,10 @@ class AnthropicPlanner(RemoteOptions):
         stated = read_remote(ANTHROPIC, self, os.environ, user)
         settings = remote_settings(ANTHROPIC, stated, os.environ)
         return Placed(
-            lambda: anthropic_planner(self, os.environ, user, planner_environment.probes),
+            lambda: replace(
+                anthropic_planner(self, os.environ, user, planner_environment.probes),
+                drafts=planner_environment.drafts,
+            ),
             settings.context_tokens,
             shared_limit(stated, settings),
             settings.model,

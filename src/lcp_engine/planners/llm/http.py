@@ -192,6 +192,19 @@ def answer_of(chunks: Iterable[bytes], most_bytes: int, scrub: Scrub) -> Answer:
     return answer
 
 
+def heard(answer: Answer, words: Callable[[JsonObject], str], hear: Callable[[str], object]) -> Answer:
+    """The answer itself; `hear` is called with the `words` of each object when it has arrived."""
+
+    def told(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:
+        for part in objects:
+            if said := words(part):
+                hear(said)
+            yield part
+
+    answer.objects = told(answer.objects)
+    return answer
+
+
 def object_in(value: JsonValue | None) -> Mapping[str, JsonValue]:
     """`value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}

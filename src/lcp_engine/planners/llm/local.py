@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +59,10 @@ class LocalPlanner(LocalOptions):
         model = ""
         with suppress(LcpError):  # without weights the model has no name; a question to it says why
             model = _weights_file(values.get("model_path")).stem
-        return Placed(lambda: local_planner(self, os.environ, user), context, model=model)
+        drafts = planner_environment.drafts
+        return Placed(
+            lambda: replace(local_planner(self, os.environ, user), drafts=drafts), context, model=model
+        )
 
     @cached_property
     def _alone(self) -> Planner:

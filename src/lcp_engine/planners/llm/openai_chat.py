@@ -11,7 +11,16 @@ from pydantic import JsonValue
 from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, reply_in, schema_for
 from lcp_engine.planners.llm.deadline import Deadline
 from lcp_engine.planners.llm.errors import PARAMETERS, Again, Scrub, Trouble, trouble_within
-from lcp_engine.planners.llm.http import Answer, Exchange, JsonObject, count_in, list_in, object_in, text_in
+from lcp_engine.planners.llm.http import (
+    Answer,
+    Exchange,
+    JsonObject,
+    count_in,
+    heard,
+    list_in,
+    object_in,
+    text_in,
+)
 from lcp_engine.planners.llm.output_modes import Rung, Step
 from lcp_engine.planners.llm.token_count import METERS
 
@@ -37,7 +46,7 @@ class OpenAIChat:
             "/chat/completions",
             body,
             ask.deadline,
-            lambda answer: completion_of(answer, where, self.settings.scrub),
+            lambda answer: completion_of(heard(answer, _words, ask.hear), where, self.settings.scrub),
         )
         if isinstance(outcome, Completion):
             METERS.of(ask.probe.endpoint, ask.probe.model).charge(ask.messages, outcome.input_tokens)
@@ -114,6 +123,12 @@ def completion_of(answer: Answer, where: str, scrub: Scrub) -> Completion | Trou
         cached_tokens=count_in(object_in(usage.get("prompt_tokens_details")).get("cached_tokens")),
         reasoning=thought,
     )
+
+
+def _words(part: JsonObject) -> str:
+    """The text of a delta, or the thought that comes before it."""
+    delta = next((object_in(object_in(one).get("delta")) for one in list_in(part.get("choices"))), {})
+    return text_in(delta.get("content")) or text_in(delta.get("reasoning_content") or delta.get("reasoning"))
 
 
 _BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})

@@ -21,6 +21,7 @@ from lcp_engine.planners.base import (
     Question,
     Reply,
 )
+from lcp_engine.planners.environment import Drafts
 from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
 from lcp_engine.planners.llm.complete import Answering, beginning
 from lcp_engine.planners.llm.deadline import Deadline
@@ -51,6 +52,8 @@ class Wording:
 
 Word: TypeAlias = Callable[[Question, int, int, Callable[[str], int]], Wording]
 """Words a question in at most so many tokens, as counted, for a model with so many tokens of context."""
+DRAFT_SECONDS, MOST_SHOWN = 0.5, 2000
+"""What a model has written is shown anew after so many seconds, and the last so many characters of it."""
 ROUNDS = 4
 """How often a prompt is written at most until it fits as the server counts it."""
 ROOMY = 0.85
@@ -83,6 +86,7 @@ class ModelPlanner:
     word: Word
     tokenizer: Tokenizer | None = None
     slots: RequestSlots = SLOTS
+    drafts: Drafts | None = None
     _facts: list[ModelFacts] = field(default_factory=list, repr=False)
 
     def answer(self, question: Question, /) -> Reply:
@@ -90,9 +94,9 @@ class ModelPlanner:
         left = question.seconds_left
         seconds = self.settings.total_seconds if left is None else min(self.settings.total_seconds, left)
         deadline = Deadline.after(seconds, self.answering.times.clock())
-        with self._slot(seconds):
+        with self._slot(seconds), self._listening(question) as hear:
             facts = self.known_facts(deadline)
-            outcome, wording = self.complete(question, facts, deadline)
+            outcome, wording = self.complete(question, facts, deadline, hear)
         most = self.settings.max_answer_bytes // SHARE
         if isinstance(outcome, Completion) and len(outcome.text.encode("utf-8", "replace")) > most:
             outcome = _too_long(self.settings.endpoint, outcome, most)
@@ -110,7 +114,11 @@ class ModelPlanner:
         )
 
     def complete(
-        self, question: Question, facts: ModelFacts, deadline: Deadline
+        self,
+        question: Question,
+        facts: ModelFacts,
+        deadline: Deadline,
+        hear: Callable[[str], object] = str,
     ) -> tuple[Completion | Trouble, Wording]:
         """A completion and its prompt, which is shortened if it does not fit into the model's context."""
         context = self.settings.context_tokens or facts.context_tokens or CONTEXT_TOKENS
@@ -122,7 +130,9 @@ class ModelPlanner:
         while True:
             wording = self.fitting(question, budget, context, facts.name, deadline)
             wording = replace(wording, record=replace(wording.record, context_tokens=context))
-            ask = Ask(wording.messages, wording.schema, probe, room, deadline, self.settings.temperature)
+            ask = Ask(
+                wording.messages, wording.schema, probe, room, deadline, self.settings.temperature, hear=hear
+            )
             if question.attempt > 1 or (wording.is_guided and (question.correction or question.notices)):
                 ask = self._otherwise(ask, question)
             outcome = self.answering.complete(ask, context_tokens=context)
@@ -236,6 +246,31 @@ class ModelPlanner:
         if isinstance(found, Trouble) or facts.name in (names := [model.name for model in found]):
             return trouble.message
         return f"{trouble.message}; model {facts.name!r}: {nearest(facts.name, names)}"
+
+    @contextmanager
+    def _listening(self, question: Question) -> Iterator[Callable[[str], object]]:
+        """Takes the words of the model as they arrive, and shows their end until there is an answer."""
+        drafts, clock, place = self.drafts, self.answering.times.clock, (question.mission_id, question.number)
+        if drafts is None:
+            yield str
+            return
+        tail, due, is_over = "", clock() + DRAFT_SECONDS, False
+        # A key of which only a part has arrived is no key yet.
+        withheld = len(self.settings.key.get_secret_value()) if self.settings.key else 0
+
+        def hear(said: str) -> None:
+            nonlocal tail, due
+            tail = (tail + said)[-2 * MOST_SHOWN :] if said else ""
+            if not is_over and said and clock() >= due:
+                due = clock() + DRAFT_SECONDS
+                shown = self.settings.scrub(tail, shortest=10)
+                drafts.keep(*place, shown[: len(shown) - withheld][-MOST_SHOWN:])
+
+        try:
+            yield hear
+        finally:
+            is_over = True
+            drafts.drop(*place)
 
     @contextmanager
     def _slot(self, seconds: float) -> Iterator[None]:
