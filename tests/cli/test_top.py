@@ -535,6 +535,54 @@ def test_files_and_hunks_of_a_merge_are_taken(engine: Engine, root: Path) -> Non
     assert (root / "a.md").read_text() == "".join([*lines[:-1], "last\n"])
 
 
+def test_files_of_a_merge_are_viewed_one_by_one_and_marks_are_kept(engine: Engine, root: Path) -> None:
+    rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
+    hold(engine, root, WRITE, LONG, stage=True, policy=[rule])
+
+    async def script(person: Person) -> None:
+        detail = person.top.inbox.detail
+        await person.opens_inbox("merge", "0 of 2 files viewed", "1 notes.md  +2 -0", "2 long.md  +100 -0")
+        await person.press("right_square_bracket", "right_square_bracket", "v")
+        await person.sees("rows of long.md were not on the screen yet")
+        await person.press("left_square_bracket", "g", "tab", *["pagedown"] * 30)
+        await person.sees("+line 100")
+        await person.until(lambda: detail.was_seen(time.monotonic()))
+        await person.press("g", "right_square_bracket", "right_square_bracket", "v")
+        await person.until(lambda: "1 of 2 files viewed" in detail.text)
+        assert "long.md  +100 -0 viewed" in detail.text
+        assert "+line 100" not in detail.text
+        await person.press("left_square_bracket", "v")
+        await person.until(lambda: "2 of 2 files viewed" in detail.text)
+        assert "+two" not in detail.text
+        await person.press("v")
+        await person.until(lambda: "1 of 2 files viewed" in detail.text)
+        assert "+two" in detail.text
+
+    drive(engine, script)
+
+    async def later(person: Person) -> None:
+        """What was viewed is folded, and all else was on the screen: yes counts at once."""
+        await person.opens_inbox("1 of 2 files viewed", "+two")
+        await person.press("y")
+        await person.sees("approved")
+
+    drive(engine, later, size=(80, 60))
+
+
+def test_a_file_is_not_viewed_by_a_key_that_came_before_it_was_shown(engine: Engine, root: Path) -> None:
+    rule: JsonValue = {"kinds": ["write_file"], "do": "auto"}
+    hold(engine, root, WRITE, LONG, stage=True, policy=[rule])
+
+    async def script(person: Person) -> None:
+        await person.opens_inbox("merge", "0 of 2 files viewed")
+        before = time.monotonic()
+        await person.press("tab", *["pagedown"] * 30, "g", "right_square_bracket", "right_square_bracket")
+        await person.press_before("v", before)
+        await person.sees("rows of long.md were not on the screen yet")
+
+    drive(engine, script)
+
+
 @pytest.mark.proof
 def test_the_reply_of_a_human_planner_is_checked_before_it_is_sent(engine: Engine, root: Path) -> None:
     engine.launch({"goal": "Write notes.", "planner": {"type": "human"}}, root=root)

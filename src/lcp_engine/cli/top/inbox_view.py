@@ -23,6 +23,7 @@ from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, Review, question_in
 from lcp_engine.api.user import user_name
+from lcp_engine.api.viewed_files import ViewedFiles, mark_of
 from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
 from lcp_engine.cli.decide import revised_params
@@ -114,6 +115,9 @@ class InboxView(Vertical):
         Binding("d", "whole", "diff"),
         Binding("enter", "answer", "open"),
         Binding("s", "say", "say"),
+        Binding("v", "view", "viewed", show=False),
+        Binding("right_square_bracket", "file(1)", "next file", show=False),
+        Binding("left_square_bracket", "file(-1)", "previous file", show=False),
         Binding("tab", "app.focus_next", "scroll"),
     ]
 
@@ -125,6 +129,8 @@ class InboxView(Vertical):
         self._snapshot = Snapshot()
         self._held: Sequence[HeldJob] = ()
         self._shown: Review | None = None
+        self._folded = frozenset[str]()
+        """Marks of the files of the shown job that this person has viewed in full."""
         self._gone: int | None = None
         self._drafts: dict[int, Draft] = {}
 
@@ -175,15 +181,25 @@ class InboxView(Vertical):
         held = self._current()
         if held is None or held.id != job_id:
             return
-        reading = asyncio.ensure_future(asyncio.to_thread(self._desk.engine.inbox.review, job_id))
+        reading = asyncio.ensure_future(asyncio.to_thread(self._read, job_id))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be superseded
         began = time.monotonic()
         while not (await asyncio.wait([reading], timeout=READING_SECONDS))[0]:
             self._say_that_it_reads(held, time.monotonic() - began)
-        shown = await reading
+        shown, folded = await reading
         if self.jobs.selected == job_id:
-            self._shown = shown
-            self.detail.show(content_of(shown), is_new=True)
+            self._shown, self._folded = shown, folded
+            self.detail.show(content_of(shown, folded), is_new=True)
+
+    def _read(self, job_id: int) -> tuple[Review, frozenset[str]]:
+        shown = self._desk.engine.inbox.review(job_id)
+        if shown.look is None or not shown.look.files:
+            return shown, frozenset()
+        marks = self._viewed(shown).marks()
+        return shown, frozenset(mark for mark, was_seen in marks.items() if was_seen)
+
+    def _viewed(self, shown: Review) -> ViewedFiles:
+        return ViewedFiles(self._desk.engine.instance, shown.job.mission_id, user_name())
 
     def _say_that_it_reads(self, held: HeldJob, seconds: float) -> None:
         """Say what is awaited, and for how long: a large file takes its time."""
@@ -246,6 +262,34 @@ class InboxView(Vertical):
     def action_say(self) -> None:
         self._with_shown(self._say, Act.SAY)
 
+    def action_view(self) -> None:
+        """Mark the topmost file as viewed, which folds it, or take the mark back."""
+        self._with_shown(partial(self._view, self._desk.key_came_at))
+
+    def action_file(self, by: int) -> None:
+        """Go to the next file, or back to the one before."""
+        self.detail.go_to_part(by)
+
+    async def _view(self, came_at: float, shown: Review) -> None:
+        part = self.detail.part_at_top(came_at)
+        if part is None or shown.look is None:
+            self._desk.note("only a job that changes several files is viewed file by file")
+            return
+        number, unseen = part
+        diff = shown.look.files[number - 1]
+        mark, viewed = mark_of(diff), self._viewed(shown)
+        if mark in self._folded:
+            await asyncio.to_thread(viewed.remove, mark)
+            self._folded -= {mark}
+        elif unseen:
+            self._desk.note(f"{unseen:,} rows of {one_line(diff.path)} were not on the screen yet")
+            return
+        else:
+            await asyncio.to_thread(partial(viewed.add, mark, was_seen=True))
+            self._folded |= {mark}
+        if self._shown is shown:
+            self.detail.refold(content_of(shown, self._folded))
+
     def _with_shown(self, deed: Callable[[Review], Coroutine[object, object, None]], *acts: Act) -> None:
         """Do something with the job that is shown, if it admits one of these acts."""
         shown = self._shown
@@ -279,7 +323,8 @@ class InboxView(Vertical):
         elif self.detail.was_seen(came_at):
             return True
         else:
-            return await self._desk.show_whole(Whole(title_of(shown), content_of(shown), may_approve=True))
+            content = content_of(shown, self._folded)
+            return await self._desk.show_whole(Whole(title_of(shown), content, may_approve=True))
         return False
 
     async def _add_rule(self, came_at: float, shown: Review) -> None:

@@ -29,6 +29,8 @@ class Row:
 
     text: Text
     key: int | None = None
+    begins: int | None = None
+    """The number of the file whose part of the content begins here."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Lines(ScrollView, can_focus=True):
         self.frame = NOT_YET
         """The first frame that has shown what it shows."""
         self._whole_frame = NOT_YET
+        self._drawn: list[tuple[int, Frame]] = []
+        """How many rows had been on the screen with which frame."""
 
     @property
     def selected(self) -> int | None:
@@ -107,7 +111,7 @@ class Lines(ScrollView, can_focus=True):
         """Show a content and keep the cursor and the place, or with `is_new` begin at its top."""
         self._make = make
         if is_new:
-            self._cursor, self._seen_to = None, 0
+            self._cursor, self._seen_to, self._drawn = None, 0, []
             self.expect_frame()
             self.scroll_to(y=0, animate=False, force=True)
         self._remake()
@@ -117,6 +121,47 @@ class Lines(ScrollView, can_focus=True):
         self._wanted = key
         self._remake()
 
+    def part_at_top(self, came_at: float) -> tuple[int, int] | None:
+        """The file at the topmost row, and how many of its rows were not on the screen when a key came; None without.
+
+        Rows count in their order: what was jumped over was not on the screen, nor was anything behind it.
+        """
+        starts = self._starts()
+        at = next(
+            (at for at in reversed(starts) if at <= self.scroll_offset.y), starts[0] if starts else None
+        )
+        if at is None:
+            return None
+        end = next((later for later in starts if later > at), len(self._content.rows))
+        seen_to = max((rows for rows, frame in self._drawn if frame.at < came_at), default=0)
+        return self._content.rows[at].begins or 0, max(0, end - max(at, seen_to))
+
+    def go_to_part(self, by: int) -> None:
+        """Scroll to the file after the topmost one, or to the one before."""
+        top, starts = self.scroll_offset.y, self._starts()
+        found = [at for at in starts if at > top] if by > 0 else [at for at in reversed(starts) if at < top]
+        self.scroll_to(y=found[0] if found else 0 if by < 0 else len(self._content.rows), animate=False)
+
+    def refold(self, make: MakeContent) -> None:
+        """Show the content with the topmost file folded, all of which had been on the screen, or unfolded."""
+        part, before = self.part_at_top(0), len(self._content.rows)
+        self._make = make
+        self._remake()
+        grown = len(self._content.rows) - before
+        at = next((at for at in self._starts() if part and self._content.rows[at].begins == part[0]), 0)
+
+        def moved(rows: int) -> int:
+            return max(0, rows + grown) if grown <= 0 else min(rows, at)
+
+        self._drawn = [(moved(rows), frame) for rows, frame in self._drawn]
+        self._seen_to = moved(self._seen_to)
+        self.expect_frame()
+        self.scroll_to(y=at, animate=False, force=True)
+        self._note_seen()
+
+    def _starts(self) -> list[int]:
+        return [at for at, row in enumerate(self._content.rows) if row.begins is not None]
+
     def expect_frame(self) -> None:
         """Something else was on the screen; it is shown anew."""
         self.frame = self._whole_frame = NOT_YET
@@ -124,6 +169,8 @@ class Lines(ScrollView, can_focus=True):
 
     def drawn_in(self, frame: Frame) -> None:
         self.frame = frame if self.frame is NOT_YET else self.frame
+        if not self._drawn or self._seen_to > self._drawn[-1][0]:
+            self._drawn.append((self._seen_to, frame))
         if self._whole_frame is NOT_YET and self._seen_to >= len(self._content.rows):
             self._whole_frame = frame
 

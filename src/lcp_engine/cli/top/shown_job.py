@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import assert_never
 
 from rich.text import Text
 
-from lcp_engine import Job
+from lcp_engine import Diff, Job
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import Review
+from lcp_engine.api.viewed_files import mark_of
 from lcp_engine.cli.approve_all import Candidate
 from lcp_engine.cli.changes import diff_rows, job_rows
 from lcp_engine.cli.output import seconds_until
-from lcp_engine.cli.tables import Span, mark_of, quoted, wrap_words
+from lcp_engine.cli.tables import Span, end_of, quoted, wrap_words
+from lcp_engine.cli.tables import mark_of as words_mark
 from lcp_engine.cli.top.lines import Content, MakeContent, Row
 from lcp_engine.core.inbox import Awaits
 from lcp_engine.core.job_states import State
@@ -31,13 +33,17 @@ def title_of(shown: Review) -> str:
     return f"job {shown.job.id}: {one_line(shown.job.kind)} {shown.held.about}{counts}"
 
 
-def content_of(shown: Review) -> MakeContent:
-    """Content of a held job: why it is held, and all that it would change or asks."""
+def content_of(shown: Review, folded: Collection[str] | None = None) -> MakeContent:
+    """Content of a held job: why it is held, and all that it would change or asks.
+
+    With `folded`, several files are listed, each below a head; of those with a mark of it only the head is shown.
+    """
 
     def make(width: int) -> Content:
-        return Content(
-            [*_facts(shown, width), *_substance(shown, width)], Text(title_of(shown), no_wrap=True)
-        )
+        files = () if shown.look is None else shown.look.files
+        is_listed = folded is not None and len(files) > 1
+        substance = _files(files, folded or (), width) if is_listed else _substance(shown, width)
+        return Content([*_facts(shown, width), *substance], Text(title_of(shown), no_wrap=True))
 
     return make
 
@@ -64,6 +70,28 @@ def _facts(shown: Review, width: int) -> Iterator[Row]:
         )
     if shown.look is not None and shown.look.caveat:
         yield from _wrapped(shown.look.caveat, width, "yellow")
+
+
+def _files(files: Sequence[Diff], folded: Collection[str], width: int) -> Iterator[Row]:
+    """A line for each file, then its changes below its head."""
+    marks = [mark_of(diff) for diff in files]
+    viewed = sum(mark in folded for mark in marks)
+    yield from _wrapped(
+        f"{viewed:,} of {len(files):,} files viewed; v marks one, ] and [ go on and back", width, "dim"
+    )
+    for number, (diff, mark) in enumerate(zip(files, marks, strict=True), 1):
+        yield Row(Text(_head_of(diff, number, width, is_viewed=mark in folded), no_wrap=True))
+    for number, (diff, mark) in enumerate(zip(files, marks, strict=True), 1):
+        head = _head_of(diff, number, width, is_viewed=mark in folded)
+        yield Row(Text(head, style="reverse", no_wrap=True), begins=number)
+        if mark not in folded:
+            yield from rows_of(diff_rows([diff], width))
+
+
+def _head_of(diff: Diff, number: int, width: int, *, is_viewed: bool) -> str:
+    counts = f"+{diff.added:,} -{diff.removed:,}{' viewed' if is_viewed else ''}"
+    room = width - len(counts) - len(str(number)) - 3
+    return f"{number} {end_of(one_line(diff.path), max(room, 1))}  {counts}"
 
 
 def _substance(shown: Review, width: int) -> Iterator[Row]:
@@ -127,7 +155,7 @@ def rows_of(spans: Sequence[Span]) -> list[Row]:
 
 def words_of(text: str, width: int) -> Iterator[Row]:
     """Words that are not ours, each row of them marked."""
-    for line in quoted(text, width, mark_of(sys.__stderr__)):
+    for line in quoted(text, width, words_mark(sys.__stderr__)):
         yield Row(Text(line, no_wrap=True))
 
 
