@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.planners.llm.conftest import faults
 from tests.web.conftest import House
 from tests.web.test_browser import chromium, window
 
 if TYPE_CHECKING:
+    from tests.planners.llm.conftest import FaultServer
     from tests.web.test_browser import Window
 
-__all__ = ["chromium", "window"]
+__all__ = ["chromium", "faults", "window"]
 
 TEXT = """goal: Say <hello> to ${who}.
 planner:
@@ -204,3 +207,25 @@ def test_without_javascript_the_text_is_pasted(window: Window) -> None:
     page.get_by_label("Directory").fill(str(window.house.root))
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url("**/missions/1?note=launched")
+
+
+def test_the_planner_of_a_mission_is_tested_in_place(house: House, faults: FaultServer) -> None:
+    faults.play(faults.says(json.dumps(house.complete)))
+    planner = {"type": "openai", "base_url": faults.url, "model": "tiny", "context_tokens": 8192}
+    text = json.dumps({"goal": "Look.", "planner": planner})
+    page = house.post("/launch/own", _fields(house, text=text, variables="", way="test"))
+    assert "10 of 10" in page.words
+    assert text in unescape(page.text)
+    assert house.engine.missions() == []
+    faults.play(faults.refuses(401, "no such <key>"))
+    page = house.post("/launch/own", _fields(house, text=text, variables="", way="test"))
+    assert "fail" in page.words
+    assert "<key>" not in page.text
+
+
+def test_a_planner_without_a_model_is_only_made(house: House) -> None:
+    fields = {"mission": "survey", "root": str(house.root), "way": "test"}
+    page = house.post("/launch", fields)
+    assert "which uses no model" in page.words
+    assert page.status == 200
+    assert house.engine.missions() == []

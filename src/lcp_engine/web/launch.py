@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.api.dry_run import DryRun, dry_run
+from lcp_engine.api.examination import examine_planner
 from lcp_engine.api.suites import with_found
+from lcp_engine.core.health import Finding
 from lcp_engine.core.mission.parse import outline_mission, parse_mission
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -27,6 +29,7 @@ from lcp_engine.web.mission_lines import faults_in, marked_lines
 
 DEFAULT_MISSION = "survey"
 """The mission that is preselected; it needs no model."""
+_TEST = "test"
 OWN = "mission"
 """What errors call the mission that was typed."""
 ROOT_CODES = frozenset({ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_DENIED, ErrorCode.ROOT_CHANGED})
@@ -49,6 +52,9 @@ def launch(context: PageContext, request: Request, form: Form) -> Response:
         spec, directory = _load(name, form), _directory(root)
         # A planner that does not exist is reported now, not at the first turn.
         make_planner(spec.planner, context.engine.instance.planner_environment)
+        if form.text("way") == _TEST:
+            given = {field: form.text(field) for field in form.fields}
+            return _show(context, mission=name, root=root, given=given, findings=_tested(context, spec))
         launched = context.engine.launch(
             spec, root=resolve_root(spec.root, Path.cwd(), directory), key=form.text("key") or None
         )
@@ -70,9 +76,11 @@ def _show(
     problem: str = "",
     given: Mapping[str, str] = {},
     at_fault: str = "",
+    findings: Sequence[Finding] = (),
 ) -> Response:
     return context.render(
         "launch.html",
+        findings=findings,
         status=status,
         offers=offers(),
         planners=[name for name in planner_names() if name != "script"],
@@ -85,6 +93,12 @@ def _show(
     )
 
 
+def _tested(context: PageContext, spec: MissionSpec) -> list[Finding]:
+    """Results of ten short questions to the model of a mission; a planner without one is only made."""
+    environment = context.engine.instance.planner_environment
+    return [*examine_planner(spec.planner, environment, expected_result(spec))]
+
+
 def own_form(request: Request) -> Response:
     """The form for a mission file of one's own."""
     return _show_own(context_of(request))
@@ -94,6 +108,8 @@ def launch_own(context: PageContext, request: Request, form: Form) -> Response:
     """Check the mission that was typed, or launch it; what is refused says why, and nothing that was typed is lost."""
     try:
         spec, root = _load_own(form)
+        if form.text("way") == _TEST:
+            return _show_own(context, form, findings=_tested(context, spec))
         instance = context.engine.instance
         found = dry_run(spec, root, instance.url, instance.admission, instance.planner_environment)
         if form.text("way") != "launch":
@@ -134,7 +150,7 @@ def _own_at_fault(refused: LcpError) -> str:
 
 def _show_own(
     context: PageContext, form: Form | None = None, *, status: int = 200,
-    refused: LcpError | None = None, found: DryRun | None = None,
+    refused: LcpError | None = None, found: DryRun | None = None, findings: Sequence[Finding] = (),
 ) -> Response:  # fmt: skip
     """The form with what was typed, and what the mission would do if it was checked."""
     typed = form or Form({})
@@ -144,6 +160,7 @@ def _show_own(
     return context.render(
         "launch_own.html",
         status=status,
+        findings=findings,
         text=text,
         variables=typed.verbatim("variables"),
         root=typed.text("root"),
