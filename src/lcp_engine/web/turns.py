@@ -14,7 +14,7 @@ from lcp_engine.api.pages import JobFilter, JsonObject
 from lcp_engine.api.read_reply import read_reply
 from lcp_engine.core.json_values import int_in, object_in
 from lcp_engine.core.kinds import TURN
-from lcp_engine.core.protocol.actions import Malformed
+from lcp_engine.core.protocol.actions import CreateFollowupJobs, Malformed, WriteFile
 from lcp_engine.core.safe_text import block
 from lcp_engine.core.summaries import subject, subject_of
 from lcp_engine.errors import NotFound
@@ -121,7 +121,7 @@ def _read(context: PageContext, mission: Mission, asked: JsonObject) -> Reading 
     ).rows
     jobs = [job for job in made if job["parent_id"] == job_id and job["kind"] != TURN]
     requested = list[Requested]()
-    for spec in (read.requested if hasattr(read, "requested") else ())[:MOST_LISTED]:
+    for spec in read.requested[:MOST_LISTED] if isinstance(read, CreateFollowupJobs | WriteFile) else ():
         about = subject_of(spec.params, spec.name)
         found = next((job for job in jobs if (job["kind"], subject(job)) == (spec.kind, about)), None)
         jobs = [job for job in jobs if job is not found]
