@@ -520,7 +520,11 @@ def test_files_and_hunks_of_a_merge_are_taken(engine: Engine, root: Path) -> Non
         await person.sees(
             "[x] more.md  +1 -0", "[x] notes.md  +2 -0", "[x] a.md#1  @@", "[x] a.md#2", "4 of 4"
         )
-        await person.press("i", "space", "G", "space")
+        await person.press("G")
+        assert "+first" not in await person.sees("+last")
+        await person.press("up")
+        assert "+last" not in await person.sees("+first")
+        await person.press("g", "i", "space", "G", "space")
         await person.sees("[ ] more.md", "[x] notes.md", "[ ] a.md#1", "[x] a.md#2", "2 of 4")
         await person.press("y")
         await person.sees("+two", "more.md: left out", "(edited)", "yes, approve")

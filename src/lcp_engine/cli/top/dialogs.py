@@ -207,7 +207,10 @@ class _Choices(Lines):
 
 
 class Take(Dialog[Sequence[int]]):
-    """Names of which some are taken, by their places. None of them: the person went back."""
+    """Names of which some are taken, by their places, above what the selected one stands for.
+
+    None of them: the person went back.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "take", "these"),
@@ -215,8 +218,11 @@ class Take(Dialog[Sequence[int]]):
         Binding("escape,q", "leave", "back", key_display="q"),
     ]
 
-    def __init__(self, title: str, names: Sequence[str], notes: Sequence[str]) -> None:
+    def __init__(
+        self, title: str, names: Sequence[str], notes: Sequence[str], contents: Sequence[MakeContent]
+    ) -> None:
         super().__init__()
+        self._contents = contents
         self._heading = title
         self._names = names
         self._notes = notes
@@ -224,10 +230,16 @@ class Take(Dialog[Sequence[int]]):
 
     def compose(self) -> ComposeResult:
         yield _Choices(id="choices")
+        yield Lines(id="lines")
         yield Keys()
 
     def on_mount(self) -> None:
         self._show()
+
+    @on(Lines.Selected, "#choices")
+    def choose(self, event: Lines.Selected) -> None:
+        event.stop()
+        self.query_one("#lines", Lines).show(self._contents[event.key], is_new=True)
 
     def _show(self) -> None:
         self.query_one(_Choices).show(self._content)

@@ -41,7 +41,7 @@ from lcp_engine.cli.tables import Table, fact_column, id_column, text_column, wr
 from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
 from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.cli.top.missions_view import table_content
-from lcp_engine.cli.top.shown_job import content_of, content_of_all, title_of
+from lcp_engine.cli.top.shown_job import content_of, content_of_all, content_of_diff, title_of
 from lcp_engine.cli.top.watch import Snapshot
 from lcp_engine.core.inbox import Act, Awaits, why_not
 from lcp_engine.core.job_states import State
@@ -383,7 +383,8 @@ class InboxView(Vertical):
         """Let the person choose files and hunks of a merge, then show what it would change with those."""
         parts = [part for diff in files for part in _parts_of(diff)]
         names, notes = [part.name for part in parts], [part.note for part in parts]
-        chosen = await self._desk.take(Take(title_of(shown), names, notes))
+        contents = [content_of_diff(part.diff) for part in parts]
+        chosen = await self._desk.take(Take(title_of(shown), names, notes, contents))
         if not chosen:
             return
         hunks: dict[str, list[str]] = {}
@@ -587,14 +588,17 @@ class _Part:
     path: str
     hunk: str
     note: str
+    diff: Diff
+    """All that it changes."""
 
 
 def _parts_of(diff: Diff) -> Iterator[_Part]:
     """Parts that can be taken of a file: each hunk, or the file as a whole."""
     if not diff.parts:
-        yield _Part(diff.path, diff.path, "", f"+{diff.added:,} -{diff.removed:,}")
+        yield _Part(diff.path, diff.path, "", f"+{diff.added:,} -{diff.removed:,}", diff)
     for number, hunk in enumerate(diff.parts, 1):
-        yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]))
+        alone = replace(diff, lines=(*diff.lines[:2], *hunk.lines))
+        yield _Part(f"{diff.path}#{number}", diff.path, hunk.name, one_line(hunk.lines[0]), alone)
 
 
 def _table_of(held: Sequence[HeldJob], gone: int | None) -> Table:

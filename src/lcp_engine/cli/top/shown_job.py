@@ -127,6 +127,11 @@ def _section(each: Candidate, width: int) -> Iterator[Row]:
     yield Row(Text(""))
 
 
+def content_of_diff(diff: Diff) -> MakeContent:
+    """Changes of one file."""
+    return lambda width: Content(rows_of(diff_rows([diff], width)))
+
+
 def content_of_done(engine: Engine, job: Job) -> MakeContent:
     """Changes that a job that is not held has made, else its params and its result."""
     diffs = [] if job.state == State.HELD else engine.diff(job.id)
