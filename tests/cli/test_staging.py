@@ -75,6 +75,8 @@ def test_forty_writes_are_decided_with_one_look_and_undone_at_once(staged: Lcp) 
         terminal.expect("merge the stage")
         shown = terminal.expect(QUESTION)
         assert "# 1/40 out/0.txt: for job 2, write_file: Part 0" in shown
+        assert "  1 out/0.txt  +1 -0\r\n" in shown
+        assert f"  <{WRITES - 20} more files>" in shown
         terminal.answer("d")
         paged = terminal.expect(QUESTION)
         assert all(f"+text {number}" in paged for number in range(WRITES))

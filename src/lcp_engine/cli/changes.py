@@ -14,7 +14,16 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.completion import job_ids, mission_ids
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import make_console, print_err, print_json, print_out
-from lcp_engine.cli.tables import Span, Table, fact_column, id_column, number_column, print_table, text_column
+from lcp_engine.cli.tables import (
+    Span,
+    Table,
+    end_of,
+    fact_column,
+    id_column,
+    number_column,
+    print_table,
+    text_column,
+)
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
@@ -165,6 +174,13 @@ def job_rows(job: Job, diff: Diff | None, width: int) -> list[Span]:
 def diff_rows(diffs: Sequence[Diff], width: int) -> list[Span]:
     """Rows that `show_diffs` prints on a terminal of that width, row by row."""
     return [row for diff in diffs for row in _diff_rows(diff, diff.lines, width)]
+
+
+def file_line(diff: Diff, number: int, width: int, *, is_viewed: bool) -> str:
+    """A file in a list of those that a job would change, on one line: number, end of its path, lines, mark."""
+    counts = f"+{diff.added:,} -{diff.removed:,}{' viewed' if is_viewed else ''}"
+    room = width - len(counts) - len(str(number)) - 3
+    return f"{number} {end_of(one_line(diff.path), max(room, 1))}  {counts}"
 
 
 def show_params(console: Console, job: Job, most: int | None = None) -> bool:

@@ -20,9 +20,11 @@ from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, question_in
+from lcp_engine.api.user import user_name
+from lcp_engine.api.viewed_files import ViewedFiles, mark_of
 from lcp_engine.cli.always import ask_for_rule
 from lcp_engine.cli.base import read_object
-from lcp_engine.cli.changes import show_excerpt, show_job, show_params
+from lcp_engine.cli.changes import file_line, show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words
 from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
@@ -280,6 +282,13 @@ class JobPrompt:
         console = make_console(sys.stderr)
         if look.caveat:
             print_line(f"  {look.caveat}")
+        if len(look.files) > 1:
+            marks = ViewedFiles(self._engine.instance, job.mission_id, user_name()).marks()
+            for number, diff in enumerate(look.files[:MOST_LINES], 1):
+                is_viewed = mark_of(diff) in marks
+                print_line(f"  {file_line(diff, number, console.width - 2, is_viewed=is_viewed)}")
+            if len(look.files) > MOST_LINES:
+                print_line(f"  <{len(look.files) - MOST_LINES:,} more files>")
         if look.diff is not None:
             self._is_whole = show_excerpt(console, [look.diff], MOST_LINES) and look.is_whole
         else:

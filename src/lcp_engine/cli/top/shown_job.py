@@ -14,9 +14,9 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import Review
 from lcp_engine.api.viewed_files import mark_of
 from lcp_engine.cli.approve_all import Candidate
-from lcp_engine.cli.changes import diff_rows, job_rows
+from lcp_engine.cli.changes import diff_rows, file_line, job_rows
 from lcp_engine.cli.output import seconds_until
-from lcp_engine.cli.tables import Span, end_of, quoted, wrap_words
+from lcp_engine.cli.tables import Span, quoted, wrap_words
 from lcp_engine.cli.tables import mark_of as words_mark
 from lcp_engine.cli.top.lines import Content, MakeContent, Row
 from lcp_engine.core.inbox import Awaits
@@ -80,18 +80,12 @@ def _files(files: Sequence[Diff], folded: Collection[str], width: int) -> Iterat
         f"{viewed:,} of {len(files):,} files viewed; v marks one, ] and [ go on and back", width, "dim"
     )
     for number, (diff, mark) in enumerate(zip(files, marks, strict=True), 1):
-        yield Row(Text(_head_of(diff, number, width, is_viewed=mark in folded), no_wrap=True))
+        yield Row(Text(file_line(diff, number, width, is_viewed=mark in folded), no_wrap=True))
     for number, (diff, mark) in enumerate(zip(files, marks, strict=True), 1):
-        head = _head_of(diff, number, width, is_viewed=mark in folded)
+        head = file_line(diff, number, width, is_viewed=mark in folded)
         yield Row(Text(head, style="reverse", no_wrap=True), begins=number)
         if mark not in folded:
             yield from rows_of(diff_rows([diff], width))
-
-
-def _head_of(diff: Diff, number: int, width: int, *, is_viewed: bool) -> str:
-    counts = f"+{diff.added:,} -{diff.removed:,}{' viewed' if is_viewed else ''}"
-    room = width - len(counts) - len(str(number)) - 3
-    return f"{number} {end_of(one_line(diff.path), max(room, 1))}  {counts}"
 
 
 def _substance(shown: Review, width: int) -> Iterator[Row]:
