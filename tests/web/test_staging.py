@@ -6,8 +6,11 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING
 
+import pytest
 from pydantic import JsonValue
 from tests.walls import NEEDS_OVERLAY
+
+from lcp_engine.changes import merge_view
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -154,6 +157,18 @@ def test_some_hunks_of_a_file_are_taken_and_undone(house: House) -> None:
     assert texts(house) == (changed(15, 30), "new\n")
     house.engine.undo(house.engine.job(merge).mission_id)
     assert texts(house) == ("".join(LINES),)
+
+
+@pytest.mark.parametrize("room", [0, 60])
+def test_a_merge_is_shown_the_same_where_its_files_have_no_room_together(
+    house: House, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    merge = held_long_merge(house)
+    before = house.engine.look(merge)
+    monkeypatch.setattr(merge_view, "_ROOM", room)
+    after = house.engine.look(merge)
+    assert (after.files, after.sight.found) == (before.files, before.sight.found)
+    assert sum(len(diff.lines) for diff in after.files) > 20
 
 
 def test_all_boxes_take_all_of_a_merge(house: House) -> None:

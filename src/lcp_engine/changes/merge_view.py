@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 from pydantic import ValidationError
 
@@ -12,6 +14,7 @@ from lcp_engine.changes.own_kinds import Params
 from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_in_words
 from lcp_engine.changes.staged_files import (
     Compared,
+    Reads,
     compare,
     digest_of_all,
     judge_of,
@@ -25,7 +28,8 @@ from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Snapshot
-from lcp_engine.sandbox.file_access import FileAccess, confined_threads
+from lcp_engine.sandbox.entries import read_unlocked
+from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.queries.mission_spec import changed_root
@@ -38,6 +42,8 @@ _HEAD = ("--- the root", "+++ the root with what the stage has")
 """A diff begins with two lines of names."""
 _NOTHING = "the stage has nothing that the root has not"
 _MOST_WORDS = 160
+_ROOM = 64 * 1024 * 1024
+"""Bytes of each root that are read at once."""
 _FOR_GOOD = "it is too large to be kept, so that this cannot be undone"
 
 
@@ -52,7 +58,10 @@ def view_merge(instance: Instance, mission_id: int, stated: Params) -> SetView:
     threads = confined_threads(instance.isolation)
     with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
         files = staged_files_of(instance, mission_id, stage.path)
-        with threads.access(root, stage) as access:
+        read_once = partial(_read_all, [one.path for one in files], instance.caps.write_bytes)
+        read = [(where, threads.read(where, partial(read_once, where))) for where in (root, stage)]
+        with threads.access(root, stage) as slow:
+            access = _ReadBefore(slow, {id(where): found for where, found in read})
             judge = judge_of(instance, mission_id, root)
             compared = with_names_and_modes(
                 [compare(one, root, stage, access, judge) for one in files], root, stage, access
@@ -106,13 +115,47 @@ def unknown_file(path: str) -> LcpError:
     return LcpError(ErrorCode.INVALID_PARAMS, message, advice="Name files as the diff of the merge does.")
 
 
+_Read: TypeAlias = dict[str, Snapshot | LcpError | None]
+
+
+def _read_all(paths: Sequence[str], cap: int, root: Root) -> _Read:
+    """Read files, with their contents as long as there is room for all of them together."""
+    read, room = _Read(), _ROOM
+    for path in paths:
+        try:
+            found = read_unlocked(root, path, min(cap, room))
+        except LcpError as error:
+            read[path] = error
+            continue
+        room -= len(found.data or b"") if found else 0
+        read[path] = found
+    return read
+
+
+@dataclass(frozen=True)
+class _ReadBefore:
+    """Answers from what was read of each root, in one call of a confined thread; reads what had no room there."""
+
+    slow: Reads
+    read: Mapping[int, _Read]
+    """By the identity of the root."""
+
+    def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None:
+        found = self.read[id(root)][path]
+        if isinstance(found, LcpError):
+            raise found
+        if found is not None and found.data is None and cap != 0:
+            return self.slow.read_unlocked(root, path, cap)
+        return found
+
+
 @dataclass(frozen=True)
 class _Found:
     """Reads the files of a root and of its stage, up to `cap` bytes; a merge `keeps` what it replaces up to as many."""
 
     root: Root
     stage: Root
-    access: FileAccess
+    access: Reads
     cap: int
     keeps: int
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from lcp_engine.changes.change_set import missing_parents
 from lcp_engine.changes.recovery import modes_of
@@ -21,7 +21,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Ruling, Verdict, strictest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.file_access import FileAccess
+from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 from lcp_engine.store.changes import changes_in_stage, sha256
@@ -46,6 +46,12 @@ class StagedFile:
 
 
 Judge: TypeAlias = Callable[[StagedFile], Ruling]
+
+
+class Reads(Protocol):
+    """Reads files, as `FileAccess` does."""
+
+    def read_unlocked(self, root: Root, path: str, cap: int | None) -> Snapshot | None: ...
 
 
 @dataclass(frozen=True)
@@ -131,12 +137,12 @@ def _mode_given(changes: Sequence[ChangeRow]) -> int | None:
     return next((modes[1] for one in reversed(changes) if (modes := modes_of(one)) is not None), None)
 
 
-def compare(one: StagedFile, root: Root, stage: Root, access: FileAccess, judge: Judge) -> Compared:
+def compare(one: StagedFile, root: Root, stage: Root, access: Reads, judge: Judge) -> Compared:
     return judged(one, state_of_file(access, root, one.path), state_of_file(access, stage, one.path), judge)
 
 
 def with_names_and_modes(
-    compared: Sequence[Compared], root: Root, stage: Root, access: FileAccess
+    compared: Sequence[Compared], root: Root, stage: Root, access: Reads
 ) -> list[Compared]:
     """Those files with the twins that a merge of them all would leave in the root, and with modes that it gives."""
     removed = {one.file.path for one in compared if one.file.staged is None}
@@ -164,7 +170,7 @@ def with_names_and_modes(
     ]
 
 
-def state_of_file(access: FileAccess, root: Root, path: str) -> str | None:
+def state_of_file(access: Reads, root: Root, path: str) -> str | None:
     """The hash of a file, None if there is none, or the code of the error why it cannot be read."""
     try:
         found = access.read_unlocked(root, path, 0)
