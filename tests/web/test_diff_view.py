@@ -146,3 +146,75 @@ def test_the_parts_of_a_diff_are_the_whole(lines: list[str], most: int, characte
     assert [replace(line, marked=()) for line in drawn] == [
         replace(line, marked=()) for line in whole(diff).lines
     ]
+
+
+# -- colours of the syntax
+
+
+def _tints(line: ExcerptLine) -> list[tuple[str, str]]:
+    return [(line.text[start:end], css_class) for start, end, css_class in line.tints]
+
+
+CODE = b'def f(x):\n    """One\n    import two."""\n    return "a" + str(1)  # no\n'
+
+
+def test_code_has_the_colours_of_its_language_also_over_several_lines() -> None:
+    lines = part(diff_bytes("src/a.py", None, CODE)).lines[1:]
+    assert _tints(lines[0]) == [("def", "k"), ("f", "f")]
+    assert [css_class for line in lines[1:3] for _, css_class in _tints(line)] == ["s", "s"]
+    assert _tints(lines[2])[0][0].endswith('import two."""')
+    kinds = [css_class for _, css_class in _tints(lines[3])]
+    assert (kinds[0], kinds[-1], {*kinds}) == ("k", "c", {"k", "s", "m", "c"})
+
+
+def test_each_side_of_a_hunk_is_read_by_itself() -> None:
+    lines = part(diff_bytes("a.py", b'x = """\nfor\n"""\n', b"x = 1\nfor\n2\n")).lines
+    by_sign = {line.text: _tints(line) for line in lines}
+    assert by_sign[" for"] == [("for", "k")]
+    assert by_sign['-x = """'] == [('"""', "s")]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a.unknown", "def f(): pass"),
+        ("py", "def f(): pass"),
+        ("a.py", "x = 1 + " + "1 + " * 100),
+        ("a.py", ""),
+    ],
+)
+def test_what_has_no_colours_stays_plain(path: str, text: str) -> None:
+    drawn = part(diff_bytes(path, None, f"{text}\n".encode()))
+    assert "tinted" not in drawn.css_class
+    assert "<i" not in drawn.html
+
+
+PIECES = [
+    "def ",
+    "x",
+    '"',
+    "'",
+    "<b>",
+    "&amp;",
+    "\n",
+    "/*",
+    "*/",
+    "#",
+    " = ",
+    "12",
+    "\u202e",
+    "\t",
+    '"""',
+    "return",
+]
+
+
+@given(
+    st.sampled_from(["abc.py", "a.js", "a.html", "a.c", "a.yaml"]),
+    st.lists(st.sampled_from(PIECES), max_size=40),
+)
+def test_colours_change_no_character(path: str, parts: list[str]) -> None:
+    before, after = "".join(parts), "".join(parts[::-1])
+    for line in part(diff_bytes(path, before.encode(), after.encode())).lines:
+        plain = replace(line, tints=(), marked=()).html()
+        assert re.sub('<i class="[a-z]">|</i>|</?mark>', "", line.html()) == plain

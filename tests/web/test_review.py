@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html import unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import pytest
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 from tests.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 
@@ -494,3 +495,15 @@ def test_a_review_with_comments_is_sent_by_the_keyboard(window: Window) -> None:
     page.get_by_text("The planner reads your words about the rest once it is merged.").wait_for()
     house.work()
     assert texts(house) == (changed(1, 30), "new\n")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_coloured_code_is_readable_in_both_schemes(window: Window, scheme: Literal["light", "dark"]) -> None:
+    code = '@cached\ndef f(x):  # first\n    """Words."""\n    return "a" + {} * x\n'
+    (window.house.root / "code.py").write_text(code.format(1) * 3)
+    job = window.house.hold("code.py", code.format(23).replace("first", "later") * 3)
+    page = window.open(f"/jobs/{job}", color_scheme=scheme)
+    assert page.locator(".code i").count() > 20
+    assert page.locator(".code mark i").count() > 0
+    settled(page)
+    assert _faults(page) == []

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from lcp_engine import Diff, Look
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Shown, exact, json_block
+from lcp_engine.web.syntax import Tint, tints_of
 
 LINES_IN_LIST = 120
 """Lines of a diff on a page with other content; the whole is on a page of its own."""
@@ -47,6 +48,8 @@ class ExcerptLine:
     old: int | None = None
     new: int | None = None
     marked: _Spans = ()
+    tints: tuple[Tint, ...] = ()
+    """Its parts that have a colour of the syntax."""
 
     def html(self, around: tuple[str, str] = ("", ""), *, is_twin: bool = False) -> str:
         """The line as an element; the twin of an unchanged one is for the right side and has its new number alone."""
@@ -59,9 +62,19 @@ class ExcerptLine:
     def _body(self) -> str:
         parts, at = [], 0
         for start, end in self.marked:
-            parts += [escape(self.text[at:start]), "<mark>", escape(self.text[start:end]), "</mark>"]
+            parts += [self._tinted(at, start), "<mark>", self._tinted(start, end), "</mark>"]
             at = end
-        return "".join([*parts, escape(self.text[at:])])
+        return "".join([*parts, self._tinted(at, len(self.text))])
+
+    def _tinted(self, at: int, end: int) -> str:
+        """A part of the text; what has a colour is an element."""
+        parts = []
+        for start, stop, css_class in self.tints:
+            if max(start, at) < min(stop, end):
+                tinted = escape(self.text[max(start, at) : min(stop, end)])
+                parts += [escape(self.text[at : max(start, at)]), f'<i class="{css_class}">{tinted}</i>']
+                at = min(stop, end)
+        return "".join([*parts, escape(self.text[at:end])])
 
 
 @dataclass(frozen=True)
@@ -93,8 +106,9 @@ class Excerpt:
     @property
     def css_class(self) -> str:
         """For the whole text: its columns, and how many digits its numbers have."""
+        tinted = " tinted" if any(line.tints for line in self.lines) else ""
         highest = max([self.last_number, *(max(line.old or 0, line.new or 0) for line in self.lines)])
-        return f"code digits-{len(str(highest))}{' split' if self.is_split else ''}"
+        return f"code digits-{len(str(highest))}{' split' if self.is_split else ''}{tinted}"
 
     @property
     def starts(self) -> list[int]:
@@ -159,6 +173,10 @@ def part(
     heads = [found for line in body if line.startswith("@@") and (found := _HUNK.match(line))]
     last = max((int(heads[-1][at]) + int(heads[-1][at + 1] or 1) for at in (1, 3)), default=0) if heads else 0
     drawn = _marked([*_numbered(body[:behind], first)])
+    drawn = [
+        replace(line, tints=tints) if tints else line
+        for line, tints in zip(drawn, tints_of(diff.path, drawn), strict=True)
+    ]
     left = len(body) - behind
     note = None if first else diff.note
     return Excerpt(
