@@ -497,6 +497,26 @@ def test_a_review_with_comments_is_sent_by_the_keyboard(window: Window) -> None:
     assert texts(house) == (changed(1, 30), "new\n")
 
 
+def test_a_click_on_the_number_of_a_line_begins_a_comment_on_it(window: Window) -> None:
+    house = window.house
+    merge = held_with_more(house, DONE)
+    page = window.open(f"/jobs/{merge}")
+    page.get_by_text("+LINE 15").click(position={"x": 100, "y": 5})
+    assert page.locator(".comment[open]").count() == 0, "that was its text"
+    for text, words in (("+LINE 15", "Why?"), ("-line 15", "It was good.")):
+        page.get_by_text(text).click(position={"x": 12, "y": 5})
+        page.keyboard.type(words)
+    page.reload()
+    field = page.get_by_label("comment on long.txt from line 12")
+    assert field.input_value() == "line 15: Why?\nline 15 before: It was good."
+    page.locator("#back summary").press("Enter")
+    assert _faults(page) == []
+    settled(page)
+    page.get_by_role("button", name="Only send the words").press("Enter")
+    page.get_by_text("Sent.").wait_for()
+    assert _said(house, merge) == ["long.txt, from line 12: line 15: Why?\nline 15 before: It was good."]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_coloured_code_is_readable_in_both_schemes(window: Window, scheme: Literal["light", "dark"]) -> None:
     code = '@cached\ndef f(x):  # first\n    """Words."""\n    return "a" + {} * x\n'

@@ -11,6 +11,7 @@ const APPROVES = "[data-decides=approve]";
 const byId = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const first = (selector) => document.querySelector(selector);
+const parse = async (response) => new DOMParser().parseFromString(await response.text(), "text/html");
 const rectOf = (node) => node?.getBoundingClientRect();
 const differs = byId("differs");
 // Places where a decision would be about something else than is shown.
@@ -117,7 +118,7 @@ function collect() {
 }
 
 function rowOf(node) {
-  if (node.dataset.lines) return { element: node, box: null, lines: Number(node.dataset.lines), isRest: true };
+  if (node.dataset.lines) return { element: node, lines: Number(node.dataset.lines), isRest: true };
   const text = node.querySelector("pre");
   if (!text) return { element: node, box: node.closest("pre"), lines: 1 };
   return { element: text, box: text, lines: text.textContent.split("\n").length };
@@ -172,7 +173,7 @@ function look() {
   lookMs = performance.now() - began;
 }
 
-// With many lines, less often than at each frame.
+// With many lines, less often.
 function lookSoon() {
   frame ??= lookMs < LONG_MS ? requestAnimationFrame(look) : setTimeout(look, 4 * lookMs);
 }
@@ -221,7 +222,7 @@ function goTo(row) {
   if (unseenTop() < start || unseenTop() > bottom - CONTEXT_PX) scrollBy(0, unseenTop() - start - CONTEXT_PX);
 }
 
-// -- Parts of diffs, which are fetched when they come near the window
+// -- Parts of diffs, fetched near the window
 
 const asked = new Set();
 const near = new IntersectionObserver((entries) => {
@@ -236,14 +237,12 @@ async function fetchParts() {
   for (const rest of asked) {
     asked.delete(rest);
     const response = await fetch(`${rest.querySelector("a").href}&part`).catch(() => null);
-    if (response?.ok && rest.isConnected) {
-      const page = new DOMParser().parseFromString(await response.text(), "text/html");
-      near.unobserve(rest);
-      rest.replaceWith(...page.body.childNodes);
+    if (response?.ok) {
+      rest.replaceWith(...(await parse(response)).body.childNodes);
       collect();
       restore();
       lookSoon();
-    } else if (rest.isConnected) setTimeout(() => { near.unobserve(rest); near.observe(rest); }, 2000);
+    } else setTimeout(() => { near.unobserve(rest); near.observe(rest); }, 2000);
   }
   isFetching = false;
 }

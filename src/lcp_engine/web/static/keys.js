@@ -50,11 +50,24 @@ addEventListener("submit", async (event) => {
   ((isViewed && place.nextElementSibling) || place).scrollIntoView();
 });
 
+// A click on the number of a line begins a comment on it, in the field of its hunk.
+addEventListener("click", ({ target, offsetX }) => {
+  if (!target.matches(".code [data-old], .code [data-new]") || offsetX > parseFloat(getComputedStyle(target).paddingLeft)) return;
+  const field = all(".comment", target.closest(".diff")).findLast((one) => one.compareDocumentPosition(target) & 4);
+  if (!field) return;
+  field.open = true;
+  const [, text] = field.children;
+  text.value += `${text.value && "\n"}line ${target.dataset.new ?? `${target.dataset.old} before`}: `;
+  keep(text);
+  text.focus();
+});
+
 const find = byId("find-file");
 if (find) {
   find.hidden = false;
   find.oninput = () => {
-    for (const one of all(".file-list li")) one.hidden = !one.textContent.toLowerCase().includes(find.value.toLowerCase());
+    const has = find.value.toLowerCase();
+    for (const one of all(".file-list li")) one.hidden = !one.textContent.toLowerCase().includes(has);
   };
 }
 

@@ -39,14 +39,14 @@ const isOwn = (name, node) => name === "aria-disabled" || name === "hidden" || (
   || (name === "checked" && node.name === "job");
 const stays = (node, isKept) => node.matches && (node.dataset.copy || node.matches(".armed") || (isKept(node) && isInUse(node)));
 const isForm = (node) => node.matches("form, .decide");
-// What is shown anew comes with its form, also a form that was being filled in.
+// What is shown anew comes with its form.
 const isOther = (node) => node.matches("form") && !node.querySelector("[name=shown]");
 
-// -- Morphing: an element becomes like a fresh one, and keeps its identity, with focus, scroll position and what was typed.
+// -- Morphing: elements become like fresh ones, and keep focus, scroll position and what was typed.
 
 const keyOfNode = (node) => node.id || node.querySelector?.("[id]")?.id;
 
-// The child that is to become like a fresh one: the one with its key, or else the next of its kind without a name.
+// The child that becomes like a fresh one: that with its key, or else the next of its kind.
 function partner(fresh, at, keys) {
   const key = keyOfNode(fresh);
   let next = null;
@@ -79,7 +79,7 @@ function morphChildren(place, nodes, isKept) {
 }
 
 function morphNode(node, fresh, isKept) {
-  // What was fetched of a file stays, as long as it is of the same.
+  // What was fetched of the same file stays.
   if (node.isEqualNode(fresh) && !node.matches?.("input, textarea, select") || stays(node, isKept)) return;
   if (!node.matches) { node.data = fresh.data; return; }
   if (node.dataset.mark && node.dataset.mark === fresh.dataset.mark) return;
@@ -91,7 +91,7 @@ function morphNode(node, fresh, isKept) {
   else if (node.matches("textarea, input:not([type=search], [type=file])") && node.value !== fresh.value) node.value = fresh.value;
 }
 
-// What a decision at a place would be about, whenever it was looked at.
+// What a decision at a place would be about.
 function standing(place) {
   const fields = all("input[type=hidden]", place).filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
   const asked = all(".asked", place);
@@ -166,7 +166,7 @@ async function load() {
   loadedAt = performance.now();
   try {
     const response = await fetch(location.href);
-    if (response.ok) update(new DOMParser().parseFromString(await response.text(), "text/html"));
+    if (response.ok) update(await parse(response));
     else if (response.status === 401) say("refused");
   } catch {
     say("lost");
