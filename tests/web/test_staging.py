@@ -171,6 +171,24 @@ def test_a_merge_is_shown_the_same_where_its_files_have_no_room_together(
     assert sum(len(diff.lines) for diff in after.files) > 20
 
 
+def test_a_file_that_moves_says_from_where_and_to_where(house: House) -> None:
+    for name in ("old.txt", "empty.txt"):
+        (house.root / name).write_text("some words\n" if name == "old.txt" else "")
+    jobs = [
+        house.job("write_file", rel_path="new.txt", content="some words\n"),
+        house.job("write_file", rel_path="copy.txt", content="some words\n"),
+        house.job("delete_file", rel_path="old.txt"),
+        house.job("delete_file", rel_path="empty.txt"),
+        house.job("write_file", rel_path="blank.txt", content=""),
+    ]
+    house.run(house.ask(*jobs), DONE, stage=True, limits={"max_followups": 5})
+    (merge,) = house.engine.jobs(kinds=["merge"], states=["held"])
+    notes = {diff.path: diff.note or "" for diff in house.engine.look(merge.id).files}
+    assert "with the content of 'old.txt', which is removed" in notes["new.txt"]
+    assert "its content is that of 'new.txt', which is new" in notes["old.txt"]
+    assert not any("content" in notes[name] for name in ("copy.txt", "empty.txt", "blank.txt"))
+
+
 def test_all_boxes_take_all_of_a_merge(house: House) -> None:
     merge = held_long_merge(house)
     assert house.post(f"/jobs/{merge}/approve", ticked(house, merge)).status == 200

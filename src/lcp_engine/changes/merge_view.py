@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -15,6 +15,7 @@ from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_i
 from lcp_engine.changes.staged_files import (
     Compared,
     Reads,
+    StagedFile,
     compare,
     digest_of_all,
     judge_of,
@@ -32,6 +33,7 @@ from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import open_known
+from lcp_engine.store.changes import sha256
 from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.stages import purposes
 from lcp_engine.workers.merge import MergeParams
@@ -68,7 +70,8 @@ def view_merge(instance: Instance, mission_id: int, stated: Params) -> SetView:
             )
             found = _Found(root, stage, access, instance.caps.write_bytes, instance.caps.preimage_bytes)
             said_of = database.read(lambda tx: purposes(tx, mission_id))
-            shown = [_shown(found, one, params, said_of) for one in compared]
+            moves = _moves(one.file for one in compared)
+            shown = [_shown(found, one, params, said_of, moves.get(one.file.path)) for one in compared]
     unknown = params.unknown(one.path for one in files)
     refused = next((one for _, one in shown if one is not None), None)
     if unknown is not None:
@@ -170,8 +173,21 @@ class _Found:
             return None
 
 
+def _moves(files: Iterable[StagedFile]) -> dict[str, str]:
+    """Words for each file that is new with the content of a removed one, and for that one."""
+    removed, words = dict[str | None, str](), dict[str, str]()
+    for one in (known := [*files]):
+        if one.staged is None and one.base != sha256(b""):
+            removed[one.base] = one.path
+    for one in known:
+        if one.base is None and (old := removed.pop(one.staged, None)) is not None:
+            words[one.path] = f"with the content of {old!r}, which is removed"
+            words[old] = f"its content is that of {one.path!r}, which is new"
+    return words
+
+
 def _shown(
-    found: _Found, one: Compared, params: MergeParams, said_of: Mapping[int, str]
+    found: _Found, one: Compared, params: MergeParams, said_of: Mapping[int, str], move: str | None
 ) -> tuple[Diff, Failed | None]:
     """Diff of what the merge does to a file, and what for; or why that choice cannot be taken."""
     diff, refused = _chosen(found, one, params)
@@ -182,6 +198,7 @@ def _shown(
         "as edited by a person" if one.file.path in params.edits else None,
         None if refused is None else f"CONFLICT: {refused.message}",
         None if one.fault is None else f"CONFLICT: {one.fault}",
+        move,
         one.twin_in_words,
         one.mode_in_words,
         new_mode_in_words(one.made),
