@@ -555,6 +555,17 @@ def test_a_root_that_does_not_answer_is_pointed_out(house: House, monkeypatch: p
         assert "does not answer" not in house.get("/").words
 
 
+def test_a_job_says_first_what_it_is_for(house: House) -> None:
+    write = house.job("write_file", rel_path="a.md", content="one\ntwo\n")
+    house.run(house.ask(write, commentary="I write two lines."), goal="Fill the shelves.")
+    held = house.engine.jobs(states=["held"])[0].id
+    words = house.get(f"/jobs/{held}").words
+    places = [
+        words.index(part) for part in ("Fill the shelves.", "held a.md", "+2", "I write two lines.", "+one")
+    ]
+    assert places == sorted(places)
+
+
 def test_progress_is_split_by_state_in_one_order(house: House) -> None:
     look, missing = house.job("list_files"), house.job("read_file", rel_path="none.md")
     writes = [house.job("write_file", rel_path=f"{name}.md", content="x") for name in "ab"]

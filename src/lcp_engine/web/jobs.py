@@ -148,6 +148,7 @@ def show_job(
         status=status,
         job=found.json,
         mission=mission.json,
+        words=context.queries.settings_of([found.json])[found.id].words,
         problem=problem,
         entered=entered,
         groups=[TurnEvents("", events)] if events else [],
