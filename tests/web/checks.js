@@ -21,10 +21,22 @@ async () => {
     contrastRatio: { normal: { expected: 4.5 }, large: { expected: 4.5 } },
     pseudoSizeThreshold: 0.25, shadowOutlineEmMax: 0.2, textStrokeEmMin: 0.03,
   };
-  axe.configure({ checks: [{ id: "color-contrast", options: contrast }] });
+  axe.configure({
+    checks: [{ id: "color-contrast", options: contrast }],
+    rules: [{ id: "target-size", enabled: true }],
+  });
   const results = await axe.run(document, { resultTypes: ["violations", "incomplete"] });
   for (const rule of results.violations) {
-    for (const node of rule.nodes) faults.push(`${rule.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`);
+    for (const node of rule.nodes) {
+      if (rule.id === "target-size") {
+        // What a bar that stays in view covers in part is whole once it is scrolled.
+        const element = document.querySelector(node.target[0]);
+        element.scrollIntoView({ block: "center" });
+        const again = await axe.run(element, { runOnly: ["target-size"] });
+        if (again.violations.length === 0) continue;
+      }
+      faults.push(`${rule.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`);
+    }
   }
 
   // Text that is scrolled out of its container: axe cannot see what is behind it.

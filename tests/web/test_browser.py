@@ -82,7 +82,7 @@ LOOKS = [
     *(
         pytest.param(scheme, width, PAGES[part::4], marks=BY_TURNS)
         for part in range(4)
-        for scheme, width in (("light", 1024), ("dark", 375), ("dark", 1024), ("light", 375))
+        for scheme, width in (("light", 1024), ("dark", 375), ("dark", 1024), ("light", 320))
         if (scheme, width, part) != ("dark", 375, 2)
     ),
 ]
@@ -119,6 +119,14 @@ SUBMIT = """([selector, entered]) => {
     form.noValidate = true;
     form.requestSubmit(form.submitter ?? undefined);
 }"""
+SHAPES = """() => Object.fromEntries([...document.querySelectorAll(".state")].map((chip) => {
+    const icon = getComputedStyle(chip, "::before"), own = getComputedStyle(chip);
+    const ground = getComputedStyle(document.body).backgroundColor;
+    if (own.borderTopWidth === "0px") throw new Error(`no border: ${chip.className}`);
+    if (icon.borderTopWidth === "0px" && icon.backgroundColor === ground) throw new Error(`no icon: ${chip.className}`);
+    return [chip.classList[1], [icon.borderRadius, icon.height, icon.borderTopWidth]];
+}))"""
+"""How the icon of each state looks; every chip has a border and an icon that is seen."""
 FIELDS: list[JsonValue] = [
     {"id": "version", "label": "Version", "required": True, "help": "Three numbers."},
     {"id": "channel", "type": "select", "label": "Channel", "options": ["stable", "beta"], "default": "stable"},
@@ -658,6 +666,26 @@ def test_every_page_is_readable_at_every_width_and_in_both_colours(
             page.screenshot(path=Path(SHOTS, f"{scheme}-{width}", f"{name}.png"), full_page=True)
 
 
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.proof)])
+def test_states_are_told_apart_in_the_reader_s_own_colours(
+    window: Window, scheme: Literal["light", "dark"]
+) -> None:
+    _furnish(window.house)
+    page = window.open("/missions/1", color_scheme=scheme, forced_colors="active")
+    shapes: dict[str, list[str]] = page.evaluate(SHAPES)
+    assert {"succeeded", "failed", "held", "rejected"} <= shapes.keys()
+    assert len({str(shapes[state]) for state in ("succeeded", "failed", "held")}) == 3
+    page.goto(window.home + "/")
+    fills: dict[str, str] = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.run')].map((one) =>"
+        " [one.classList[1], getComputedStyle(one).fill + getComputedStyle(one).stroke]))"
+    )
+    assert len({fills[state] for state in ("succeeded", "failed", "held")}) == 3
+    current = "getComputedStyle(document.querySelector('.top a[aria-current]')).borderBottomColor"
+    other = "getComputedStyle(document.querySelector('.top a:not([aria-current])')).borderBottomColor"
+    assert page.evaluate(f"{current} !== {other}")
+
+
 def test_the_first_screen_of_a_phone_has_every_tab_and_the_first_rows(window: Window) -> None:
     _furnish(window.house)
     page = window.open("/missions/1", viewport={"width": 390, "height": 844})
@@ -778,7 +806,8 @@ def test_the_checks_of_a_page_find_what_is_wrong_with_it(window: Window) -> None
     page.set_viewport_size({"width": 300, "height": 300})
     page.set_content(
         "<p id=a>one<p id=a>two<input name=x><button></button><svg></svg><pre>" + "wide" * 99 + "</pre>"
-        "<p style='color:#aaa;background:#fff'>pale"
+        "<p style='color:#aaa;background:#fff'>pale<p><a href=a style='display:block;height:9px'>a</a>"
+        "<a href=b style='display:block;height:9px'>b</a>"
     )
     faults = " ".join(_faults(page))
     for expected in (
@@ -792,6 +821,7 @@ def test_the_checks_of_a_page_find_what_is_wrong_with_it(window: Window) -> None
         "button-name",
         "svg",
         "contrast of 2.32",
+        "target-size: <a href",
     ):
         assert expected in faults
 
