@@ -46,6 +46,14 @@ def test_a_diff_makes_the_new_file_of_the_old_one(most: int, monkeypatch: pytest
             assert rebuilt(before, diff_bytes("f", before.encode(), after.encode())) == after
 
 
+def test_lines_of_one_side_alone_do_not_hide_what_both_have() -> None:
+    """Their number says nothing of how much is to be compared."""
+    old = "".join(f"old {n}\nsame\n" for n in range(3000))
+    new = "".join(f"new {n}\nsame\n" for n in range(3000))
+    found = diff_bytes("a.txt", old.encode(), new.encode())
+    assert (found.added, found.removed) == (3000, 3000)
+
+
 def test_near_changes_share_a_hunk_and_far_ones_do_not() -> None:
     old = [f"{number}\n" for number in range(40)]
     for changed, hunks in (((5, 11), 1), ((5, 13), 2), ((0, 39), 2)):

@@ -347,11 +347,15 @@ def _equal(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, i
             pending.append((old_from, old_to, new_from, new_to))
             continue
         most = min(MAX_EDITS, isqrt(effort))
-        matches = _shortest(old[old_from:old_to], new[new_from:new_to], most)
-        edits = most if matches is None else old_to - old_from + new_to - new_from - 2 * len(matches)
+        # A line that the other side does not have is in no script's way, and costs as much as all before it.
+        both = {*old[old_from:old_to]} & {*new[new_from:new_to]}
+        olds = [at for at in range(old_from, old_to) if old[at] in both]
+        news = [at for at in range(new_from, new_to) if new[at] in both]
+        matches = _shortest([old[at] for at in olds], [new[at] for at in news], most)
+        edits = most if matches is None else len(olds) + len(news) - 2 * len(matches)
         effort -= edits * edits
         if matches is not None:
-            yield from ((old_from + a, new_from + b, 1) for a, b in matches)
+            yield from ((olds[a], news[b], 1) for a, b in matches)
             continue
         anchors = _anchors(old, new, (old_from, old_to, new_from, new_to))
         pending += reversed(_between(anchors, (old_from, old_to, new_from, new_to)))

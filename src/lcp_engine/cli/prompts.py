@@ -19,9 +19,8 @@ from lcp_engine import Diff, Job, Look
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.inbox import HeldJob, question_in
+from lcp_engine.api.inbox import HeldJob, ViewedFiles, mark_of, question_in
 from lcp_engine.api.user import user_name
-from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.cli.always import ask_for_rule
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import file_line, show_excerpt, show_job, show_params

@@ -234,20 +234,26 @@ def this_machine() -> str:
     return hashlib.sha256(f"lcp-engine {number} {socket.gethostname()}".encode()).hexdigest()[:16]
 
 
+@cache
+def _c_library() -> ctypes.CDLL:
+    """The C library; opening it builds a class, which takes longer than a call."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _filesystem_of(descriptor: int) -> int:
     """The magic number of a file system; 0 where it is not known."""
     if sys.platform != "linux":
         return 0
     # struct statfs has half of that size, and begins with the number.
     found = ctypes.create_string_buffer(_STATX_SIZE)
-    if ctypes.CDLL(None, use_errno=True).fstatfs(descriptor, found) != 0:
+    if _c_library().fstatfs(descriptor, found) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int.from_bytes(found.raw[:8], sys.byteorder) & 0xFFFFFFFF
 
 
 def _birth_of(descriptor: int) -> int | None:
     """When a directory was created, in nanoseconds; None if the file system does not record it."""
-    statx = getattr(ctypes.CDLL(None), "statx", None) if sys.platform == "linux" else None
+    statx = getattr(_c_library(), "statx", None) if sys.platform == "linux" else None
     if statx is None:
         return None
     found = ctypes.create_string_buffer(_STATX_SIZE)

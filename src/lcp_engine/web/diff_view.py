@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import groupby
 
@@ -24,6 +25,8 @@ LINES_IN_PART = 1_000
 """Lines of diffs that a page of one job has at first, and that each request for more of a file adds."""
 CHARACTERS_IN_PART = 100_000
 """Characters of those lines; a longer line is a part of its own."""
+LINES_KEPT = 250
+"""Lines of a diff, with no more characters than in a list, that are kept as they are drawn."""
 FOLDED_ABOVE = 30
 LONGEST_COMPARED = 500
 """Characters of a line in which single words are looked for."""
@@ -57,8 +60,9 @@ class ExcerptLine:
         new = "" if self.new is None else f' data-new="{self.new}"'
         twin = ' aria-hidden="true"' if is_twin else ""
         css_class = f"{self.css_class} twin" if is_twin else self.css_class
-        return f'<span class="{css_class}"{old}{new}{twin}>{around[0]}{self._body()}{around[1]}</span>\n'
+        return f'<span class="{css_class}"{old}{new}{twin}>{around[0]}{self._body}{around[1]}</span>\n'
 
+    @cached_property
     def _body(self) -> str:
         parts, at = [], 0
         for start, end in self.marked:
@@ -210,9 +214,16 @@ def excerpt(
         cut = max(0, len(line) - characters)
         shown.append(line[:characters])
         characters -= len(line)
-    drawn = _marked([*_numbered(shown)])
+    # Lists are made anew with all news, of the same diffs.
+    is_short = len(shown) <= LINES_KEPT and sum(map(len, shown)) <= CHARACTERS_IN_LIST
+    drawn = _marked_before(tuple(shown)) if is_short else _marked([*_numbered(shown)])
     omitted = len(body) - len(shown)
     return Excerpt(diff.path, diff.note, diff.added, diff.removed, drawn, omitted, cut, is_split=is_split)
+
+
+@lru_cache(maxsize=200)
+def _marked_before(lines: tuple[str, ...]) -> Sequence[ExcerptLine]:
+    return _marked([*_numbered(lines)])
 
 
 def shown_line(line: str) -> Shown:

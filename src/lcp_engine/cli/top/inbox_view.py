@@ -21,9 +21,8 @@ from lcp_engine import Diff, Job, Look, Sight, params_taking
 from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.inbox import HeldJob, Review, question_in
+from lcp_engine.api.inbox import HeldJob, Review, ViewedFiles, mark_of, question_in
 from lcp_engine.api.user import user_name
-from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
 from lcp_engine.cli.decide import revised_params

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from lcp_engine import Diff, Job
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.inbox import Review
-from lcp_engine.api.inbox import mark_of
+from lcp_engine.api.inbox import Review, mark_of
 from lcp_engine.cli.approve_all import Candidate
 from lcp_engine.cli.changes import diff_rows, file_line, job_rows
 from lcp_engine.cli.output import seconds_until
