@@ -229,3 +229,12 @@ def test_an_edit_that_was_not_shown_decides_nothing(house: House) -> None:
     assert house.post(f"/jobs/{merge}/edit", {**form, **nul}).status in (409, 422)
     assert house.engine.job(merge).state == "held"
     assert not (house.root / "n.txt").exists()
+
+
+def test_of_a_merge_of_many_files_some_have_room_for_their_texts(house: House) -> None:
+    writes = [house.job("write_file", rel_path=f"n{number:02}.md", content="x\n") for number in range(23)]
+    house.run(house.ask(*writes), house.complete, stage=True, limits={"max_followups": 30})
+    (merge,) = house.engine.jobs(kinds=["merge"], states=["held"])
+    text = house.get(f"/jobs/{merge.id}/edit").text
+    assert text.count('name="edit_text"') == 20
+    assert text.count("There is no room for more texts") == 3

@@ -23,6 +23,8 @@ MOST_BOXES = 1_500
 MOST_TEXTS = 20
 LARGEST_TEXTS = 256 * 1024
 """Characters of all texts in a form: percent-encoded they are near the limit of a request."""
+UNTYPABLE = "it has characters that a browser does not show or keep"
+NO_ROOM = "there is no room for more texts; choose fewer files"
 PREVIEWED = "previewed"
 UNDRAWN = "undrawn"
 """The field that says how many hunks of a file the page has boxes for, if not for all."""
@@ -167,6 +169,9 @@ def _files(context: PageContext, job: Job, look: Look, choice: Params, form: For
         if (value := _value(diff.path)) in typed:
             files.append(EditedFile(diff.path, typed[value]))
             continue
+        if room < 0 or sum(not one.problem for one in files) >= MOST_TEXTS:
+            files.append(EditedFile(diff.path, problem=NO_ROOM))
+            continue
         try:
             text = context.engine.merged_text(job.id, diff.path, params=choice)
         except LcpError as refused:
@@ -174,14 +179,8 @@ def _files(context: PageContext, job: Job, look: Look, choice: Params, form: For
             continue
         room -= len(text)
         # Browsers change line ends, and invisible characters cannot be seen or typed.
-        if "\r" in text or not hides_nothing(text):
-            files.append(
-                EditedFile(diff.path, problem="it has characters that a browser does not show or keep")
-            )
-        elif room < 0 or sum(not one.problem for one in files) >= MOST_TEXTS:
-            files.append(EditedFile(diff.path, problem="there is no room for more texts; choose fewer files"))
-        else:
-            files.append(EditedFile(diff.path, text))
+        problem = UNTYPABLE if "\r" in text or not hides_nothing(text) else "" if room >= 0 else NO_ROOM
+        files.append(EditedFile(diff.path, "" if problem else text, problem))
     return files
 
 
