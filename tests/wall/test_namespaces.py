@@ -408,6 +408,24 @@ def test_settings_of_the_system_with_a_credential_are_not_shown() -> None:
         assert seen(cover) == b""
 
 
+def test_settings_of_installed_programs_are_shown_but_for_a_credential() -> None:
+    """Such as those of R, to which it is led by links in /usr."""
+    with made("root") as place:
+        texts = {"Renviron": "SECRET=shown\n", "Renviron.site": "TOKEN=ghp_0123456789\n"}
+        for name, text in texts.items():
+            (place.base / "etc" / "R").mkdir(parents=True, exist_ok=True)
+            (place.base / "etc" / "R" / name).write_text(text)
+
+        def cover() -> None:
+            enter_namespaces()
+            mount("none", "/etc", "overlay", 0, f"userxattr,lowerdir={place.base}/etc:/etc")
+
+        program = place.program(
+            "/bin/sh", "-c", "cat /etc/R/Renviron; test -e /etc/R/Renviron.site || echo hidden"
+        )
+        assert ended(program, "root", cover).stdout == b"SECRET=shown\nhidden\n"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as another user")
 def test_settings_that_only_root_may_read_stay_closed_to_the_owner_of_a_root() -> None:
     with made("owner") as place:

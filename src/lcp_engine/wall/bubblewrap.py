@@ -37,16 +37,24 @@ _CALL = "import importlib, sys; importlib.import_module(sys.argv[1]).main(*sys.a
 _SYSTEM = ("/usr", "/opt", "/nix/store", "/gnu/store")
 _TOPS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (
-    "ImageMagick-*", "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-    "debian_version", "dotnet", "ethertypes", "fonts", "gai.conf", "ghc", "gitconfig", "groovy", "group", "host.conf",
-    "inputrc", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
-    "login.defs", "lsb-release", "magic", "magic.mime", "maven/*", "mime.types", "mke2fs.conf", "networks",
-    "nsswitch.conf", "os-release", "passwd", "perl", "php", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem",
-    "profile", "profile.d/*", "protocols", "python3*", "rpc", "services", "sgml", "shells", "ssl/cert.pem", "ssl/certs",
-    "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "xml",
+    "ImageMagick-*", "OpenCL", "R/*", "X11/rgb.txt", "alternatives", "ant*", "bash.bashrc", "ca-certificates",
+    "ca-certificates.conf", "crypto-policies", "debian_version", "dotnet", "dpkg/origins", "emacs", "ethertypes",
+    "fonts", "gai.conf", "gdb", "ghc", "gitconfig", "glvnd", "groff", "groovy", "group", "gtk-*", "host.conf",
+    "inputrc", "java*", "julia/*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libpaper.d", "locale.alias",
+    "locale.conf", "localtime", "login.defs", "lsb-release", "luarocks/*", "magic", "magic.mime", "maven/*",
+    "mime.types", "mke2fs.conf", "mono", "networks", "nsswitch.conf", "ocamlfind.conf", "octave*", "odbcinst.ini",
+    "openmpi", "os-release", "papersize", "passwd", "perl", "php", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem",
+    "profile", "profile.d/*", "protocols", "python3*", "racket", "rpc", "sbcl.rc", "services", "sgml", "shells",
+    "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "vim", "vulkan", "xattr.conf",
+    "xml",
 )  # fmt: skip
 """Settings of /etc that programs read; nothing that has passwords or tokens on some systems, but for `_BY_PEOPLE`."""
-_BY_PEOPLE = frozenset({"bash.bashrc", "gitconfig", "maven", "profile", "profile.d"})
+_BY_PEOPLE = frozenset(
+    {
+        "R/Renviron.site", "R/Rprofile.site", "bash.bashrc", "gitconfig", "julia", "luarocks", "maven", "odbcinst.ini",
+        "profile", "profile.d",
+    }
+)  # fmt: skip
 """Those that people write: a file with a credential is left out."""
 _OF_HOST = ("hosts", "resolv.conf")
 _HOSTS = b"127.0.0.1 localhost lcp\n::1 localhost ip6-localhost ip6-loopback\n"
@@ -242,7 +250,7 @@ def _lay_settings(layout: _Layout, mounts: Mounts, view: View) -> None:
     for name in _settings():
         found, place = f"/etc/{name}", f"{settings}/{name}"
         is_file = os.path.isfile(found)
-        if is_file and name.partition("/")[0] in _BY_PEOPLE and has_credential(Path(found)):
+        if is_file and {name, name.partition("/")[0]} & _BY_PEOPLE and has_credential(Path(found)):
             continue
         if os.path.lexists(found):
             os.makedirs(os.path.dirname(place), exist_ok=True)
