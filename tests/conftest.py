@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 from tests.forked_workers import forked_workers
 from tests.loaded_python import Python
+from tests.wall.overlays import enter_mounts
 from tests.walls import check_wall
 
 from lcp_engine.store.db.open import open_database
@@ -77,7 +78,13 @@ settings.load_profile("many" if EXAMPLES else "few")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put temporary directories in memory, unless the caller chooses another place: no test depends on a disk."""
+    """Put temporary directories in memory, unless the caller chooses another place: no test depends on a disk.
+
+    Root's tests have mounts of their own, which are gone with the last of its processes, however that ends.
+    """
+    if os.geteuid() == 0:
+        with suppress(OSError):  # a container may refuse it; what needs mounts is skipped there
+            enter_mounts()
     if config.getoption("basetemp") is None and _is_roomy(MEMORY):
         os.environ.setdefault("TMPDIR", str(MEMORY))
         tempfile.tempdir = None  # it is read from there again

@@ -69,6 +69,12 @@ def told(job: Job) -> tuple[str, str, str]:
     return str(job.error["error_code"]), str(job.error["user_message"]), advice
 
 
+def test_a_disk_of_a_test_is_not_mounted_for_the_machine(disk: Path) -> None:
+    """So nothing is left of it when the tests are killed."""
+    assert disk.is_mount()
+    assert str(disk) not in Path("/proc/1/mountinfo").read_text()
+
+
 @pytest.mark.parametrize("wall", COPIES)
 @pytest.mark.parametrize("fault", ["bytes", "files"])
 def test_a_copy_that_the_disk_has_no_room_for_is_refused_and_removed(

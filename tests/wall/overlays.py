@@ -161,8 +161,10 @@ def enter_namespaces() -> None:
 
 
 def enter_mounts() -> None:
-    """Give root mounts of its own, with the users of this machine."""
-    assert ctypes.CDLL(None).unshare(_NEW_MOUNTS) == 0
+    """Give root mounts of its own, with the users of this machine. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_MOUNTS) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
     mount("none", "/", None, _PRIVATE, None)
 
 
