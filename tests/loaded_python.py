@@ -198,10 +198,10 @@ def _load() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    _use_large_pages()
+    use_large_pages()
 
 
-def _use_large_pages() -> None:
+def use_large_pages() -> None:
     """Move what is loaded to large pages, if Linux can do that: each fork copies the table of all pages."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, rights, _, _, file, *_ = line.split()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from tests.loaded_python import use_large_pages
 from tests.shared_paths import ABSENT, CASES, Load, load_cases, load_cases_of_the_mechanism, load_judge
 from tests.tables import row
 
@@ -46,6 +47,7 @@ def test_a_shared_case_holds(
     answer(str(tmp_path), "write_file", {"rel_path": "a.txt", "content": "x"})
     assert answer(str(tmp_path), "list_files", {}) == {"status": "ok", "files": ["a.txt"]}
     judge_of = load_judge()
+    use_large_pages()
     monkeypatch.setattr(judge_of, "run_job", answer)
     for case in load():
         with row(subtests, str(case["id"])):
