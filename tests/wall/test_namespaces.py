@@ -310,21 +310,21 @@ def test_its_variables_are_in_no_list_of_processes(place: Place) -> None:
     ["/home", "/dev/shm", "/srv"]
     + [pytest.param(one, marks=pytest.mark.proof) for one in ("/opt", "/usr/src", "/tmp", "/mnt")],
 )
-def test_a_root_may_lie_anywhere_and_opens_nothing_beside_it(parent: str) -> None:
+@pytest.mark.parametrize("user", EACH_USER)
+def test_a_root_may_lie_anywhere_and_opens_nothing_beside_it(parent: str, user: str) -> None:
     if not os.access(parent, os.W_OK):
         pytest.skip(f"{parent} cannot be written")
-    for user in USERS:
-        with made(user, parent) as place:
-            (place.base / "beside").write_text("SECRET\n")
-            (place.root / "file").write_text("in\n")
-            place.give()
-            ended = place.shell(
-                f"cat file; echo x > new; cat {place.base}/beside", hidden=(str(place.base / "beside"),)
-            )
-            assert ended.stdout == b"in\n"
-            assert (place.up / "new").read_text() == "x\n"
-            assert place.shell("ls -A ..", hidden=(str(place.base),)).stdout == b"root\n"
-            assert b"SECRET" not in place.shell(f"cat {place.base}/beside", hidden=(str(place.base),)).stdout
+    with made(user, parent) as place:
+        (place.base / "beside").write_text("SECRET\n")
+        (place.root / "file").write_text("in\n")
+        place.give()
+        ended = place.shell(
+            f"cat file; echo x > new; cat {place.base}/beside", hidden=(str(place.base / "beside"),)
+        )
+        assert ended.stdout == b"in\n"
+        assert (place.up / "new").read_text() == "x\n"
+        assert place.shell("ls -A ..", hidden=(str(place.base),)).stdout == b"root\n"
+        assert b"SECRET" not in place.shell(f"cat {place.base}/beside", hidden=(str(place.base),)).stdout
 
 
 def test_readable_places_are_read_only_and_need_no_rights_of_the_user(place: Place) -> None:
@@ -378,14 +378,14 @@ def test_overlays_and_binds_lie_within_each_other(place: Place) -> None:
 
 
 @table("name", ["a b", "a,b", "a:b", "a\\b", 'a"b', "a\nb", "ä", "-a", "a" * 200])
-def test_paths_may_be_odd(name: str) -> None:
-    for user in USERS:
-        with made(user) as outer:
-            base = outer.base / name
-            base.mkdir()
-            place = Place.made(base, user)
-            assert place.shell("echo x > f; ls").stdout == b"f\n"
-            assert (place.up / "f").exists()
+@pytest.mark.parametrize("user", EACH_USER)
+def test_paths_may_be_odd(name: str, user: str) -> None:
+    with made(user) as outer:
+        base = outer.base / name
+        base.mkdir()
+        place = Place.made(base, user)
+        assert place.shell("echo x > f; ls").stdout == b"f\n"
+        assert (place.up / "f").exists()
 
 
 def test_settings_of_the_system_with_a_credential_are_not_shown() -> None:
