@@ -38,6 +38,8 @@ SQLITE, POSTGRES = "sqlite_copy_url", "emptied_postgres_url"
 
 RULES = {"api", "engine", "planners", "runner", "sandbox", "wall"}
 """Rooms whose tests are about rules, not about a database."""
+IN_TURN = {"changes", "crash", "faults", "model"}
+"""Rooms whose tests run on one of both databases with each commit, as the commit chooses."""
 
 EMPTY = "; ".join(
     [f"DELETE FROM {table.name}" for table in reversed(every_table())]
@@ -116,8 +118,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Choose by database, and by turns; put in order.
 
     It is left to the proofs to show on PostgreSQL, too, what rules do; some, marked `both`, show it each time. Of what
-    is marked `turns(n)` one in n is chosen by the commit. A wall knows nothing of a database: the weaker ones are shown
-    on SQLite.
+    is marked `turns(n)` one in n is chosen by the commit, and of some rooms one of both databases. A wall knows nothing
+    of a database: the weaker ones are shown on SQLite.
     """
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
@@ -126,7 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.proof)
         if is_weaker:
             item.add_marker(pytest.mark.turns(WEAKER_TURNS))
-        is_chosen = _is_its_turn(item) and not (is_weaker and _is_second(item))
+        is_chosen = _is_its_turn(item) and _has_its_database(item) and not (is_weaker and _is_second(item))
         (chosen if is_chosen else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = sorted(chosen, key=lambda item: LONG.isdisjoint(_place(item)))
@@ -147,14 +149,26 @@ def _is_its_turn(item: pytest.Item) -> bool:
     return not COMMIT or turns is None or crc32(f"{COMMIT} {item.nodeid}".encode()) % turns.args[0] == 0
 
 
+def _has_its_database(item: pytest.Item) -> bool:
+    """Whether a test has its turn on its database; without a server, all of them run on SQLite."""
+    database = _database(item)
+    is_proof = item.get_closest_marker("proof") is not None
+    if not COMMIT or SERVER is None or database is None or is_proof or _place(item)[0] not in IN_TURN:
+        return True
+    both = item.nodeid.replace(database, "database")
+    return database == ("sqlite", "postgres")[crc32(f"{COMMIT} {both}".encode()) % 2]
+
+
 def _is_second(item: pytest.Item) -> bool:
     """Whether a test is the same as another one, on PostgreSQL."""
-    return (
-        isinstance(item, pytest.Function)
-        and hasattr(item, "callspec")
-        and "postgres" in item.callspec.id.split("-")
-        and item.get_closest_marker("both") is None
+    return _database(item) == "postgres" and item.get_closest_marker("both") is None
+
+
+def _database(item: pytest.Item) -> str | None:
+    named = (
+        item.callspec.id.split("-") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else []
     )
+    return next((name for name in ("sqlite", "postgres") if name in named), None)
 
 
 @pytest.hookimpl(wrapper=True)

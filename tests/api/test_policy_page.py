@@ -79,6 +79,7 @@ PUTS = {"write_file", "edit_file", "rewrite_file"}
 LOOKS = {"read_file", "search_files"}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("stage", [False, True], ids=["root", "stage"])
 @pytest.mark.parametrize(("title", "rules", "rows"), RECIPES, ids=[title for title, _, _ in RECIPES])
 def test_a_recipe_holds_whatever_a_planner_tries(

@@ -31,6 +31,7 @@ def waiting(lcp: Lcp) -> Lcp:
     return lcp
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [("lcp run su", ["survey"]), ("lcp run mission-", ["mission-0.yaml", "mission-1.yaml"]),

@@ -245,6 +245,7 @@ REFUSALS = (
 OFTEN = ("write", "merge", "reply", "no worker")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "case",
     [

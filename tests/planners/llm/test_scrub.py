@@ -70,6 +70,7 @@ def bare(text: str) -> str:
     return "".join(each for each in text.lower() if each in string.ascii_lowercase + string.digits)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", ENCODINGS)
 @seed(SEED)
 @settings(max_examples=40, deadline=None)

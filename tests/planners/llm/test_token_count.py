@@ -116,6 +116,7 @@ def test_prompts_are_counted_by_the_server_and_fill_the_context(
     )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("name", "asked"),
     [

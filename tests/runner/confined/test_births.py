@@ -79,6 +79,7 @@ def written(engine: Engine, place: Path) -> tuple[dict[str, JsonValue], str | No
     return engine.job(job).json, log.read_text() if log.exists() else None
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("how", ["child", "server", "fork", "memory"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_deaths_at_birth_cost_the_job_nothing(
