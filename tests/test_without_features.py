@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.engine.replies import DONE, ask, write
-from tools.budget import SOURCE, STATED, find_names, read_house
 
 from lcp_engine import Engine
 from lcp_engine.features import shipped
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pydantic import JsonValue
 
+PROJECT = Path(__file__).parent.parent
+SOURCE = PROJECT / "src" / "lcp_engine"
+ROOMS = tomllib.loads((PROJECT / "tools" / "rooms.toml").read_text(encoding="utf-8"))["rooms"]
 FEATURES = [one.name for one in shipped()]
 PROGRAM = """
 import sys
@@ -59,16 +62,18 @@ print("checked", start(["--db", url, "db", "check"]))
 
 
 def _without(site: tuple[str, Path], *features: str) -> subprocess.CompletedProcess[str]:
-    house, root = read_house(STATED.read_text(encoding="utf-8")), STATED.resolve().parent.parent
+    files = [path.relative_to(PROJECT / "src") for path in SOURCE.rglob("*.py")]
     refused = [
-        f"{SOURCE.name}.{name.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
-        for name in find_names(root)
-        if {*house.rooms_of(name)} & {*features}
+        ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+        if any(
+            fnmatchcase(str(file), f"lcp_engine/{one}") for room in features for one in ROOMS[room]["files"]
+        )
     ]
     url, directory = site
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, url, str(directory), *refused],
-        cwd=root, capture_output=True, text=True, check=False, timeout=300,
+        cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr, ran.stderr
@@ -125,7 +130,6 @@ def test_a_check_that_is_not_installed_says_so(lived: tuple[str, Path]) -> None:
 
 
 def test_a_feature_states_the_needs_that_its_files_have() -> None:
-    rooms = read_house(STATED.read_text(encoding="utf-8")).rooms
     names = {one.name for one in shipped()}
     for one in shipped():
-        assert {*one.needs} == names & {*rooms[one.name].needs}, one.name
+        assert {*one.needs} == names & {*ROOMS[one.name].get("needs", ())}, one.name
