@@ -13,7 +13,7 @@ import pytest
 from tests.engine.replies import DONE, ask, write
 
 from lcp_engine import Engine
-from lcp_engine.features import shipped
+from lcp_engine.feature import shipped
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

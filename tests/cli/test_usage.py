@@ -15,7 +15,7 @@ from tests.tables import table
 
 from lcp_engine.cli.app import all_commands, start
 from lcp_engine.cli.output import explain
-from lcp_engine.features import load
+from lcp_engine.feature import load
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine import features
+from lcp_engine import feature as features
 from lcp_engine.cli.app import SECTIONS
-from lcp_engine.features import KERNEL, Feature
+from lcp_engine.feature import KERNEL, Feature
 from lcp_engine.planners import registry as planners
 from lcp_engine.store.schema import metadata
 from lcp_engine.workers import registry as workers
@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.engine.points import Chore, DecisionGate, EndGate, Observer
-from lcp_engine.features import Feature
+from lcp_engine.feature import Feature
 from lcp_engine.workers.base import Worker
 from starlette.responses import PlainTextResponse
 
@@ -127,7 +127,7 @@ LEFT_OUT = {
 PROGRAM = """
 import json, sys
 from lcp_engine import Engine
-from lcp_engine.features import installed
+from lcp_engine.feature import installed
 from lcp_engine.web.app import all_pages
 
 count = {"kind": "count", "params": {"words": "one two"}}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.engine.replies import ask
 
-from lcp_engine import features
+from lcp_engine import feature as features
 from lcp_engine.engine import points
 from lcp_engine.errors import ErrorCode, LcpError
 

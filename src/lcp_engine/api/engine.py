@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.api.history import History
 from lcp_engine.api.kernel_engine import KernelEngine
-from lcp_engine.features import installed, load_all
+from lcp_engine.feature import installed, load_all
 
 if TYPE_CHECKING:
     from lcp_engine.api.always import RuleCalls

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from lcp_engine.api.kernel_history import KernelHistory
-from lcp_engine.features import found, load_all
+from lcp_engine.feature import found, load_all
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.host.liveness import runtime_place

@@ -14,7 +14,7 @@ from lcp_engine.core.policy import Policy
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import Failed
-from lcp_engine.features import installed, load
+from lcp_engine.feature import installed, load
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.database import Database

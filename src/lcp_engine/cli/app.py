@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import LcpCommand, LcpGroup, global_options, refuse_name
-from lcp_engine.features import Feature, added, installed, load
+from lcp_engine.feature import Feature, added, installed, load
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

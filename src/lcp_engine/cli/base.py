@@ -52,7 +52,7 @@ class Invocation:
         """
         files = self.worker_files
         if files or self.programs:
-            from lcp_engine.features import added, load
+            from lcp_engine.feature import added, load
 
             for file in files:
                 load(added().file_of_kinds, FunctionType)(file)

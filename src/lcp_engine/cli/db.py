@@ -18,7 +18,7 @@ from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
 from lcp_engine.clock import SECOND
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 from lcp_engine.settings import Settings, make_room, shown_url
 
 if TYPE_CHECKING:

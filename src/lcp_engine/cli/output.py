@@ -18,7 +18,7 @@ from lcp_engine.cli.wrapping import fitted, hang_of, terminal_width
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Printable, json_block, json_line, sentence
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
-from lcp_engine.features import is_shipped
+from lcp_engine.feature import is_shipped
 
 if TYPE_CHECKING:
     from rich.console import Console

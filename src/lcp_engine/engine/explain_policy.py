@@ -11,7 +11,7 @@ from lcp_engine.core.policy import Explained, Policy, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import Admission, params_of, permission_ruling
 from lcp_engine.errors import ErrorCode
-from lcp_engine.features import installed
+from lcp_engine.feature import installed
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.base import Worker
 

@@ -17,7 +17,7 @@ from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.engine.points import load_points, note_waits
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,

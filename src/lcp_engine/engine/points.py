@@ -16,7 +16,7 @@ from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Consent
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.features import installed, is_left_out, is_shipped, leave_out, load, load_all
+from lcp_engine.feature import installed, is_left_out, is_shipped, leave_out, load, load_all
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import Sight

@@ -24,7 +24,7 @@ from lcp_engine.engine.question import seconds_left
 from lcp_engine.engine.reply import FinishedTurn, apply_reply
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.features import load
+from lcp_engine.feature import load
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import see

@@ -16,7 +16,7 @@ from lcp_engine.core.permits import Limit
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.features import installed
+from lcp_engine.feature import installed
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     EMPTY_ENVIRONMENT,

@@ -16,7 +16,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob
 from lcp_engine.errors import Failed
-from lcp_engine.features import load
+from lcp_engine.feature import load
 from lcp_engine.runner.confined.channel import Attempt
 from lcp_engine.runner.confined.checks import Undecided
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions

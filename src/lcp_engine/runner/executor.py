@@ -61,7 +61,7 @@ from lcp_engine.engine.question import (
 from lcp_engine.engine.reply import FinishedTurn
 from lcp_engine.engine.settle import Finished, FinishedJob, finish, finish_raised, label
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 from lcp_engine.planners.base import MAX_WAIT, AskedToWait, Correction, PlannerError, Question, Relayed, Reply
 from lcp_engine.planners.environment import server_wait_of
 from lcp_engine.planners.registry import is_model

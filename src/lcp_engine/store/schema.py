@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.reasons import ReasonCode
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.features import installed, load_all
+from lcp_engine.feature import installed, load_all
 from lcp_engine.web import (
     actions,
     changes,

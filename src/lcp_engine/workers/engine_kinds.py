@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from lcp_engine.features import installed, load
+from lcp_engine.feature import installed, load
 from lcp_engine.workers.base import Worker, Workers
 
 

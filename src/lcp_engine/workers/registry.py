@@ -14,7 +14,7 @@ from lcp_engine.core.kinds import UNDO, KindRole
 from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features import added, installed, load, load_all
+from lcp_engine.feature import added, installed, load, load_all
 from lcp_engine.plug_ins import offered_in
 from lcp_engine.workers import (
     agent_plan,

@@ -35,7 +35,7 @@ from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError, UnexpectedValue
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 
 if TYPE_CHECKING:
     Plan = Course

@@ -39,7 +39,7 @@ from lcp_engine.core.protocol.near_misses import (
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 
 Dialect: TypeAlias = Literal["lcp", "universal"]
 Kinds: TypeAlias = Mapping[str, type[BaseModel]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lcp_engine.features import Feature
+from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "notices",

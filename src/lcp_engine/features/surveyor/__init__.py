@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lcp_engine.features import Feature
+from lcp_engine.feature import Feature
 
 FEATURE = Feature("surveyor", planners={"surveyor": "lcp_engine.planners.surveyor:Surveyor"})

@@ -30,7 +30,7 @@ from lcp_engine.core.policy import Policy, Rule
 from lcp_engine.engine.acceptance import fault_of, load_parsers
 from lcp_engine.engine.outcome import Succeeded, outcome_of
 from lcp_engine.errors import Failed, LcpError
-from lcp_engine.features import added, load
+from lcp_engine.feature import added, load
 from lcp_engine.runner.confined.channel import (
     FORKED,
     MOST_SAID,

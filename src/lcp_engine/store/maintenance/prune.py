@@ -21,7 +21,7 @@ from sqlalchemy import bindparam, delete, distinct, func, select, text
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import CREATIONS
-from lcp_engine.features import added
+from lcp_engine.feature import added
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.conditions import APPENDED
 from lcp_engine.store.db.database import Database
