@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lcp_engine.api.activity import HEIGHT, draw
-from lcp_engine.store.activity import SPANS, Activity
+from lcp_engine.features.activity.charts import HEIGHT, draw
+from lcp_engine.features.activity.store import SPANS, Activity
 
 
 def _day(**amounts: dict[int, int]) -> Activity:

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.store import activity
-from lcp_engine.store.activity import GRACE, HOUR, KEPT, MINUTE, SPANS, count_up, read_activity
+from lcp_engine.features.activity import store as activity
+from lcp_engine.features.activity.store import GRACE, HOUR, KEPT, MINUTE, SPANS, count_up, read_activity
 from lcp_engine.store.db.transaction import Tx
 
 START = 1_795_000_000 * SECOND // HOUR * HOUR

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from lcp_engine import Mission
-from lcp_engine.api.activity import recent_chart
 from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
 from lcp_engine.api.reports import as_markdown, make_report
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
@@ -20,6 +19,7 @@ from lcp_engine.core.progress import milestone_of
 from lcp_engine.core.safe_text import block
 from lcp_engine.engine.reports.structured import next_step
 from lcp_engine.errors import NotFound
+from lcp_engine.features.activity.charts import recent_chart
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.plan_chart import draw_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.api.activity import chart
+from lcp_engine.features.activity.charts import chart
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import Form, to_mission
 

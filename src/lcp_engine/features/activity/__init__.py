@@ -6,6 +6,6 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "activity",
-    chores=("lcp_engine.api.activity:chores",),
-    tables={"activity": ("lcp_engine.store.activity:activity", "")},
+    chores=("lcp_engine.features.activity.charts:chores",),
+    tables={"activity": ("lcp_engine.features.activity.store:activity", "")},
 )

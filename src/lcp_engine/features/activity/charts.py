@@ -11,7 +11,7 @@ from lcp_engine.clock import iso
 from lcp_engine.core.money import told_amount
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
-from lcp_engine.store.activity import (
+from lcp_engine.features.activity.store import (
     BILLION,
     COST,
     EVERY_SECONDS,
