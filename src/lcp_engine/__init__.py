@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lcp_engine.api.decision_links import DecisionLinks, LinkedJob
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.evaluation import Evaluation, FinishedTrial, Trial
     from lcp_engine.api.inbox import HeldJob, Inbox, Review
@@ -102,6 +101,7 @@ if TYPE_CHECKING:
         Refused,
         WrongState,
     )
+    from lcp_engine.features.approvers.calls import DecisionLinks, LinkedJob
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,

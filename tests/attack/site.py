@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from tests.loaded_python import Python
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.core.decision_link import DecisionLink
+from lcp_engine.features.approvers.link import DecisionLink
 from lcp_engine.web.app import all_actions, all_pages, all_routes
 
 CANARY = "CANARY-OF-THE-PAGE"

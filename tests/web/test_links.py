@@ -19,9 +19,9 @@ from tests.web.conftest import ADDRESS, HOME, Answer, House
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.approvers import hash_of
 from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import ErrorCode
+from lcp_engine.features.approvers.rules import hash_of
 from lcp_engine.store.people import Sight
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app

@@ -15,10 +15,10 @@ from lcp_engine.core.protocol.notice import DiffStat, HeldJob, JobLink, Notice, 
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.summaries import named_path, question_in
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.link_decisions import WAIT_FOR_WORDS, link_to
-from lcp_engine.engine.secret_keys import read_key
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import LcpError
+from lcp_engine.features.approvers.link_decisions import WAIT_FOR_WORDS, link_to
+from lcp_engine.features.approvers.secret_keys import read_key
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import hold_code

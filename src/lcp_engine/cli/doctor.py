@@ -303,7 +303,7 @@ def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator
 
 def _secrets(settings: Settings) -> Iterator[Finding]:
     """Secrets that sign what is sent to people elsewhere."""
-    from lcp_engine.engine.secret_keys import read_key
+    from lcp_engine.features.approvers.secret_keys import read_key
 
     for name, stated in (("webhook", settings.webhook), ("links", settings.links)):
         if stated is None:

@@ -19,8 +19,8 @@ from lcp_engine.core.contacts import Webhook
 from lcp_engine.core.protocol.notice import Notice, WaitingMission
 from lcp_engine.core.webhook import signature
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.secret_keys import read_key
 from lcp_engine.errors import LcpError
+from lcp_engine.features.approvers.secret_keys import read_key
 from lcp_engine.planners.llm.deadline import Line, TooLate, within
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.store import deliveries

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lcp_engine.core.decision_link import PATH
+from lcp_engine.features.approvers.link import PATH
 from lcp_engine.web.forms import MOST_BYTES
 
 HEADERS = {

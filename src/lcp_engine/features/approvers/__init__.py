@@ -7,20 +7,20 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "approvers",
     needs=("rules", "stages"),
-    decision_gate="lcp_engine.engine.consents:GATE",
-    engine_calls=("lcp_engine.api.decision_links:LinkCalls",),
+    decision_gate="lcp_engine.features.approvers.consents:GATE",
+    engine_calls=("lcp_engine.features.approvers.calls:LinkCalls",),
     commands={
         "link": (
             "Decide",
-            "lcp_engine.cli.links:link_command",
+            "lcp_engine.features.approvers.link_commands:link_command",
             "Print a signed link that decides one held job.",
         ),
         "approvers": (
             "Decide",
-            "lcp_engine.cli.approvers:approvers_command",
+            "lcp_engine.features.approvers.commands:approvers_command",
             "Name the people who decide from afar: add, list, remove.",
         ),
     },
-    routes=("lcp_engine.web.links:ROUTES",),
-    tables={"used_links": ("lcp_engine.store.used_links:used_links", "job_id")},
+    routes=("lcp_engine.features.approvers.pages:ROUTES",),
+    tables={"used_links": ("lcp_engine.features.approvers.store:used_links", "job_id")},
 )

@@ -44,9 +44,9 @@ def add_command(invocation: Invocation, name: str) -> int:
     A token for a name that is there already is refused; remove the name first.
     """
     from lcp_engine.api.config_text import add_entry
-    from lcp_engine.core.approvers import PREFIX, hash_of
     from lcp_engine.core.contacts import check_name
     from lcp_engine.errors import ErrorCode, LcpError
+    from lcp_engine.features.approvers.rules import PREFIX, hash_of
 
     try:
         check_name(name)
@@ -113,9 +113,9 @@ def approver(invocation: Invocation, name: str) -> str:
 
     Raises `INVALID_ARGUMENT` for a token that is not this person's.
     """
-    from lcp_engine.core.approvers import person_with
     from lcp_engine.core.summaries import nearest
     from lcp_engine.errors import ErrorCode, LcpError
+    from lcp_engine.features.approvers.rules import person_with
 
     known = invocation.settings.approvers
     if name not in known:

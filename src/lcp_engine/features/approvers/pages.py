@@ -14,9 +14,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from lcp_engine.api.bulk import missing_approvals
-from lcp_engine.core.decision_link import PATH
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.approvers.link import PATH
 from lcp_engine.web.ask_again import asked_about
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import is_shown, whole

@@ -10,10 +10,11 @@ from lcp_engine.changes import show
 from lcp_engine.changes.show import Look
 from lcp_engine.clock import micros
 from lcp_engine.core.contacts import SignedLinks
-from lcp_engine.core.decision_link import name_of, read_link
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.link_decisions import (
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.approvers.link import name_of, read_link
+from lcp_engine.features.approvers.link_decisions import (
     OpenLink,
     approve_by_link,
     check_held,
@@ -25,8 +26,7 @@ from lcp_engine.engine.link_decisions import (
     refused,
     reject_by_link,
 )
-from lcp_engine.engine.secret_keys import read_key
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.approvers.secret_keys import read_key
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.history import find_job, find_mission, known_id
 from lcp_engine.store.queries.records import Job

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lcp_engine.clock import SECOND, Micros, iso
-from lcp_engine.core.approvers import Approvers, person_with
-from lcp_engine.core.decision_link import PATH, DecisionLink
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.approvals import approve, consent_to, decided_before, locked_job, reject, worker_of
-from lcp_engine.engine.consents import BY_LINK, approvals_of
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.store import used_links
+from lcp_engine.features.approvers import store as used_links
+from lcp_engine.features.approvers.consents import BY_LINK, approvals_of
+from lcp_engine.features.approvers.link import PATH, DecisionLink
+from lcp_engine.features.approvers.rules import Approvers, person_with
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
