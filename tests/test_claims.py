@@ -191,7 +191,7 @@ def test_no_help_cites_what_users_do_not_have() -> None:
 
 
 def test_no_schema_cites_what_users_do_not_have() -> None:
-    from lcp_engine.cli.schema import _schemas, _strict_schemas
+    from lcp_engine.features.authoring.schema import _schemas, _strict_schemas
 
     made = [*_schemas().items(), *_strict_schemas().items()]
     assert {name for name, schema in made if INTERNAL.search(json.dumps(schema()))} == set()

@@ -14,9 +14,9 @@ from typing import Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.api.run_job import apply_effect, run_job
 from lcp_engine.cli.app import start
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.authoring.run_job import apply_effect, run_job
 from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.process import Spawner, spawner
 from lcp_engine.runner.confined.server import Setup

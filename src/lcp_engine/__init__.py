@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lcp_engine.api.inbox import HeldJob, Inbox, Review
     from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
-    from lcp_engine.api.run_job import JobResult, run_job
     from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff, Hunk
     from lcp_engine.clock import Clock
@@ -102,6 +101,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from lcp_engine.features.approvers.calls import DecisionLinks, LinkedJob
+    from lcp_engine.features.authoring.run_job import JobResult, run_job
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.terminal import Terminal
 
-from lcp_engine.cli.init import Draft, text_of
 from lcp_engine.core.mission.parse import parse_mission
+from lcp_engine.features.authoring.init import Draft, text_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp

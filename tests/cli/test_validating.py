@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.mission.idle_rules import idle_rules
 from lcp_engine.core.policy import Rule
+from lcp_engine.features.authoring.idle_rules import idle_rules
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp

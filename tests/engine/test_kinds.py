@@ -12,11 +12,16 @@ import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 import lcp_engine
-from lcp_engine.api.describe_kinds import describe, failed_examples, tool_definition, tool_definitions
 from lcp_engine.core.kinds import CHANGES, KindRole
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import LcpError
+from lcp_engine.features.authoring.describe_kinds import (
+    describe,
+    failed_examples,
+    tool_definition,
+    tool_definitions,
+)
 from lcp_engine.planners.base import Question, SeenJob
 from lcp_engine.planners.llm.prompt import for_context, system_message, write_prompt
 from lcp_engine.planners.llm.reply_schema import reply_schema

@@ -10,7 +10,7 @@ from tests.engine.replies import DONE, ask, read
 from tests.engine.test_universal import ANSWER, UNIVERSAL, plan, respond
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.run_job import run_job
+from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.workers.base import Caps
 
 pytestmark = pytest.mark.both

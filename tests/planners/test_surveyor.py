@@ -13,7 +13,6 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import JsonValue
 
-from lcp_engine.api.run_job import run_job
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -25,6 +24,7 @@ from lcp_engine.core.protocol.actions import (
     Problem,
 )
 from lcp_engine.core.protocol.read_reply import read_reply
+from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.planners.base import Correction, Question, SeenJob
 from lcp_engine.planners.surveyor import Surveyor
 from lcp_engine.workers.registry import BUILT_IN

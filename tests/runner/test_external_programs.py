@@ -31,8 +31,8 @@ from tests.tables import table
 from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, ErrorCode, LcpError
-from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
+from lcp_engine.features.authoring.run_job import JobResult, run_job
 from lcp_engine.runner.commands import Commands
 from lcp_engine.runner.confined import external
 from lcp_engine.sandbox.root import Root

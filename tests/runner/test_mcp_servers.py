@@ -26,8 +26,8 @@ from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.api.mcp_tools import ask_for_tools, changes_of, keep_tools, known_tools
-from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy
+from lcp_engine.features.authoring.run_job import JobResult, run_job
 from lcp_engine.runner.confined.external import ExternalPrograms
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.store.queries.records import Job

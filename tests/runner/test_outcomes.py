@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.engine import outcome
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.authoring.run_job import JobResult, run_job
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.runner.runner import Runner

@@ -17,9 +17,9 @@ from pydantic import JsonValue
 from tests.sandbox.conftest import open_descriptors
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.run_job import run_job
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.sandbox.database_files import OwnFiles
 from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.root import Root

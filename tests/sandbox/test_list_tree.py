@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.processes import descriptors
 
-from lcp_engine.api.run_job import run_job
 from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, MAX_TOTAL, MAX_WILD, compile_patterns
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.sandbox.list_tree import NAMES, PER_NAME, SECONDS, Effort, list_files
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2

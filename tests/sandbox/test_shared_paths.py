@@ -11,7 +11,7 @@ from tests.loaded_python import use_large_pages
 from tests.shared_paths import ABSENT, CASES, Load, load_cases, load_cases_of_the_mechanism, load_judge
 from tests.tables import row
 
-from lcp_engine.api.run_job import run_job
+from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import has_openat2
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from lcp_engine.api.run_job import JobResult, run_job
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.authoring.run_job import JobResult, run_job
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers import registry

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from tests.web.conftest import ADDRESS, HOME, House
 from tests.web.test_pages import HOSTILE, SHOWN
 
-from lcp_engine.api.describe_kinds import describe
 from lcp_engine.api.engine import Engine
+from lcp_engine.features.authoring.describe_kinds import describe
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates

@@ -13,7 +13,6 @@ from typing import TypeAlias
 import click
 
 from lcp_engine import Job, Mission
-from lcp_engine.api.dry_run import idle_rules_of, worst_case
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, mission_ids, planner_names
@@ -34,6 +33,7 @@ from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.core.safe_text import sentence
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.authoring.dry_run import idle_rules_of, worst_case
 from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
@@ -181,7 +181,7 @@ def run_command(
     held jobs; without one they stay held, and the exit code is 3.
     """
     if dry_run:
-        from lcp_engine.cli.validate import print_dry_run
+        from lcp_engine.features.authoring.validate import print_dry_run
 
         return print_dry_run(invocation, options, approved_kinds(invocation, kinds))
     return run_mission(invocation, options, load, threads, kinds)

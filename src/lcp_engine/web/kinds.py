@@ -7,7 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lcp_engine import Worker
-from lcp_engine.api.describe_kinds import (
+from lcp_engine.core.kinds import kind_named
+from lcp_engine.core.safe_text import json_block
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.authoring.describe_kinds import (
     NO_FIELDS,
     NO_SCHEMA,
     describe,
@@ -16,10 +20,6 @@ from lcp_engine.api.describe_kinds import (
     fields_of,
     needs_in_words,
 )
-from lcp_engine.core.kinds import kind_named
-from lcp_engine.core.safe_text import json_block
-from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.context import context_of
 
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from tests.shared_paths import ABSENT, SHARED
 from tests.tables import table
 
-from lcp_engine.cli.schema import _schemas
 from lcp_engine.core.protocol.actions import Findings
 from lcp_engine.core.protocol.envelopes import (
     AgentResponse,
@@ -24,6 +23,7 @@ from lcp_engine.core.protocol.execution_plan import ExecutionPlan
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.engine.reports.structured import StructuredResponse
+from lcp_engine.features.authoring.schema import _schemas
 
 Object = dict[str, JsonValue]
 SEED = json.loads((Path(__file__).parent / "seed_001.json").read_text(encoding="utf-8"))

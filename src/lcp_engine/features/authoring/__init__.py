@@ -8,35 +8,39 @@ FEATURE = Feature(
     "authoring",
     needs=("models", "notices", "plans", "programs", "universal"),
     commands={
-        "init": ("Run missions", "lcp_engine.cli.init:init_command", "Write a mission file by asking."),
+        "init": (
+            "Run missions",
+            "lcp_engine.features.authoring.init:init_command",
+            "Write a mission file by asking.",
+        ),
         "do": (
             "Run missions",
-            "lcp_engine.cli.do:do_command",
+            "lcp_engine.features.authoring.do:do_command",
             "Launch a mission without a file: its goal is on the command line.",
         ),
         "validate": (
             "Without a mission",
-            "lcp_engine.cli.validate:validate_command",
+            "lcp_engine.features.authoring.validate:validate_command",
             "Check a mission and print what it would do; launch nothing.",
         ),
         "check": (
             "Without a mission",
-            "lcp_engine.cli.check:check_command",
+            "lcp_engine.features.authoring.check:check_command",
             "Check whether replies are valid; execute nothing.",
         ),
         "try": (
             "Without a mission",
-            "lcp_engine.cli.check:try_command",
+            "lcp_engine.features.authoring.check:try_command",
             "Run one job now, outside any mission.",
         ),
         "kinds": (
             "Without a mission",
-            "lcp_engine.cli.kinds:kinds_command",
+            "lcp_engine.features.authoring.kinds:kinds_command",
             "List the kinds of jobs, describe one, or run their examples.",
         ),
         "schema": (
             "Without a mission",
-            "lcp_engine.cli.schema:schema_command",
+            "lcp_engine.features.authoring.schema:schema_command",
             "Print a published JSON Schema.",
         ),
     },

@@ -20,7 +20,7 @@ from lcp_engine.core.mission.spec import NO_PLANNER
 from lcp_engine.core.safe_text import Shown, one_line, sentence, shortened
 
 if TYPE_CHECKING:
-    from lcp_engine.api.dry_run import DryRun, RootOutlook
+    from lcp_engine.features.authoring.dry_run import DryRun, RootOutlook
 
 WIDTH = 80
 _LABEL = 10
@@ -48,8 +48,8 @@ def validate_command(invocation: Invocation, *, options: MissionOptions) -> int:
 
 def print_dry_run(invocation: Invocation, options: MissionOptions, approved: Collection[str]) -> int:
     """Print what is known of the mission; jobs of the kinds `approved` are approved without asking."""
-    from lcp_engine.api.dry_run import dry_run
     from lcp_engine.engine.instance import admission_for
+    from lcp_engine.features.authoring.dry_run import dry_run
     from lcp_engine.settings import has_room
 
     invocation.load_workers()

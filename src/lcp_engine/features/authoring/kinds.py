@@ -62,7 +62,7 @@ def kinds_command(
         if kind is not None:
             raise click.UsageError("--update asks all servers; it takes no KIND")
         return _update(invocation)
-    from lcp_engine.api.describe_kinds import describe, tool_definitions
+    from lcp_engine.features.authoring.describe_kinds import describe, tool_definitions
 
     workers = invocation.known_workers()
     kind = None if kind is None else kind_named(kind, workers)
@@ -87,7 +87,7 @@ def kinds_command(
 
 
 def _check(invocation: Invocation, kinds: Sequence[str], workers: Workers) -> int:
-    from lcp_engine.api.describe_kinds import failed_examples
+    from lcp_engine.features.authoring.describe_kinds import failed_examples
 
     found = {kind: list(failed_examples(workers[kind], workers)) for kind in kinds}
     if invocation.json:
@@ -222,7 +222,7 @@ def _default(one: Mapping[str, JsonValue]) -> str:
 
 
 def _details(one: Mapping[str, JsonValue]) -> Iterator[str]:
-    from lcp_engine.api.describe_kinds import effects_in_words, executed_in_words
+    from lcp_engine.features.authoring.describe_kinds import effects_in_words, executed_in_words
 
     yield f"{one['kind']}: {one_line(str(one['description']))}"
     held = "held for a person" if one["is_held"] else "run without asking"
@@ -259,7 +259,7 @@ def _program(program: JsonValue) -> Iterator[str]:
     """The program that executes the jobs, and what is there for it."""
     if not isinstance(program, dict):
         return
-    from lcp_engine.api.describe_kinds import needs_in_words
+    from lcp_engine.features.authoring.describe_kinds import needs_in_words
 
     lives = "for many jobs" if program["long_lived"] else "for each job"
     most = f", at most {program['concurrency']} at once" if program["concurrency"] is not None else ""
@@ -270,7 +270,7 @@ def _program(program: JsonValue) -> Iterator[str]:
 
 
 def _fields(schema: JsonValue) -> Iterator[str]:
-    from lcp_engine.api.describe_kinds import NO_FIELDS, NO_SCHEMA, fields_of
+    from lcp_engine.features.authoring.describe_kinds import NO_FIELDS, NO_SCHEMA, fields_of
 
     fields = list(fields_of(schema))
     if not fields:

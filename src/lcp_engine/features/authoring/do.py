@@ -9,12 +9,12 @@ from pydantic import JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.init import goal_lines, yaml_value
 from lcp_engine.cli.load_mission import MissionOptions, load_goal
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import approved_kinds, goal_options, run_mission, work_options
 from lcp_engine.core.mission.parse import GRANTED, without_variables
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.features.authoring.init import goal_lines, yaml_value
 
 _FIRST = ("name", "goal", "root", "planner")
 

@@ -163,9 +163,9 @@ def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> i
     Nothing is stored. Exit code 1: not ok.
     """
     invocation.load_workers()
-    from lcp_engine.api.run_job import run_job
     from lcp_engine.core.policy import Policy
     from lcp_engine.engine.admission import with_kinds
+    from lcp_engine.features.authoring.run_job import run_job
     from lcp_engine.sandbox.own_places import beneath, own_places
     from lcp_engine.workers.registry import find_workers
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import MERGE
-from lcp_engine.core.mission.idle_rules import idle_rules, rules_by_path
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase, expected_result
 from lcp_engine.core.policy import STAGED, Policy, Rule, Verdict
 from lcp_engine.core.prices import Price, Prices
@@ -23,6 +22,8 @@ from lcp_engine.core.summaries import nearest, subject_of
 from lcp_engine.engine import admission as admit
 from lcp_engine.engine.admission import Admission, permission_ruling, ruling_on
 from lcp_engine.engine.turn_queue import turn_attempts
+from lcp_engine.features.authoring.idle_rules import idle_rules, rules_by_path
+from lcp_engine.features.authoring.store import open_missions
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     AsksModel,
@@ -34,7 +35,6 @@ from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import ScriptPlanner, check_script
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.maintenance.check import find_version, opened
-from lcp_engine.store.queries.root_missions import open_missions
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers, params_of
 
 GIT_SECONDS = 20.0

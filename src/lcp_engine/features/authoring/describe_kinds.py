@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from pydantic import BaseModel, JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from lcp_engine.api.run_job import run_job
 from lcp_engine.core.kinds import tool_ids
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.protocol import envelopes
 from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
 from lcp_engine.core.safe_text import json_line
+from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
 from lcp_engine.workers.external import ExternalProgram, program_of
 
