@@ -12,7 +12,7 @@ from tests.engine.replies import DONE, FREE, ask, read, write
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import LcpError
-from lcp_engine.store.maintenance.check import faults_in
+from lcp_engine.features.check.store.check import faults_in
 from lcp_engine.workers.base import Caps
 from lcp_engine.workers.external import kinds_in
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from lcp_engine.clock import SECOND
 from lcp_engine.engine.schedules import Scheduler
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.maintenance.check import faults_in
+from lcp_engine.features.check.store.check import faults_in
 from lcp_engine.store.schedules import due_schedules
 
 if TYPE_CHECKING:

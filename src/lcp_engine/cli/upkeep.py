@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
     """Every duty that the configuration states. The database is at the newest version."""
+    from lcp_engine.features.check.store.check import opened
     from lcp_engine.runner.upkeep import rhythms
-    from lcp_engine.store.maintenance.check import opened
     from lcp_engine.store.upkeep import duties
 
     stated = rhythms(settings.upkeep)
@@ -47,8 +47,8 @@ def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
     """
     from lcp_engine.changes.command_places import left_over_walls
     from lcp_engine.changes.stages import left_over_stages
+    from lcp_engine.features.check.store.check import opened
     from lcp_engine.store.host.liveness import stages_directory, wall_directory
-    from lcp_engine.store.maintenance.check import opened
 
     with opened(url, busy_seconds) as database:
         for left in left_over_stages(database, stages_directory(url)):
