@@ -221,7 +221,7 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def forked_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes of an evaluation that this process runs are forks of a loaded interpreter."""
     started = SimpleNamespace(DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE, Popen=_fork)
-    monkeypatch.setattr("lcp_engine.api.processor_time.subprocess", started)
+    monkeypatch.setattr("lcp_engine.features.evaluation.processor_time.subprocess", started)
 
 
 def _fork(command: list[str], *, stdin: int, stdout: int, stderr: int, start_new_session: bool) -> Python:

@@ -10,7 +10,6 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.config_file import CapSettings, ConfigFile
 from lcp_engine.core.contacts import SignedLinks, Webhook
-from lcp_engine.core.evaluation.suite import Expectation, SuiteFile
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
 from lcp_engine.core.mission.parse import MissionFile, Variable
@@ -35,6 +34,7 @@ from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.upkeep import Backups, Checks, Retention
+from lcp_engine.features.evaluation.suite import Expectation, SuiteFile
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 

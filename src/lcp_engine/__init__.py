@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
-    from lcp_engine.api.evaluation import Evaluation, FinishedTrial, Trial
     from lcp_engine.api.inbox import HeldJob, Inbox, Review
     from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from lcp_engine.clock import Clock
     from lcp_engine.core.change_history import DiskState
     from lcp_engine.core.contacts import SignedLinks, Webhook
-    from lcp_engine.core.evaluation.comparison import FigureDifference, compare_scores
-    from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord
-    from lcp_engine.core.evaluation.suite import Expectation, Suite, SuiteMission
-    from lcp_engine.core.evaluation.summary import PlannerSummary, Share, summarize_scores
     from lcp_engine.core.inbox import Act, Awaits
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
@@ -102,6 +97,11 @@ if TYPE_CHECKING:
     )
     from lcp_engine.features.approvers.calls import DecisionLinks, LinkedJob
     from lcp_engine.features.authoring.run_job import JobResult, run_job
+    from lcp_engine.features.evaluation.comparison import FigureDifference, compare_scores
+    from lcp_engine.features.evaluation.evaluation import Evaluation, FinishedTrial, Trial
+    from lcp_engine.features.evaluation.scores import CheckResult, Score, TrialRecord
+    from lcp_engine.features.evaluation.suite import Expectation, Suite, SuiteMission
+    from lcp_engine.features.evaluation.summary import PlannerSummary, Share, summarize_scores
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,

@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine
-from lcp_engine.core.evaluation.suite import parse_suite
+from lcp_engine.features.evaluation.suite import parse_suite
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Done, Lcp
@@ -291,7 +291,7 @@ def test_a_check_that_could_not_be_run_is_run_by_the_next_call(lcp: Lcp) -> None
 
 
 def test_a_check_that_hangs_is_stopped(lcp: Lcp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lcp_engine.api.trial_checks.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("lcp_engine.features.evaluation.trial_checks.CHECK_SECONDS", 0.5)
     check_program(lcp, "#!/bin/sh\nsleep 1000\n")
     file = suite_file(lcp, planners={"finds": script(FOUND)}, missions=[CHECKED])
     done = lcp("eval", "run", file, "--to", "it", "--json")

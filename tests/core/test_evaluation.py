@@ -10,11 +10,11 @@ import pytest
 from pydantic import JsonValue
 from tests.tables import table
 
-from lcp_engine.core.evaluation.comparison import compare_scores
-from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
-from lcp_engine.core.evaluation.suite import Expectation, parse_suite
-from lcp_engine.core.evaluation.summary import Share, summarize_scores
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.evaluation.comparison import compare_scores
+from lcp_engine.features.evaluation.scores import CheckResult, Score, TrialRecord, judge
+from lcp_engine.features.evaluation.suite import Expectation, parse_suite
+from lcp_engine.features.evaluation.summary import Share, summarize_scores
 
 RECORD = TrialRecord(
     mission="a", planner="p", repetition=1, mission_id=1, status="completed", outcome="analysis_result",

@@ -10,9 +10,9 @@ FEATURE = Feature(
     commands={
         "eval": (
             "Without a mission",
-            "lcp_engine.cli.eval:eval_command",
+            "lcp_engine.features.evaluation.commands:eval_command",
             "Measure planners on missions whose results are known.",
         ),
     },
-    pages={"/evals": "lcp_engine.web.evals:evals"},
+    pages={"/evals": "lcp_engine.features.evaluation.pages:evals"},
 )

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine.api.evaluation import SUMMARY
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.evaluation.evaluation import SUMMARY
 from lcp_engine.web.context import context_of
 
 MOST_EVALUATIONS = 50

@@ -10,9 +10,9 @@ from functools import cached_property
 from math import sqrt
 from typing import TypeAlias
 
-from lcp_engine.core.evaluation.scores import Score
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.money import amount_text
+from lcp_engine.features.evaluation.scores import Score
 
 _Z = 1.959964
 """Of a two-sided interval of 95%."""

@@ -29,10 +29,10 @@ from lcp_engine.core.summaries import duration, nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine.api.evaluation import FinishedTrial
-    from lcp_engine.core.evaluation.comparison import FigureDifference
-    from lcp_engine.core.evaluation.scores import Score
-    from lcp_engine.core.evaluation.summary import PlannerSummary, Share
+    from lcp_engine.features.evaluation.comparison import FigureDifference
+    from lcp_engine.features.evaluation.evaluation import FinishedTrial
+    from lcp_engine.features.evaluation.scores import Score
+    from lcp_engine.features.evaluation.summary import PlannerSummary, Share
 
 _MOST_NAMED = 6
 
@@ -76,8 +76,8 @@ def run_command(
     The same command continues an evaluation that was interrupted or killed. The exit code is 0 whatever the results;
     `--json` prints the figures.
     """
-    from lcp_engine.api.evaluation import Evaluation
     from lcp_engine.cli.signals import catching_interrupts
+    from lcp_engine.features.evaluation.evaluation import Evaluation
 
     _refuse_database(invocation)
     evaluation = Evaluation.begin(
@@ -148,7 +148,7 @@ def show_command(invocation: Invocation, *, place: Path) -> int:
     """Show the evaluation in DIR: a table of its planners, and one of its missions."""
     scores = _scores(invocation, place)
     if invocation.json:
-        from lcp_engine.core.evaluation.summary import summarize_scores
+        from lcp_engine.features.evaluation.summary import summarize_scores
 
         summaries = [summary.json for summary in summarize_scores(scores)]
         print_json({"planners": [*summaries], "trials": [score.json for score in scores]})
@@ -165,7 +165,7 @@ def show_command(invocation: Invocation, *, place: Path) -> int:
 @pass_invocation
 def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
     """Compare two evaluations mission by mission: what is better or worse in NEW, and how likely by chance."""
-    from lcp_engine.core.evaluation.comparison import compare_scores
+    from lcp_engine.features.evaluation.comparison import compare_scores
 
     differences = compare_scores(_scores(invocation, old), _scores(invocation, new))
     if invocation.json:
@@ -192,7 +192,7 @@ def compare_command(invocation: Invocation, *, old: Path, new: Path) -> int:
 
 def _scores(invocation: Invocation, place: Path) -> Sequence[Score]:
     """Scores of the trials of the evaluation in a directory, whose database the invocation then uses."""
-    from lcp_engine.api.evaluation import Evaluation
+    from lcp_engine.features.evaluation.evaluation import Evaluation
 
     evaluation = Evaluation.open(place)
     invocation.db = evaluation.url
@@ -202,7 +202,7 @@ def _scores(invocation: Invocation, place: Path) -> Sequence[Score]:
 
 def _print(scores: Sequence[Score]) -> None:
     """Print what is right of each planner, why the rest is not, and what a trial takes."""
-    from lcp_engine.core.evaluation.summary import summarize_scores
+    from lcp_engine.features.evaluation.summary import summarize_scores
 
     if not scores:
         print_err("No mission has been run yet.")
@@ -250,7 +250,7 @@ def _counts(summary: PlannerSummary) -> Iterator[str]:
 
 
 def _means(summary: PlannerSummary) -> Iterator[str]:
-    from lcp_engine.core.evaluation.summary import FIGURES
+    from lcp_engine.features.evaluation.summary import FIGURES
 
     means = {name: summary.mean(figure) for name, figure in FIGURES.items()}
     for name in ("turns", "corrections"):

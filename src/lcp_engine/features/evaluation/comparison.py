@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from lcp_engine.core.evaluation.scores import Score
-from lcp_engine.core.evaluation.summary import FIGURES, Figure, PlannerSummary, summarize_scores
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.features.evaluation.scores import Score
+from lcp_engine.features.evaluation.summary import FIGURES, Figure, PlannerSummary, summarize_scores
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lcp_engine.api.json_lines import JsonLines
-from lcp_engine.core.evaluation.scores import CheckResult
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.instance import Instance
+from lcp_engine.features.evaluation.json_lines import JsonLines
+from lcp_engine.features.evaluation.scores import CheckResult
 from lcp_engine.runner.commands import ground_of
 from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root

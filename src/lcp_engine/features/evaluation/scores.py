@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from lcp_engine.core.evaluation.suite import Expectation
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.money import amount_text
+from lcp_engine.features.evaluation.suite import Expectation
 
 
 @dataclass(frozen=True)

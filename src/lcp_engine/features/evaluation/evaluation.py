@@ -23,20 +23,9 @@ from pydantic import JsonValue
 
 from lcp_engine.api.arguments import checked_spec
 from lcp_engine.api.engine import Engine
-from lcp_engine.api.processor_time import ProcessorTime
-from lcp_engine.api.trial_checks import TrialChecks, found_check
 from lcp_engine.changes.command_places import remove_walls
 from lcp_engine.core.decide import Outcome
 from lcp_engine.core.echo import Told, is_echo
-from lcp_engine.core.evaluation.scores import CheckResult, Score, TrialRecord, judge
-from lcp_engine.core.evaluation.suite import (
-    MOST_REPETITIONS,
-    StatedPlanner,
-    Suite,
-    SuiteMission,
-    parse_suite,
-)
-from lcp_engine.core.evaluation.summary import summarize_scores
 from lcp_engine.core.json_values import JsonObject, list_in, object_in
 from lcp_engine.core.kinds import KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec
@@ -44,6 +33,17 @@ from lcp_engine.core.safe_text import json_line
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError, system_advice
+from lcp_engine.features.evaluation.processor_time import ProcessorTime
+from lcp_engine.features.evaluation.scores import CheckResult, Score, TrialRecord, judge
+from lcp_engine.features.evaluation.suite import (
+    MOST_REPETITIONS,
+    StatedPlanner,
+    Suite,
+    SuiteMission,
+    parse_suite,
+)
+from lcp_engine.features.evaluation.summary import summarize_scores
+from lcp_engine.features.evaluation.trial_checks import TrialChecks, found_check
 from lcp_engine.planners.base import Fault
 from lcp_engine.planners.llm.instructions import instructions_of
 from lcp_engine.store.queries.records import Mission, MissionStatus

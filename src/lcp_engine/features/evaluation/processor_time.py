@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from lcp_engine.api.json_lines import JsonLines
+from lcp_engine.features.evaluation.json_lines import JsonLines
 
 _LOOK_SECONDS = 0.05
 
