@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Figure, Goal
 from benchmarks.setting import Setting
-from lcp_engine.core.memory import Entry
-from lcp_engine.core.memory_choice import choose, cues_of
+from lcp_engine.features.memory.choice import choose, cues_of
+from lcp_engine.features.memory.entries import Entry
+from lcp_engine.features.memory.store.memories import Origin, add_entry, open_root
+from lcp_engine.features.memory.store.queries import find_matches, find_shown
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.memories import Origin, add_entry, open_root
-from lcp_engine.store.queries.memories import find_matches, find_shown
 
 SIZES = (1_000, 100_000, 1_000_000)
 TIMES = 25

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.inbox import HeldJob, Inbox, Review
-    from lcp_engine.api.memory import Memory, MemoryEdit, Remembered
     from lcp_engine.api.read_reply import read_reply
     from lcp_engine.changes.show import FileNow, Forecast, Look
     from lcp_engine.changes.unified_diff import Diff, Hunk
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from lcp_engine.core.inbox import Act, Awaits
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
-    from lcp_engine.core.memory import Entry
     from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
     from lcp_engine.core.mission.plan import (
         StatedCondition,
@@ -77,7 +75,6 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
-    from lcp_engine.engine.memory import Imported
     from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
         AgentError,
@@ -102,6 +99,10 @@ if TYPE_CHECKING:
     from lcp_engine.features.evaluation.scores import CheckResult, Score, TrialRecord
     from lcp_engine.features.evaluation.suite import Expectation, Suite, SuiteMission
     from lcp_engine.features.evaluation.summary import PlannerSummary, Share, summarize_scores
+    from lcp_engine.features.memory.calls import Memory, MemoryEdit, Remembered
+    from lcp_engine.features.memory.entries import Entry
+    from lcp_engine.features.memory.remember import Imported
+    from lcp_engine.features.memory.worker import MemoryEffect
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,
@@ -159,7 +160,6 @@ if TYPE_CHECKING:
     from lcp_engine.workers.external import ExternalProgram, Needs
     from lcp_engine.workers.merge import MergeParams, params_taking
     from lcp_engine.workers.registry import worker
-    from lcp_engine.workers.remember import MemoryEffect
 
 __all__ = [
     "AcceptCheck",

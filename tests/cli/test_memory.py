@@ -100,7 +100,7 @@ def test_an_import_names_what_is_not_valid_and_takes_nothing_in(lcp: Lcp, text: 
 
 
 def test_a_million_lines_end_at_the_limit(lcp: Lcp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lcp_engine.api.memory.MOST_ENTRIES", 10)
+    monkeypatch.setattr("lcp_engine.features.memory.calls.MOST_ENTRIES", 10)
     text = "\n".join(line(id=f"{UID[:-6]}{number:06}") for number in range(1000))
     done = lcp("memory", "import", "-", "--root", "root", stdin=text)
     assert (done.code, done.err) == (1, "entry 11: at most 10 entries are kept of a root\n")

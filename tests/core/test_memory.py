@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.tables import table
 
-from lcp_engine.core.memory import (
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.memory.entries import (
     MOST_CONTENT,
     MOST_FILES,
     MOST_TAGS,
@@ -17,7 +18,6 @@ from lcp_engine.core.memory import (
     tidy_path,
     words_of,
 )
-from lcp_engine.errors import ErrorCode, LcpError
 
 GOOD = Entry(title="Tests", content="They need a database.")
 

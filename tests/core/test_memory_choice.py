@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lcp_engine.core.memory import file_term, tag_term
-from lcp_engine.core.memory_choice import (
+from lcp_engine.features.memory.choice import (
     MOST_MATCHES,
     MOST_SHOWN,
     Cue,
@@ -15,6 +14,7 @@ from lcp_engine.core.memory_choice import (
     cues_of,
     shown_part,
 )
+from lcp_engine.features.memory.entries import file_term, tag_term
 
 DAY = 86_400_000_000
 NOW = 1_000 * DAY

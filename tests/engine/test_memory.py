@@ -8,8 +8,8 @@ from pydantic import JsonValue
 from tests.engine.replies import DONE, ask
 
 from lcp_engine import AgentRequest
-from lcp_engine.api.memory import MemoryEdit
 from lcp_engine.engine.question import open_question
+from lcp_engine.features.memory.calls import MemoryEdit
 from lcp_engine.store.ledger import ledger_of
 
 if TYPE_CHECKING:

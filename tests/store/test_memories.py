@@ -9,15 +9,22 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.clock import SECOND
-from lcp_engine.core.memory import Entry
 from lcp_engine.features.check.store.check import faults_in
+from lcp_engine.features.memory.entries import Entry
+from lcp_engine.features.memory.store import memories
+from lcp_engine.features.memory.store.memories import (
+    Origin,
+    add_entry,
+    change_entry,
+    find_root,
+    open_root,
+    remove_entry,
+)
+from lcp_engine.features.memory.store.queries import Wanted, find_entries, known_roots
 from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
-from lcp_engine.store import memories
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.maintenance.prune import prune
-from lcp_engine.store.memories import Origin, add_entry, change_entry, find_root, open_root, remove_entry
-from lcp_engine.store.queries.memories import Wanted, find_entries, known_roots
 
 ENTRY = Entry(title="Tests", content="They need a database.", tags=("tests", "Setup"), files=("src/app.py",))
 ORIGIN = Origin(author="me")

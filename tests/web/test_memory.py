@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine.api.memory import MemoryEdit
 from lcp_engine.errors import LcpError
+from lcp_engine.features.memory.calls import MemoryEdit
 
 if TYPE_CHECKING:
     from tests.web.conftest import House

@@ -7,27 +7,27 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "memory",
     needs=("models", "universal"),
-    observers=("lcp_engine.engine.lessons:OBSERVER",),
-    sections=("lcp_engine.engine.memory:SECTION",),
-    kinds={"remember": "lcp_engine.workers.remember:WORKER"},
-    engine_calls=("lcp_engine.api.memory:MemoryCalls",),
+    observers=("lcp_engine.features.memory.lessons:OBSERVER",),
+    sections=("lcp_engine.features.memory.remember:SECTION",),
+    kinds={"remember": "lcp_engine.features.memory.worker:WORKER"},
+    engine_calls=("lcp_engine.features.memory.calls:MemoryCalls",),
     commands={
         "memory": (
             "Inspect",
-            "lcp_engine.cli.memory:memory_command",
+            "lcp_engine.features.memory.commands:memory_command",
             "See, correct and forget what is remembered of roots.",
         ),
     },
     pages={
-        "/memory": "lcp_engine.web.memory:memory_list",
-        "/memory/{entry}": "lcp_engine.web.memory:memory_entry",
+        "/memory": "lcp_engine.features.memory.pages:memory_list",
+        "/memory/{entry}": "lcp_engine.features.memory.pages:memory_entry",
     },
     actions={
-        "/memory/{entry}/edit": "lcp_engine.web.memory:edit",
-        "/memory/{entry}/forget": "lcp_engine.web.memory:forget",
+        "/memory/{entry}/edit": "lcp_engine.features.memory.pages:edit",
+        "/memory/{entry}/forget": "lcp_engine.features.memory.pages:forget",
     },
     tables={
-        "memory_roots": ("lcp_engine.store.memories:memory_roots", ""),
-        "memories": ("lcp_engine.store.memories:memories", ""),
+        "memory_roots": ("lcp_engine.features.memory.store.memories:memory_roots", ""),
+        "memories": ("lcp_engine.features.memory.store.memories:memories", ""),
     },
 )

@@ -22,13 +22,13 @@ from sqlalchemy import bindparam, delete, distinct, func, select, text
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import CREATIONS
 from lcp_engine.feature import added
+from lcp_engine.features.memory.store.memories import remove_expired
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.conditions import APPENDED
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.memories import remove_expired
 from lcp_engine.store.schema import events, every_table
 
 _MARKED_AT_ONCE = 20

@@ -11,21 +11,16 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.core.memory import MOST_ENTRIES, Entry, checked
-from lcp_engine.core.memory_choice import RELATED, Cue, Found, choose, cues_of, shown_part
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.secret_files import is_secret
 from lcp_engine.engine.admission import Admission, may_read
 from lcp_engine.engine.points import Section
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.base import SeenMemory
-from lcp_engine.planners.llm.scrub import without_secrets
-from lcp_engine.sandbox.paths import Names, names_of
-from lcp_engine.sandbox.root_identity import RootIdentity
-from lcp_engine.store import memories
-from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.memories import Origin
-from lcp_engine.store.queries.memories import (
+from lcp_engine.features.memory.choice import RELATED, Cue, Found, choose, cues_of, shown_part
+from lcp_engine.features.memory.entries import MOST_ENTRIES, Entry, checked
+from lcp_engine.features.memory.store import memories
+from lcp_engine.features.memory.store.memories import Origin
+from lcp_engine.features.memory.store.queries import (
     Key,
     MemoryRow,
     find_by_uid,
@@ -35,6 +30,11 @@ from lcp_engine.store.queries.memories import (
     find_shown,
     root_of_mission,
 )
+from lcp_engine.planners.base import SeenMemory
+from lcp_engine.planners.llm.scrub import without_secrets
+from lcp_engine.sandbox.paths import Names, names_of
+from lcp_engine.sandbox.root_identity import RootIdentity
+from lcp_engine.store.ledger import Ledger
 
 if TYPE_CHECKING:
     from lcp_engine.engine.question import Asked

@@ -10,9 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.api.memory import MemoryEdit, Remembered
-from lcp_engine.core.memory import MOST_CONTENT, MOST_TITLE
 from lcp_engine.errors import Conflict, LcpError
+from lcp_engine.features.memory.calls import MemoryEdit, Remembered
+from lcp_engine.features.memory.entries import MOST_CONTENT, MOST_TITLE
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, cursor, number

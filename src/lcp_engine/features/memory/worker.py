@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from lcp_engine.core.memory import (
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.features.memory.entries import (
     MOST_CONTENT,
     MOST_FILES,
     MOST_TAGS,
@@ -16,7 +17,6 @@ from lcp_engine.core.memory import (
     Entry,
     checked,
 )
-from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.workers.base import Context, Example, Stored, Worker
 from lcp_engine.workers.params import Params, Result
 
@@ -49,7 +49,7 @@ class MemoryEffect(Stored):
     entry: Entry
     result: BaseModel
     """The job's result."""
-    stored_by: ClassVar[str] = "lcp_engine.engine.lessons:PROPOSALS"
+    stored_by: ClassVar[str] = "lcp_engine.features.memory.lessons:PROPOSALS"
 
 
 def execute(params: RememberParams, context: Context) -> MemoryEffect | Failed:

@@ -13,22 +13,29 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End
-from lcp_engine.core.memory import MOST_CONTENT, MOST_FILES, MOST_TAGS, MOST_TITLE, Entry, tidy_path
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.protocol.actions import Action, AnalysisResult, Malformed, MissionComplete
 from lcp_engine.core.summaries import question_in, subject_of
-from lcp_engine.engine.memory import RootPlace, add, clean
 from lcp_engine.engine.points import Observer, Store
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.store import memories
+from lcp_engine.features.memory.entries import (
+    MOST_CONTENT,
+    MOST_FILES,
+    MOST_TAGS,
+    MOST_TITLE,
+    Entry,
+    tidy_path,
+)
+from lcp_engine.features.memory.remember import RootPlace, add, clean
+from lcp_engine.features.memory.store import memories
+from lcp_engine.features.memory.store.memories import Origin
+from lcp_engine.features.memory.worker import MemoryEffect
 from lcp_engine.store.changes import written_paths
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.memories import Origin
 from lcp_engine.store.queries.mission_spec import known_root
 from lcp_engine.store.row_types import JobRow, MissionRow
 from lcp_engine.workers.base import Stored
-from lcp_engine.workers.remember import MemoryEffect
 
 DAY: Micros = 86_400 * SECOND
 _MOST_ITEMS = 50

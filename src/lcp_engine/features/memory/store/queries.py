@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.json_values import JsonObject, list_in
-from lcp_engine.core.memory import Entry, file_term, tag_term, within_root, words_of
-from lcp_engine.core.memory_choice import IMPORTANT, MOST_CUES, MOST_MATCHES, MOST_RECENT, Found, Match
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.memory.choice import IMPORTANT, MOST_CUES, MOST_MATCHES, MOST_RECENT, Found, Match
+from lcp_engine.features.memory.entries import Entry, file_term, tag_term, within_root, words_of
 from lcp_engine.sandbox.root_identity import is_same_place
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.sql import Sql

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import Micros
-from lcp_engine.core.memory import MOST_ENTRIES, Entry, within_root
+from lcp_engine.features.memory.entries import MOST_ENTRIES, Entry, within_root
 from lcp_engine.sandbox.root_identity import RootIdentity, is_same_place
 from lcp_engine.store.conditions import EXPIRING, TERMS_ON_POSTGRES
 from lcp_engine.store.db.json_text import storable, to_json

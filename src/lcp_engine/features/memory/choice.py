@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lcp_engine.core.memory import Micros, file_term, tag_term, tidy_path, words_of
+from lcp_engine.features.memory.entries import Micros, file_term, tag_term, tidy_path, words_of
 
 MOST_CUES = 24
 """Words that a turn is matched by, the longest first, and as many files and tags."""

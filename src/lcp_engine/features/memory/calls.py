@@ -14,7 +14,12 @@ from lcp_engine.api.arguments import existing_directory
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.memory import (
+from lcp_engine.core.protocol.actions import Findings
+from lcp_engine.core.protocol.envelopes import MemoryEntry, MemoryMetadata
+from lcp_engine.engine.instance import Instance
+from lcp_engine.errors import ErrorCode, Json, LcpError
+from lcp_engine.features.memory import remember as memory
+from lcp_engine.features.memory.entries import (
     MOST_ENTRIES,
     USUAL_IMPORTANCE,
     USUAL_TAG,
@@ -23,17 +28,9 @@ from lcp_engine.core.memory import (
     entry_key,
     unknown_root,
 )
-from lcp_engine.core.protocol.actions import Findings
-from lcp_engine.core.protocol.envelopes import MemoryEntry, MemoryMetadata
-from lcp_engine.engine import memory
-from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.memory import Given, Imported, RootPlace
-from lcp_engine.errors import ErrorCode, Json, LcpError
-from lcp_engine.sandbox.root_identity import identity_at
-from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.memories import Origin, RootRow, find_root
-from lcp_engine.store.queries.memories import (
+from lcp_engine.features.memory.remember import Given, Imported, RootPlace
+from lcp_engine.features.memory.store.memories import Origin, RootRow, find_root
+from lcp_engine.features.memory.store.queries import (
     PAGE,
     MemoryRow,
     Wanted,
@@ -43,6 +40,9 @@ from lcp_engine.store.queries.memories import (
     known_roots,
     root_with_alias,
 )
+from lcp_engine.sandbox.root_identity import identity_at
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.db.transaction import Tx
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,22 @@ from typing import BinaryIO, TypeVar
 
 import click
 
-from lcp_engine.api.memory import MemoryEdit, Remembered
 from lcp_engine.cli.base import Count, Invocation, LcpGroup, pass_invocation, read_object
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import local_time, print_err, print_json, print_json_line, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.clock import SECOND
 from lcp_engine.core.json_values import JsonObject
-from lcp_engine.core.memory import LEAST_IMPORTANCE, MOST_CONTENT, MOST_IMPORTANCE, USUAL_IMPORTANCE
 from lcp_engine.core.recurrence import read_every
 from lcp_engine.core.safe_text import block, one_line
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
+from lcp_engine.features.memory.calls import MemoryEdit, Remembered
+from lcp_engine.features.memory.entries import (
+    LEAST_IMPORTANCE,
+    MOST_CONTENT,
+    MOST_IMPORTANCE,
+    USUAL_IMPORTANCE,
+)
 
 F = TypeVar("F", bound=Callable[..., object])
 MOST_LISTED = 100
