@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import table
 
-from lcp_engine.core.echo import Told, is_echo, is_loop
+from lcp_engine.features.models.echo import Told, is_echo, is_loop
 
 RULES = """You plan a mission over the files of one directory, the root. You open and change no file yourself. Each time you are asked, you answer with one action; the engine carries it out and asks you again with the results.
 

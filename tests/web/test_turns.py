@@ -16,7 +16,7 @@ from tests.web.conftest import ADDRESS, HOME, House
 from lcp_engine import Engine
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.prices import Prices
-from lcp_engine.planners.llm import planner as model_planner
+from lcp_engine.features.models import planner as model_planner
 from lcp_engine.store import drafts
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app

@@ -151,7 +151,7 @@ def _examine(
         spec, result = loaded.planner, expected_result(loaded)
     yield from examine_root(root or Path.cwd())
     if spec is not None:
-        from lcp_engine.api.examination import examine_planner
+        from lcp_engine.features.models.examination import examine_planner
 
         yield from examine_planner(spec, invocation.planner_environment, result)
 
@@ -245,8 +245,8 @@ def _stages(url: str) -> Iterator[Finding]:
 def _remembered(url: str) -> Iterator[Finding]:
     """Ways to ask models whose servers refused a part of a request in the last days."""
     from lcp_engine.features.check.store.check import find_version, opened
-    from lcp_engine.planners.llm.output_modes import Rung, Step, described, read_probe
-    from lcp_engine.store.endpoint_probes import newest_probes
+    from lcp_engine.features.models.output_modes import Rung, Step, described, read_probe
+    from lcp_engine.features.models.store import newest_probes
     from lcp_engine.store.version import HEAD
 
     if find_version(url, BUSY_SECONDS) != HEAD:

@@ -21,7 +21,7 @@ from lcp_engine.core.webhook import signature
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import LcpError
 from lcp_engine.features.approvers.secret_keys import read_key
-from lcp_engine.planners.llm.deadline import Line, TooLate, within
+from lcp_engine.features.models.deadline import Line, TooLate, within
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.store import deliveries
 from lcp_engine.store.db.json_text import to_json

@@ -23,11 +23,11 @@ from pydantic import JsonValue
 from lcp_engine import Engine
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.errors import LcpError
+from lcp_engine.features.models.deadline import TooLate, within
+from lcp_engine.features.models.factories import openai_planner
+from lcp_engine.features.models.options import OpenAIOptions
+from lcp_engine.features.models.planner import ModelPlanner, RequestSlots
 from lcp_engine.planners.base import PlannerError, Question
-from lcp_engine.planners.llm.deadline import TooLate, within
-from lcp_engine.planners.llm.factories import openai_planner
-from lcp_engine.planners.llm.options import OpenAIOptions
-from lcp_engine.planners.llm.planner import ModelPlanner, RequestSlots
 
 QUESTION = Question(1, 1, 1, "goal", "/", "goal")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"

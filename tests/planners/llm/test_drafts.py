@@ -21,10 +21,10 @@ from tests.planners.llm.conftest import FaultServer, Play
 from tests.tables import table
 
 from lcp_engine import Engine
-from lcp_engine.planners.llm import planner as model_planner
-from lcp_engine.planners.llm.anthropic_messages import AnthropicMessages
-from lcp_engine.planners.llm.http import Exchange
-from lcp_engine.planners.llm.output_modes import Rung
+from lcp_engine.features.models import planner as model_planner
+from lcp_engine.features.models.anthropic_messages import AnthropicMessages
+from lcp_engine.features.models.http import Exchange
+from lcp_engine.features.models.output_modes import Rung
 from lcp_engine.store import drafts
 from lcp_engine.store.db.statements import Statement
 

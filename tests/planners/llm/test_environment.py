@@ -17,16 +17,16 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.models.factories import openai_planner
+from lcp_engine.features.models.openai_chat import OpenAIChat
+from lcp_engine.features.models.options import OpenAIOptions
+from lcp_engine.features.models.output_modes import Probe, Rung, Step, probe_text, read_probe
+from lcp_engine.features.models.planner import ModelPlanner
+from lcp_engine.features.models.store import PROBE_LIFETIME, StoredProbeCache, newest_probes
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache, PlannerEnvironment
-from lcp_engine.planners.llm.factories import openai_planner
-from lcp_engine.planners.llm.openai_chat import OpenAIChat
-from lcp_engine.planners.llm.options import OpenAIOptions
-from lcp_engine.planners.llm.output_modes import Probe, Rung, Step, probe_text, read_probe
-from lcp_engine.planners.llm.planner import ModelPlanner
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.endpoint_probes import PROBE_LIFETIME, StoredProbeCache, newest_probes
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play

@@ -24,9 +24,8 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import AnalysisResult, CreateFollowupJobs, WriteFile
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.protocol.universal import read_universal
-from lcp_engine.planners.base import Kind, Question, Said
-from lcp_engine.planners.llm.evidence import telling_lines
-from lcp_engine.planners.llm.guidance import (
+from lcp_engine.features.models.evidence import telling_lines
+from lcp_engine.features.models.guidance import (
     OPEN,
     Concludes,
     Guide,
@@ -40,10 +39,11 @@ from lcp_engine.planners.llm.guidance import (
     only_asks,
     values_in,
 )
-from lcp_engine.planners.llm.guided_prompt import taken_from_example, write_guided
-from lcp_engine.planners.llm.options import Guidance
-from lcp_engine.planners.llm.planner import shown
-from lcp_engine.planners.llm.reply_schema import reply_schema
+from lcp_engine.features.models.guided_prompt import taken_from_example, write_guided
+from lcp_engine.features.models.options import Guidance
+from lcp_engine.features.models.planner import shown
+from lcp_engine.features.models.reply_schema import reply_schema
+from lcp_engine.planners.base import Kind, Question, Said
 
 TREE = (
     "README.md",

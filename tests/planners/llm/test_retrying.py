@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tests.tables import table
 
-from lcp_engine.planners.llm.chat import Completion
-from lcp_engine.planners.llm.complete import Pace, Times, insist
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Again, Trouble
+from lcp_engine.features.models.chat import Completion
+from lcp_engine.features.models.complete import Pace, Times, insist
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Again, Trouble
 
 DONE = Completion("done")
 

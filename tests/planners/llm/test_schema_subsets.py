@@ -12,12 +12,12 @@ from tests.tables import table
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.engine.admission import kind_of
+from lcp_engine.features.models import anthropic_messages, openai_chat
+from lcp_engine.features.models.chat import Ask, Message, ModelSettings
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.output_modes import Probe, Rung, Step
+from lcp_engine.features.models.reply_schema import reply_schema
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm import anthropic_messages, openai_chat
-from lcp_engine.planners.llm.chat import Ask, Message, ModelSettings
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.output_modes import Probe, Rung, Step
-from lcp_engine.planners.llm.reply_schema import reply_schema
 from lcp_engine.workers.registry import BUILT_IN
 
 COMMON = {

@@ -20,9 +20,9 @@ from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.errors import LcpError
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import words_of
-from lcp_engine.planners.llm.scrub import FRAGMENT, MARK, WINDOW, scrubbed, scrubbed_value
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import words_of
+from lcp_engine.features.models.scrub import FRAGMENT, MARK, WINDOW, scrubbed, scrubbed_value
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer, Play
@@ -181,8 +181,8 @@ def test_no_echo_reaches_the_database(
 
 
 def test_names_of_models_hold_no_key(faults: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lcp_engine.planners.llm.factories import openai_planner
-    from lcp_engine.planners.llm.options import OpenAIOptions
+    from lcp_engine.features.models.factories import openai_planner
+    from lcp_engine.features.models.options import OpenAIOptions
 
     faults.models = (f"a-{CANARY}", f"b-{CANARY}")
     made = openai_planner(OpenAIOptions(), {"LCP_PLANNER_KEY": CANARY, "LCP_PLANNER_ENDPOINT": faults.url})

@@ -170,7 +170,7 @@ def _ask_for_planner() -> Mapping[str, JsonValue] | None:
 
 def _ask_for_model(planner: str) -> Mapping[str, JsonValue]:
     """Server and model, for the planners that are reached over a network."""
-    from lcp_engine.planners.llm.options import SERVERS
+    from lcp_engine.features.models.options import SERVERS
 
     asked: dict[str, JsonValue] = {}
     if planner == "openai":

@@ -34,8 +34,8 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.models.reply_schema import ROOT, reply_schema
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm.reply_schema import ROOT, reply_schema
 from lcp_engine.workers.registry import find_workers
 
 _Schema = Mapping[str, JsonValue]

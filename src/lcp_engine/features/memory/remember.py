@@ -30,8 +30,8 @@ from lcp_engine.features.memory.store.queries import (
     find_shown,
     root_of_mission,
 )
+from lcp_engine.features.models.scrub import without_secrets
 from lcp_engine.planners.base import SeenMemory
-from lcp_engine.planners.llm.scrub import without_secrets
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root_identity import RootIdentity
 from lcp_engine.store.ledger import Ledger

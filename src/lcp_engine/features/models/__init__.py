@@ -7,13 +7,13 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "models",
     needs=("universal",),
-    refuse_echo="lcp_engine.planners.llm.instructions:refuse_echo",
-    probes="lcp_engine.store.endpoint_probes:StoredProbeCache",
-    tables={"probes": ("lcp_engine.store.endpoint_probes:probes", "")},
+    refuse_echo="lcp_engine.features.models.instructions:refuse_echo",
+    probes="lcp_engine.features.models.store:StoredProbeCache",
+    tables={"probes": ("lcp_engine.features.models.store:probes", "")},
     planners={
-        "anthropic": "lcp_engine.planners.llm.factories:AnthropicPlanner",
-        "human": "lcp_engine.planners.llm.human:HumanPlanner",
-        "local": "lcp_engine.planners.llm.local:LocalPlanner",
-        "openai": "lcp_engine.planners.llm.factories:OpenAIPlanner",
+        "anthropic": "lcp_engine.features.models.factories:AnthropicPlanner",
+        "human": "lcp_engine.features.models.human:HumanPlanner",
+        "local": "lcp_engine.features.models.local:LocalPlanner",
+        "openai": "lcp_engine.features.models.factories:OpenAIPlanner",
     },
 )

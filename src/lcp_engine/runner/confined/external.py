@@ -23,7 +23,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.protocol.schema_model import shortened
 from lcp_engine.errors import GENERAL, OF_DATABASE, ErrorCode, Failed, Json, LcpError
-from lcp_engine.planners.llm.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
+from lcp_engine.features.models.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
 from lcp_engine.runner.confined.channel import Buffer, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.runner.confined.programs import PROGRAMS, ProgramsUnderWay, ended_of

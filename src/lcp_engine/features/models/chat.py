@@ -12,11 +12,11 @@ from typing import Literal, Protocol, TypeAlias
 from pydantic import JsonValue, SecretStr
 
 from lcp_engine.core.protocol.strict_json import is_bare_object
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Trouble
+from lcp_engine.features.models.output_modes import Probe, Step
+from lcp_engine.features.models.scrub import scrubbed
 from lcp_engine.planners.base import MAX_WAIT, CompletionRecord
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.output_modes import Probe, Step
-from lcp_engine.planners.llm.scrub import scrubbed
 
 Role: TypeAlias = Literal["system", "user", "assistant"]
 

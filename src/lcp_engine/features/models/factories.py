@@ -14,18 +14,11 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError, install
-from lcp_engine.planners.base import MAX_WAIT, Planner, Question, Reply
-from lcp_engine.planners.environment import (
-    EMPTY_ENVIRONMENT,
-    MemoryProbeCache,
-    PlannerEnvironment,
-    ProbeCache,
-)
-from lcp_engine.planners.llm import anthropic_messages, openai_chat
-from lcp_engine.planners.llm.chat import Chat, ModelSettings
-from lcp_engine.planners.llm.complete import MORE_ROOM, Answering
-from lcp_engine.planners.llm.http import Exchange
-from lcp_engine.planners.llm.options import (
+from lcp_engine.features.models import anthropic_messages, openai_chat
+from lcp_engine.features.models.chat import Chat, ModelSettings
+from lcp_engine.features.models.complete import MORE_ROOM, Answering
+from lcp_engine.features.models.http import Exchange
+from lcp_engine.features.models.options import (
     ANTHROPIC,
     OPENAI,
     STRICT,
@@ -38,8 +31,15 @@ from lcp_engine.planners.llm.options import (
     server_wait,
     shared_limit,
 )
-from lcp_engine.planners.llm.planner import ModelPlanner, Wording
-from lcp_engine.planners.llm.token_count import tokenizer_of
+from lcp_engine.features.models.planner import ModelPlanner, Wording
+from lcp_engine.features.models.token_count import tokenizer_of
+from lcp_engine.planners.base import MAX_WAIT, Planner, Question, Reply
+from lcp_engine.planners.environment import (
+    EMPTY_ENVIRONMENT,
+    MemoryProbeCache,
+    PlannerEnvironment,
+    ProbeCache,
+)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -193,10 +193,10 @@ INSTALL_LLM = install("llm")
 def _planner_of(
     chat: Chat, settings: ModelSettings, *, narrow: bool, guidance: Guidance, probes: ProbeCache | None
 ) -> ModelPlanner:
-    from lcp_engine.planners.llm.guidance import OPEN, guide_of
-    from lcp_engine.planners.llm.guided_prompt import write_guided
-    from lcp_engine.planners.llm.prompt import for_context, write_prompt
-    from lcp_engine.planners.llm.reply_schema import reply_schema
+    from lcp_engine.features.models.guidance import OPEN, guide_of
+    from lcp_engine.features.models.guided_prompt import write_guided
+    from lcp_engine.features.models.prompt import for_context, write_prompt
+    from lcp_engine.features.models.reply_schema import reply_schema
 
     def word(question: Question, budget: int, context: int, count: Callable[[str], int]) -> Wording:
         offered, dialect = for_context(question, budget), question.dialect

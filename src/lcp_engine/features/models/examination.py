@@ -35,8 +35,8 @@ def examine_planner(
     """Check a planner; one that uses no model is only constructed. `result` is what its mission is to find."""
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of
-    from lcp_engine.planners.llm.factories import Placed
-    from lcp_engine.planners.llm.probe import examine
+    from lcp_engine.features.models.factories import Placed
+    from lcp_engine.features.models.probe import examine
     from lcp_engine.planners.registry import make_planner
     from lcp_engine.workers.registry import find_workers
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.planners.llm.http import is_loopback
+from lcp_engine.features.models.http import is_loopback
 
 OWN = "LCP_PLANNER_KEY"
 """The key for the endpoint that the user named."""

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import Message, ModelSettings
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.http import Answer, Exchange, count_in, list_in
+from lcp_engine.features.models.chat import Message, ModelSettings
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Trouble
+from lcp_engine.features.models.http import Answer, Exchange, count_in, list_in
 
 UNKNOWN = 1 / 2
 """Tokens to a byte while nothing is known: common vocabularies have no more, and a third is usual."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import Ask, Completion, ModelFacts, ModelSettings, reply_in, schema_for
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import PARAMETERS, Again, Scrub, Trouble, trouble_within
-from lcp_engine.planners.llm.http import (
+from lcp_engine.features.models.chat import Ask, Completion, ModelFacts, ModelSettings, reply_in, schema_for
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import PARAMETERS, Again, Scrub, Trouble, trouble_within
+from lcp_engine.features.models.http import (
     Answer,
     Exchange,
     JsonObject,
@@ -21,8 +21,8 @@ from lcp_engine.planners.llm.http import (
     object_in,
     text_in,
 )
-from lcp_engine.planners.llm.output_modes import Rung, Step
-from lcp_engine.planners.llm.token_count import METERS
+from lcp_engine.features.models.output_modes import Rung, Step
+from lcp_engine.features.models.token_count import METERS
 
 
 @dataclass(frozen=True)

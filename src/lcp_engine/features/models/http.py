@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import ModelSettings
-from lcp_engine.planners.llm.deadline import Deadline, Line, TooLate, within
-from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_of, words_of
+from lcp_engine.features.models.chat import ModelSettings
+from lcp_engine.features.models.deadline import Deadline, Line, TooLate, within
+from lcp_engine.features.models.errors import Again, Scrub, Trouble, trouble_of, words_of
 
 if TYPE_CHECKING:
     import ssl

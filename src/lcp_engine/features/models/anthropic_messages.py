@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.llm.chat import (
+from lcp_engine.features.models.chat import (
     Ask,
     Completion,
     Message,
@@ -17,9 +17,9 @@ from lcp_engine.planners.llm.chat import (
     reply_in,
     schema_for,
 )
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Again, Scrub, Trouble, trouble_within
-from lcp_engine.planners.llm.http import (
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Again, Scrub, Trouble, trouble_within
+from lcp_engine.features.models.http import (
     Answer,
     Exchange,
     JsonObject,
@@ -29,8 +29,8 @@ from lcp_engine.planners.llm.http import (
     object_in,
     text_in,
 )
-from lcp_engine.planners.llm.output_modes import Rung, Step
-from lcp_engine.planners.llm.token_count import METERS
+from lcp_engine.features.models.output_modes import Rung, Step
+from lcp_engine.features.models.token_count import METERS
 
 VERSION = "2023-06-01"
 _TOOL = "lcp_action"

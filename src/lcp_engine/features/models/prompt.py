@@ -19,9 +19,8 @@ from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
 from lcp_engine.core.protocol.json_schema import Schema, properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.safe_text import fenced, quoted
-from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
-from lcp_engine.planners.llm.chat import Message, about_tokens
-from lcp_engine.planners.llm.job_text import (
+from lcp_engine.features.models.chat import Message, about_tokens
+from lcp_engine.features.models.job_text import (
     Body,
     Count,
     body,
@@ -39,7 +38,8 @@ from lcp_engine.planners.llm.job_text import (
     recalled_number,
     show,
 )
-from lcp_engine.planners.llm.known_files import Known, View, identity, known_of, line_count, view_of
+from lcp_engine.features.models.known_files import Known, View, identity, known_of, line_count, view_of
+from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
 
 FRAME = 16
 """Tokens that a model's template may put around the messages."""
@@ -676,7 +676,9 @@ _ROOTS = ("root", "project_root")
 @cache
 def _template(name: str) -> str:
     """A template of this package."""
-    return resources.files("lcp_engine.planners.llm").joinpath("templates", f"{name}.txt").read_text("utf-8")
+    return (
+        resources.files("lcp_engine.features.models").joinpath("templates", f"{name}.txt").read_text("utf-8")
+    )
 
 
 def _slashed(path: str) -> str:

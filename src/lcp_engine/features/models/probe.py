@@ -9,13 +9,13 @@ from pathlib import PurePath
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.models.chat import Completion, ModelFacts
+from lcp_engine.features.models.complete import Pace
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Trouble
+from lcp_engine.features.models.output_modes import Rung, described
+from lcp_engine.features.models.planner import CONTEXT_TOKENS, ModelPlanner
 from lcp_engine.planners.base import Question
-from lcp_engine.planners.llm.chat import Completion, ModelFacts
-from lcp_engine.planners.llm.complete import Pace
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Trouble
-from lcp_engine.planners.llm.output_modes import Rung, described
-from lcp_engine.planners.llm.planner import CONTEXT_TOKENS, ModelPlanner
 
 REPLY_TOKENS = 400
 SMALL_CONTEXT = 4096

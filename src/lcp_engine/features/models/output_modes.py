@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ValidationError
 
-from lcp_engine.planners.llm.errors import PARAMETERS, Again, Trouble
+from lcp_engine.features.models.errors import PARAMETERS, Again, Trouble
 
 
 class Rung(StrEnum):

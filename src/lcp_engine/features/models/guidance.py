@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
+from lcp_engine.features.models.evidence import WITHOUT_BLANKS, is_common, is_english
+from lcp_engine.features.models.known_files import Known, known_of, line_count, view_of
 from lcp_engine.planners.base import Kind, Question
-from lcp_engine.planners.llm.evidence import WITHOUT_BLANKS, is_common, is_english
-from lcp_engine.planners.llm.known_files import Known, known_of, line_count, view_of
 
 COMPLETE, FOUND = "mission_complete", "analysis_result"
 """The actions that complete a mission."""

@@ -18,8 +18,8 @@ from lcp_engine.core.permits import MOST_RUNNING, Limit, RateLimit, limit_of
 from lcp_engine.core.refused_values import explain
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError, UnexpectedValue
-from lcp_engine.planners.llm.chat import ModelSettings
-from lcp_engine.planners.llm.keys import KeyOwner, NoKey, read_variables, variable_for, why
+from lcp_engine.features.models.chat import ModelSettings
+from lcp_engine.features.models.keys import KeyOwner, NoKey, read_variables, variable_for, why
 
 STRICT = ConfigDict(extra="forbid")
 SMALL_CONTEXT = 4096

@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from lcp_engine.planners.base import CompletionRecord, Fault
-from lcp_engine.planners.environment import MemoryProbeCache, ProbeCache
-from lcp_engine.planners.llm.chat import (
+from lcp_engine.features.models.chat import (
     Ask,
     Chat,
     Completion,
@@ -19,9 +17,17 @@ from lcp_engine.planners.llm.chat import (
     most_tokens_of,
     without_envelope,
 )
-from lcp_engine.planners.llm.deadline import Deadline
-from lcp_engine.planners.llm.errors import Again, Trouble
-from lcp_engine.planners.llm.output_modes import Probe, ask_for_less, is_about_asking, probe_text, read_probe
+from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.errors import Again, Trouble
+from lcp_engine.features.models.output_modes import (
+    Probe,
+    ask_for_less,
+    is_about_asking,
+    probe_text,
+    read_probe,
+)
+from lcp_engine.planners.base import CompletionRecord, Fault
+from lcp_engine.planners.environment import MemoryProbeCache, ProbeCache
 
 MORE_ROOM = 2
 LEAST_ROOM = 256

@@ -34,8 +34,7 @@ from lcp_engine.core.protocol.json_schema import (
 from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
 from lcp_engine.core.protocol.read_reply import ENDS, Dialect
 from lcp_engine.core.protocol.universal_schema import strict_universal_schema
-from lcp_engine.planners.base import Kind, Question
-from lcp_engine.planners.llm.guidance import (
+from lcp_engine.features.models.guidance import (
     COMPLETE,
     Concludes,
     Guide,
@@ -45,9 +44,10 @@ from lcp_engine.planners.llm.guidance import (
     Uses,
     Writes,
 )
-from lcp_engine.planners.llm.known_files import Known, known_of
-from lcp_engine.planners.llm.offered_result import NAME, REFERENCE, offered_result
-from lcp_engine.planners.llm.prompt import GOES_ON
+from lcp_engine.features.models.known_files import Known, known_of
+from lcp_engine.features.models.offered_result import NAME, REFERENCE, offered_result
+from lcp_engine.features.models.prompt import GOES_ON
+from lcp_engine.planners.base import Kind, Question
 
 ROOT = "."
 """The root in params: it still fits when the mission is replayed or forked elsewhere, and is one token long."""

@@ -1,1 +1,0 @@
-"""Language models as planners: their transport, their prompts, the schema of a turn."""
