@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.core.contacts import Webhook
-from lcp_engine.runner.on_wait_hook import WaitHook
-from lcp_engine.runner.webhook import WebhookSender
+from lcp_engine.features.notices.on_wait_hook import WaitHook
+from lcp_engine.features.notices.webhook import WebhookSender
 
 LARGE = "g" * 200_000
 """More than a pipe holds."""

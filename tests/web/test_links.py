@@ -367,7 +367,7 @@ def test_without_a_configuration_there_are_no_links(house: House) -> None:
 
 
 def test_a_notice_has_a_link_for_each_job_that_one_can_decide(afar: Afar) -> None:
-    from lcp_engine.changes.notice import compose_notice
+    from lcp_engine.features.notices.composed_notice import compose_notice
 
     jobs = [
         afar.house.job("write_file", path="a.md", content="x"),
@@ -387,7 +387,7 @@ def test_a_notice_has_a_link_for_each_job_that_one_can_decide(afar: Afar) -> Non
 def test_a_notice_without_the_secret_of_links_says_so_and_is_sent_all_the_same(
     afar: Afar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lcp_engine.changes.notice import compose_notice
+    from lcp_engine.features.notices.composed_notice import compose_notice
 
     monkeypatch.delenv("LINK_SECRET")
     mission = afar.house.run(afar.house.ask(afar.house.job("write_file", path="a.md", content="x")))
@@ -555,7 +555,7 @@ def test_the_links_of_who_was_removed_decide_nothing(named: Afar) -> None:
 
 
 def test_a_notice_has_a_link_for_each_approver(named: Afar) -> None:
-    from lcp_engine.changes.notice import compose_notice
+    from lcp_engine.features.notices.composed_notice import compose_notice
 
     mission = named.house.run(named.house.ask(named.house.job("write_file", path="a.md", content="x")))
     seq = named.engine.events(mission, event="mission_waits")[0]["seq"]

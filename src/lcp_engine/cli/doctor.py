@@ -321,7 +321,7 @@ def _notices(url: str, settings: Settings) -> Iterator[Finding]:
     """Notices for the webhook that no runner has sent."""
     from lcp_engine.clock import SECOND, iso, system_clock
     from lcp_engine.features.check.store.check import find_version, opened
-    from lcp_engine.store.queries.deliveries import untried
+    from lcp_engine.features.notices.store.queries import untried
     from lcp_engine.store.version import HEAD
 
     if settings.webhook is None or find_version(url, BUSY_SECONDS) != HEAD:

@@ -7,15 +7,15 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "notices",
     needs=("approvers", "models"),
-    note_waits="lcp_engine.store.deliveries:note_waits",
-    chores=("lcp_engine.runner.on_wait_hook:chores",),
-    history_calls=("lcp_engine.api.deliveries:DeliveryCalls",),
+    note_waits="lcp_engine.features.notices.store.deliveries:note_waits",
+    chores=("lcp_engine.features.notices.on_wait_hook:chores",),
+    history_calls=("lcp_engine.features.notices.calls:DeliveryCalls",),
     commands={
         "deliveries": (
             "Inspect",
-            "lcp_engine.cli.deliveries:deliveries_command",
+            "lcp_engine.features.notices.commands:deliveries_command",
             "List the notices for the webhook, and what became of them.",
         ),
     },
-    tables={"deliveries": ("lcp_engine.store.deliveries:deliveries", "mission_id")},
+    tables={"deliveries": ("lcp_engine.features.notices.store.deliveries:deliveries", "mission_id")},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lcp_engine.api.kernel_history import KernelHistory
 from lcp_engine.core.json_values import JsonObject
-from lcp_engine.store.queries.deliveries import find_deliveries
+from lcp_engine.features.notices.store.queries import find_deliveries
 
 
 class DeliveryCalls(KernelHistory):

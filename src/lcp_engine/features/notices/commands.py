@@ -43,7 +43,7 @@ def deliveries_command(invocation: Invocation, action: str | None, limit: int | 
 
 def _send_test(invocation: Invocation) -> int:
     from lcp_engine.clock import system_clock
-    from lcp_engine.runner.webhook import send_test
+    from lcp_engine.features.notices.webhook import send_test
     from lcp_engine.settings import config_path
 
     webhook = invocation.settings.webhook

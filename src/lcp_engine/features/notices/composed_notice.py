@@ -11,7 +11,6 @@ from lcp_engine.changes.show import Look, look_over
 from lcp_engine.clock import Micros, iso, micros
 from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.core.kinds import QUESTION
-from lcp_engine.core.protocol.notice import DiffStat, HeldJob, JobLink, Notice, WaitingMission
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.summaries import named_path, question_in
 from lcp_engine.engine.instance import Instance
@@ -19,6 +18,7 @@ from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import LcpError
 from lcp_engine.features.approvers.link_decisions import WAIT_FOR_WORDS, link_to
 from lcp_engine.features.approvers.secret_keys import read_key
+from lcp_engine.features.notices.notice import DiffStat, HeldJob, JobLink, Notice, WaitingMission
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import hold_code

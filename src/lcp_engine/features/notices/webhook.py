@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
-from lcp_engine.changes.notice import compose_notice
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.contacts import Webhook
-from lcp_engine.core.protocol.notice import Notice, WaitingMission
-from lcp_engine.core.webhook import signature
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import LcpError
 from lcp_engine.features.approvers.secret_keys import read_key
 from lcp_engine.features.models.deadline import Line, TooLate, within
+from lcp_engine.features.notices.composed_notice import compose_notice
+from lcp_engine.features.notices.notice import Notice, WaitingMission
+from lcp_engine.features.notices.signature import signature
+from lcp_engine.features.notices.store import deliveries
+from lcp_engine.features.notices.store.deliveries import ATTEMPT_SECONDS, Delivery
 from lcp_engine.sandbox.file_access import Shortage, start_thread
-from lcp_engine.store import deliveries
 from lcp_engine.store.db.json_text import to_json
-from lcp_engine.store.deliveries import ATTEMPT_SECONDS, Delivery
 
 LOOK_SECONDS = 5.0
 """How often it is found out what other processes have to say."""

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from lcp_engine.changes.notice import compose_notice
-from lcp_engine.core.protocol.notice import Notice
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
+from lcp_engine.features.notices.composed_notice import compose_notice
+from lcp_engine.features.notices.notice import Notice
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
@@ -120,7 +120,7 @@ def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) 
         hook = WaitHook(instance)
         yield Chore(name="on_wait", do=hook.begin_left, finish=hook.finish, told=hook.begin)
     if instance.options.webhook is not None:
-        from lcp_engine.runner.webhook import WebhookSender
+        from lcp_engine.features.notices.webhook import WebhookSender
 
         sender = WebhookSender(instance, instance.options.webhook)
         yield Chore(name="webhook", do=sender.start, is_first=True, finish=sender.finish, told=sender.hear)
