@@ -13,13 +13,6 @@ from lcp_engine.core.contacts import SignedLinks, Webhook
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
 from lcp_engine.core.mission.parse import MissionFile, Variable
-from lcp_engine.core.mission.plan import (
-    StatedCondition,
-    StatedErrorHandling,
-    StatedPlan,
-    StatedRetry,
-    StatedStep,
-)
 from lcp_engine.core.mission.spec import (
     Commands,
     KindSettings,
@@ -35,6 +28,13 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.upkeep import Backups, Checks, Retention
 from lcp_engine.features.evaluation.suite import Expectation, SuiteFile
+from lcp_engine.features.plans.stated_plan import (
+    StatedCondition,
+    StatedErrorHandling,
+    StatedPlan,
+    StatedRetry,
+    StatedStep,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 

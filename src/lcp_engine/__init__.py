@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from lcp_engine.core.job_states import Need, State
     from lcp_engine.core.kinds import KindRole
     from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
-    from lcp_engine.core.mission.plan import (
-        StatedCondition,
-        StatedErrorHandling,
-        StatedPlan,
-        StatedRetry,
-        StatedStep,
-    )
     from lcp_engine.core.mission.spec import (
         Background,
         Commands,
@@ -41,7 +34,6 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.network import AllowedHost, NetworkGrant, NetworkUse
     from lcp_engine.core.permits import RateLimit
-    from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
     from lcp_engine.core.policy import (
         Approvals,
         Consent,
@@ -103,6 +95,14 @@ if TYPE_CHECKING:
     from lcp_engine.features.memory.entries import Entry
     from lcp_engine.features.memory.remember import Imported
     from lcp_engine.features.memory.worker import MemoryEffect
+    from lcp_engine.features.plans.graph import GraphStep, Link, PlanGraph
+    from lcp_engine.features.plans.stated_plan import (
+        StatedCondition,
+        StatedErrorHandling,
+        StatedPlan,
+        StatedRetry,
+        StatedStep,
+    )
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,

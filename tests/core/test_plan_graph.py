@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lcp_engine.core.job_states import Need, State
-from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph, in_waves
+from lcp_engine.features.plans.graph import GraphStep, Link, PlanGraph, in_waves
 
 
 def step(job: int, seconds: float | None, *after: int, state: State = State.SUCCEEDED) -> GraphStep:

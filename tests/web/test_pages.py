@@ -11,11 +11,11 @@ from pydantic import JsonValue
 from tests.patience import in_thread, wait_until
 
 from lcp_engine.core.job_states import Need, State
-from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
+from lcp_engine.features.plans.chart import draw_plan
+from lcp_engine.features.plans.graph import GraphStep, Link, PlanGraph
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.queries import pages
 from lcp_engine.web import missions
-from lcp_engine.web.plan_chart import draw_plan
 
 if TYPE_CHECKING:
     from tests.web.conftest import House

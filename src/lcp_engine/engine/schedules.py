@@ -18,9 +18,9 @@ from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.plan_steps import prepare_plans
 from lcp_engine.engine.points import Chore
 from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
+from lcp_engine.features.plans.steps import prepare_plans
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store import schedules
 from lcp_engine.store.db.database import Database

@@ -47,7 +47,6 @@ from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.limit_holds import DECLINED, RAISED
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
-from lcp_engine.engine.plan_steps import begin_with, from_text, keep_resolved, resolved_params
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     bring_reply,
@@ -62,6 +61,8 @@ from lcp_engine.engine.reply import ECHO, FinishedTurn
 from lcp_engine.engine.settle import rescue
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
+from lcp_engine.features.plans.steps import begin_with, from_text, keep_resolved, resolved_params
+from lcp_engine.features.plans.store.stated_plans import RESOLVED
 from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch
 from lcp_engine.store import queue
 from lcp_engine.store.copy_mission import plan_ids
@@ -70,7 +71,6 @@ from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import SAID, Sight
 from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import JobRow, RunnerRow
-from lcp_engine.store.stated_plans import RESOLVED
 from lcp_engine.store.turns import PROMPT, StoredReply, keep_memories, question, question_of
 from lcp_engine.workers.base import Hold
 

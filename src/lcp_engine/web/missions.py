@@ -20,9 +20,9 @@ from lcp_engine.core.safe_text import block
 from lcp_engine.engine.reports.structured import next_step
 from lcp_engine.errors import NotFound
 from lcp_engine.features.activity.charts import recent_chart
+from lcp_engine.features.plans.chart import draw_plan
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
-from lcp_engine.web.plan_chart import draw_plan
 from lcp_engine.web.timeline_chart import draw
 from lcp_engine.web.turns import by_turn
 

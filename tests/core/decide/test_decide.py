@@ -20,7 +20,6 @@ from lcp_engine.core.decide import (
     Wait,
     decide,
 )
-from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import Limits
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import (
@@ -35,9 +34,10 @@ from lcp_engine.core.protocol.actions import (
     Problem,
     WriteFile,
 )
-from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.reasons import stated
 from lcp_engine.errors import ErrorCode
+from lcp_engine.features.plans.answered_plan import ExecutePlan
+from lcp_engine.features.plans.stated_plan import StatedPlan
 
 _Tell: TypeAlias = Callable[[Decision], str]
 

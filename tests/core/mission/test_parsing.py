@@ -16,11 +16,11 @@ from pydantic import JsonValue
 from tests.tables import table
 
 from lcp_engine.core.mission.parse import NotFilled, build_mission, outline_mission, parse_mission
-from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.mission.yaml import MAX_CHARACTERS, MAX_VALUES, NotReadable, read_document, read_scalar
 from lcp_engine.core.policy import Verdict
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.plans.stated_plan import StatedPlan
 
 GOOD = "goal: Look around.\nplanner: {type: surveyor}\n"
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from tests.tables import table
 
 from lcp_engine.core.mission.parse import parse_mission
-from lcp_engine.core.mission.plan import MOST_STEPS, StatedPlan
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.plans.stated_plan import MOST_STEPS, StatedPlan
 
 Object = dict[str, JsonValue]
 ONE = "plan-00000000-0000-4000-8000-00000000000a"

@@ -19,11 +19,11 @@ from lcp_engine.core.protocol.envelopes import (
     MemoryEntry,
     ToolDefinition,
 )
-from lcp_engine.core.protocol.execution_plan import ExecutionPlan
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.schema_model import schema_model
 from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.features.authoring.schema import _schemas
+from lcp_engine.features.plans.execution_plan import ExecutionPlan
 
 Object = dict[str, JsonValue]
 SEED = json.loads((Path(__file__).parent / "seed_001.json").read_text(encoding="utf-8"))

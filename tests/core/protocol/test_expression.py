@@ -7,7 +7,7 @@ import time
 import pytest
 from tests.tables import table
 
-from lcp_engine.core.protocol.expression import (
+from lcp_engine.features.plans.expression import (
     NotAnExpression,
     StepFacts,
     is_true,

@@ -13,8 +13,8 @@ from pydantic import BaseModel, JsonValue
 from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, ErrorAction, Malformed, WriteFile
-from lcp_engine.core.protocol.answered_plan import ExecutePlan
 from lcp_engine.core.protocol.read_reply import NO_REASON, read_reply
+from lcp_engine.features.plans.answered_plan import ExecutePlan
 from lcp_engine.workers.registry import BUILT_IN
 
 Body: TypeAlias = dict[str, JsonValue]

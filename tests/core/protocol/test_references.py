@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 from tests.tables import table
 
-from lcp_engine.core.protocol.references import (
+from lcp_engine.features.plans.references import (
     MOST_INSERTED,
     Missing,
     Misspelt,

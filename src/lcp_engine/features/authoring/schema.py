@@ -24,7 +24,6 @@ from lcp_engine.core.protocol.envelopes import (
     MemoryEntry,
     ToolDefinition,
 )
-from lcp_engine.core.protocol.execution_plan import ExecutionPlan
 from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
 from lcp_engine.core.protocol.request import AgentRequest
 from lcp_engine.core.protocol.universal_schema import universal_schema
@@ -35,6 +34,7 @@ from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.models.reply_schema import ROOT, reply_schema
 from lcp_engine.features.notices.notice import Notice
+from lcp_engine.features.plans.execution_plan import ExecutionPlan
 from lcp_engine.planners.base import Question
 from lcp_engine.workers.registry import find_workers
 

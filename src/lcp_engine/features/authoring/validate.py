@@ -15,9 +15,9 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load
 from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.cli.run import mission_options
-from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.mission.spec import NO_PLANNER
 from lcp_engine.core.safe_text import Shown, one_line, sentence, shortened
+from lcp_engine.features.plans.stated_plan import StatedPlan
 
 if TYPE_CHECKING:
     from lcp_engine.features.authoring.dry_run import DryRun, RootOutlook

@@ -6,16 +6,16 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "plans",
-    plan_type="lcp_engine.engine.plan_course:STEPS",
-    stated_plan="lcp_engine.core.mission.plan:StatedPlan",
-    order_reader="lcp_engine.core.protocol.answered_plan:READER",
-    history_calls=("lcp_engine.api.plan_graphs:GraphCalls",),
+    plan_type="lcp_engine.features.plans.course:STEPS",
+    stated_plan="lcp_engine.features.plans.stated_plan:StatedPlan",
+    order_reader="lcp_engine.features.plans.answered_plan:READER",
+    history_calls=("lcp_engine.features.plans.calls:GraphCalls",),
     commands={
         "plan": (
             "Inspect",
-            "lcp_engine.cli.plan:plan_command",
+            "lcp_engine.features.plans.commands:plan_command",
             "Check the plan of a file, show that of a mission as a graph.",
         ),
     },
-    tables={"stated_plans": ("lcp_engine.store.stated_plans:stated_plans", "mission_id")},
+    tables={"stated_plans": ("lcp_engine.features.plans.store.stated_plans:stated_plans", "mission_id")},
 )

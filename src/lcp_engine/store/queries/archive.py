@@ -9,13 +9,13 @@ from typing import TypeVar
 from sqlalchemy import Select, Table, select
 
 from lcp_engine.core.job_states import Role
+from lcp_engine.features.plans.store.stated_plans import StatedText, stated_plans_of
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.large_results import RESULT
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.schema import attempts, changes, events, jobs, missions, runners, turns
-from lcp_engine.store.stated_plans import StatedText, stated_plans_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from itertools import groupby
 
 from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import SETTLED, Need, State
-from lcp_engine.core.plan_graph import GraphStep, Link, PlanGraph
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import subject_of
+from lcp_engine.features.plans.graph import GraphStep, Link, PlanGraph
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.mission_spec import spec_and_root

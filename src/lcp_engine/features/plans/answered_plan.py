@@ -10,11 +10,11 @@ from typing import ClassVar, TypeAlias
 from pydantic import Field, JsonValue
 
 from lcp_engine.core.kinds import kind_named
-from lcp_engine.core.mission.plan import StatedPlan
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, Findings, JobSpec, Malformed
 from lcp_engine.core.protocol.read_reply import Kinds, OrderReader, read_object
-from lcp_engine.core.protocol.references import references_in
 from lcp_engine.core.summaries import nearest
+from lcp_engine.features.plans.references import references_in
+from lcp_engine.features.plans.stated_plan import StatedPlan
 
 _LONGEST_NAME = 200
 _JOB = "new_jobs[0]"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, assert_never
 
 from lcp_engine.core.json_values import JsonValue
-from lcp_engine.core.protocol.references import PATH, STEP, Place, path_of
 from lcp_engine.core.safe_text import shortened
+from lcp_engine.features.plans.references import PATH, STEP, Place, path_of
 
 MOST_CHARACTERS = 2000
 MOST_DEPTH = 50

@@ -24,12 +24,12 @@ from lcp_engine.cli.tables import (
     text_column,
 )
 from lcp_engine.core.job_states import SETTLED, Need, State
-from lcp_engine.core.plan_graph import GraphStep, PlanGraph, in_waves
 from lcp_engine.core.summaries import duration
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.plans.graph import GraphStep, PlanGraph, in_waves
 
 if TYPE_CHECKING:
-    from lcp_engine.engine.plan_outlook import StepOutlook
+    from lcp_engine.features.plans.outlook import StepOutlook
 
 MOST_SHOWN = 200
 """Steps that a person is shown; --json has all."""
@@ -52,7 +52,7 @@ def check_command(invocation: Invocation, *, file: str) -> int:
     """
     from lcp_engine.cli.load_mission import load_plans
     from lcp_engine.engine.instance import admission_for
-    from lcp_engine.engine.plan_outlook import outlook
+    from lcp_engine.features.plans.outlook import outlook
 
     invocation.load_workers()
     try:

@@ -8,12 +8,12 @@ from lcp_engine.core.job_states import Need
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import dotted
-from lcp_engine.core.mission.plan import StatedPlan, StatedStep, awaited_by
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Verdict
-from lcp_engine.core.protocol.references import references_in
 from lcp_engine.engine.admission import Admission, ruling_on
-from lcp_engine.engine.plan_steps import plans_of
+from lcp_engine.features.plans.references import references_in
+from lcp_engine.features.plans.stated_plan import StatedPlan, StatedStep, awaited_by
+from lcp_engine.features.plans.steps import plans_of
 
 _WORDS = {Verdict.AUTO: "runs", Verdict.HOLD: "held", Verdict.DENY: "denied"}
 

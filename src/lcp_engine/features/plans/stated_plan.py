@@ -12,7 +12,9 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validat
 
 from lcp_engine.core.job_states import Need
 from lcp_engine.core.protocol.envelope import Course, Time
-from lcp_engine.core.protocol.execution_plan import (
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import UnexpectedValue
+from lcp_engine.features.plans.execution_plan import (
     Condition,
     ErrorHandling,
     Fault,
@@ -24,10 +26,8 @@ from lcp_engine.core.protocol.execution_plan import (
     refuse,
     unknown_step,
 )
-from lcp_engine.core.protocol.expression import NotAnExpression, parse_expression, steps_of
-from lcp_engine.core.protocol.references import FORM, NAME, Misspelt, references_in
-from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import UnexpectedValue
+from lcp_engine.features.plans.expression import NotAnExpression, parse_expression, steps_of
+from lcp_engine.features.plans.references import FORM, NAME, Misspelt, references_in
 
 MOST_STEPS = 10_000
 MAIN = "main"

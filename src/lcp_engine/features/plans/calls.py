@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcp_engine.api.kernel_history import KernelHistory
-from lcp_engine.store.queries.plan_graph import find_plan_graphs
+from lcp_engine.features.plans.store.graph import find_plan_graphs
 
 if TYPE_CHECKING:
-    from lcp_engine.core.plan_graph import PlanGraph
+    from lcp_engine.features.plans.graph import PlanGraph
 
 
 class GraphCalls(KernelHistory):

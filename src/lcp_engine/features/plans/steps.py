@@ -11,12 +11,9 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.kinds import TURN, TURN_PRIORITY, kind_named
 from lcp_engine.core.mission.parse import dotted
-from lcp_engine.core.mission.plan import MAIN, OnFailure, StatedPlan, StatedStep, awaited_by
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.protocol.actions import CreateFollowupJobs
-from lcp_engine.core.protocol.answered_plan import ExecutePlan
-from lcp_engine.core.protocol.references import Missing, TooLong, references_in, resolve
 from lcp_engine.core.reasons import Reason, ReasonCode
 from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
@@ -24,6 +21,17 @@ from lcp_engine.core.terms import Terms, terms_of
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
 from lcp_engine.engine.points import Begin, Look
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.plans.answered_plan import ExecutePlan
+from lcp_engine.features.plans.references import Missing, TooLong, references_in, resolve
+from lcp_engine.features.plans.stated_plan import MAIN, OnFailure, StatedPlan, StatedStep, awaited_by
+from lcp_engine.features.plans.store.stated_plans import (
+    RESOLVED,
+    Before,
+    StatedText,
+    keep_plans,
+    steps_before,
+    store_resolved,
+)
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
@@ -32,14 +40,6 @@ from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
 from lcp_engine.store.people import see
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
-from lcp_engine.store.stated_plans import (
-    RESOLVED,
-    Before,
-    StatedText,
-    keep_plans,
-    steps_before,
-    store_resolved,
-)
 from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.base import ExecutedBy, Hold, Worker, Workers
 from lcp_engine.workers.params import Result

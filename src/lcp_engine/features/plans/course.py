@@ -9,11 +9,14 @@ from pydantic import JsonValue
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Stated
 from lcp_engine.core.job_states import RETRY_BLOCKED, RETRY_HELD, SETTLED, SKIP, UNBLOCK, Need, Role, State
-from lcp_engine.core.protocol.expression import StepFacts, is_true, parse_expression
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.terms import terms_of
-from lcp_engine.engine.plan_steps import (
+from lcp_engine.engine.points import PlanType
+from lcp_engine.engine.turn_queue import begun_plan, release_followers
+from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.features.plans.expression import StepFacts, is_true, parse_expression
+from lcp_engine.features.plans.steps import (
     admit,
     begin_answered,
     check_plans,
@@ -22,15 +25,7 @@ from lcp_engine.engine.plan_steps import (
     store_plan,
     whole_steps_before,
 )
-from lcp_engine.engine.points import PlanType
-from lcp_engine.engine.turn_queue import begun_plan, release_followers
-from lcp_engine.errors import ErrorCode, Failed
-from lcp_engine.store.db.json_text import from_json, to_json
-from lcp_engine.store.edges import followers_of
-from lcp_engine.store.ledger import Ledger
-from lcp_engine.store.people import unanswered_hold
-from lcp_engine.store.row_types import JobRow, PlanRow
-from lcp_engine.store.stated_plans import (
+from lcp_engine.features.plans.store.stated_plans import (
     MOST_COMPARED,
     count_steps,
     error_of,
@@ -38,6 +33,11 @@ from lcp_engine.store.stated_plans import (
     steps_of_plan,
     unsettled_steps,
 )
+from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.edges import followers_of
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.people import unanswered_hold
+from lcp_engine.store.row_types import JobRow, PlanRow
 
 ABORT, CONTINUE, FALL_BACK = "abort_plan", "continue_plan", "execute_fallback"
 _FAILED = {State.FAILED: "failed", State.REJECTED: "was rejected", State.CANCELLED: "was cancelled"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lcp_engine.core.job_states import SETTLED
-from lcp_engine.core.plan_graph import GraphStep, PlanGraph, in_waves
+from lcp_engine.features.plans.graph import GraphStep, PlanGraph, in_waves
 
 BOX_HEIGHT = 52
 _WIDEST, _NARROWEST, _GAP, _ROW, _MARGIN = 230, 120, 36, 64, 8
