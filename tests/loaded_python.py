@@ -32,7 +32,7 @@ from types import ModuleType, SimpleNamespace, TracebackType
 from typing import IO, NoReturn, Self, TypedDict
 
 _PROJECT = Path(__file__).parent.parent
-_LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.runner.confined.mcp_bridge")
+_LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.features.programs.mcp_bridge")
 """A program, and a module that takes long to import and that hardly any test starts."""
 _MORE = (
     "sqlite3", "psycopg", "rich.markdown", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on",

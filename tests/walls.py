@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from lcp_engine.core.walls import WALLS, Step
-from lcp_engine.wall.steps import Found, step_here
-from lcp_engine.wall.workspace import Ground
+from lcp_engine.features.programs.wall.steps import Found, step_here
+from lcp_engine.features.programs.wall.workspace import Ground
 
 REQUIRED = "LCP_TEST_REQUIRE_WALL" in os.environ
 """A wall that does not hold here is a failure of the tests that need it, and not skipped."""

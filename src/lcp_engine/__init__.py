@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         StatedRetry,
         StatedStep,
     )
+    from lcp_engine.features.programs.external_worker import ExternalProgram, Needs
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,
@@ -157,7 +158,6 @@ if TYPE_CHECKING:
         Worker,
         Workers,
     )
-    from lcp_engine.workers.external import ExternalProgram, Needs
     from lcp_engine.workers.merge import MergeParams, params_taking
     from lcp_engine.workers.registry import worker
 

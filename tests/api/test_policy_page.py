@@ -11,7 +11,7 @@ import yaml
 from pydantic import JsonValue
 
 from lcp_engine import Engine, State
-from lcp_engine.wall.programs import cannot_confine
+from lcp_engine.features.programs.wall.programs import cannot_confine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "policy.md"
 RECIPE = re.compile(

@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program, cannot_confine
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Bounds, Ended, Program, cannot_confine
 
 PRELUDE = """
 import array, ctypes, errno, fcntl, mmap, os, platform, shutil, signal, socket, stat, struct, sys, threading, time

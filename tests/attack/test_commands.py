@@ -10,10 +10,10 @@ from tests.walls import EACH_WALL, ground_behind
 
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.walls import Step
+from lcp_engine.features.programs.run_command import Surroundings, run_behind_wall
+from lcp_engine.features.programs.wall.programs import Ended, Program
+from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Ended, Program
-from lcp_engine.wall.seen_root import RootAccess
-from lcp_engine.workers.run_command import Surroundings, run_behind_wall
 
 pytestmark = pytest.mark.proof
 ATTACKS = dict(attacks())

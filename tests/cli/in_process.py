@@ -18,9 +18,10 @@ from types import FrameType
 from typing import IO, TypeVar
 
 from lcp_engine.cli.app import start
+from lcp_engine.features.programs import load_files
+from lcp_engine.features.programs.external_worker import MODULE_OF_FILE
 from lcp_engine.sandbox import own_places
-from lcp_engine.workers import load_files, registry
-from lcp_engine.workers.external import MODULE_OF_FILE
+from lcp_engine.workers import registry
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -20,7 +20,7 @@ from tests.crash.processes import ask, do, import_all
 from tests.runner.undo.conftest import Scene
 
 from lcp_engine import Engine
-from lcp_engine.changes.apply import Apply, Changed, note_of
+from lcp_engine.features.programs.apply import Apply, Changed, note_of
 from lcp_engine.runner import runner
 from lcp_engine.sandbox.atomic_write import LocalFile
 from lcp_engine.sandbox.file_access import confined_threads

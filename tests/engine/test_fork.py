@@ -13,8 +13,8 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import LcpError
 from lcp_engine.features.check.store.check import faults_in
+from lcp_engine.features.programs.external_worker import kinds_in
 from lcp_engine.workers.base import Caps
-from lcp_engine.workers.external import kinds_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

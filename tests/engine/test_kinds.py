@@ -24,9 +24,9 @@ from lcp_engine.features.authoring.describe_kinds import (
 )
 from lcp_engine.features.models.prompt import for_context, system_message, write_prompt
 from lcp_engine.features.models.reply_schema import reply_schema
+from lcp_engine.features.programs.external_worker import kinds_in
 from lcp_engine.planners.base import Question, SeenJob
 from lcp_engine.workers.base import Example, Worker
-from lcp_engine.workers.external import kinds_in
 from lcp_engine.workers.registry import BUILT_IN, find_workers, register
 
 SOURCE = Path(lcp_engine.__file__).parent

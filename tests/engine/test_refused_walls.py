@@ -13,8 +13,8 @@ from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, Isolation, Job, LcpError
 from lcp_engine.core.walls import Step
-from lcp_engine.wall import bubblewrap
-from lcp_engine.wall.bubblewrap import find_bubblewrap
+from lcp_engine.features.programs.wall import bubblewrap
+from lcp_engine.features.programs.wall.bubblewrap import find_bubblewrap
 
 REFUSES = "bwrap: Creating new namespace failed: Operation not permitted"
 

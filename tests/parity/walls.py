@@ -14,7 +14,7 @@ from tests.parity.compare import known_differences
 
 from lcp_engine import Engine, Job
 from lcp_engine.core.walls import WALLS, Step
-from lcp_engine.wall.steps import step_here
+from lcp_engine.features.programs.wall.steps import step_here
 
 OWNER = 65534
 """The user who owns the root where this is root."""

@@ -15,8 +15,8 @@ from tests.runner.conftest import Ground
 from tests.runner.theatre import DONE, Theatre, ask, write
 from tests.walls import NEEDS_OVERLAY
 
-from lcp_engine.changes.command_places import TRIAL_SECONDS, left_over_walls, remove_walls
-from lcp_engine.wall.workspace import held
+from lcp_engine.features.programs.command_places import TRIAL_SECONDS, left_over_walls, remove_walls
+from lcp_engine.features.programs.wall.workspace import held
 
 pytestmark = NEEDS_OVERLAY
 ANY: JsonValue = {"allow": [["sh", "-c", "*"]], "seconds": 100}

@@ -16,8 +16,8 @@ from tests.crash.processes import ask, do, import_all
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine, Job, LcpError
-from lcp_engine.changes.held_changes import remove_held
 from lcp_engine.errors import ErrorCode
+from lcp_engine.features.programs.held_changes import remove_held
 from lcp_engine.runner import runner
 
 pytestmark = NEEDS_OVERLAY

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lcp_engine.wall.bubblewrap import Bubblewrap, find_bubblewrap, packaged
-from lcp_engine.wall.programs import Bounds, CannotConfine, Ended, Program, supervise
-from lcp_engine.wall.view import Bind, Overlay, View
+from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap, find_bubblewrap, packaged
+from lcp_engine.features.programs.wall.programs import Bounds, CannotConfine, Ended, Program, supervise
+from lcp_engine.features.programs.wall.view import Bind, Overlay, View
 
 NOBODY = 65534
 FOUND = find_bubblewrap()

@@ -26,18 +26,18 @@ from tests.wall.overlays import enter_mounts, enter_namespaces, in_child, mount
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.walls import Step
+from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap
+from lcp_engine.features.programs.wall.masks import Rights
+from lcp_engine.features.programs.wall.namespaced import Namespaced, has_own_numbers
+from lcp_engine.features.programs.wall.programs import Bounds, CannotConfine, supervise
+from lcp_engine.features.programs.wall.steps import Found
+from lcp_engine.features.programs.wall.view import HOME, Bind, Overlay, View
+from lcp_engine.features.programs.wall.workspace import Ground, workspace
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.file_systems import file_system_type
 from lcp_engine.sandbox.landlock import adopt_orphans
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.syscalls import landlock_version
-from lcp_engine.wall.bubblewrap import Bubblewrap
-from lcp_engine.wall.masks import Rights
-from lcp_engine.wall.namespaced import Namespaced, has_own_numbers
-from lcp_engine.wall.programs import Bounds, CannotConfine, supervise
-from lcp_engine.wall.steps import Found
-from lcp_engine.wall.view import HOME, Bind, Overlay, View
-from lcp_engine.wall.workspace import Ground, workspace
 
 pytestmark = NEEDS_OVERLAY
 DISKS = ("/var/tmp", "/dev/shm")

@@ -15,10 +15,10 @@ from tests.patience import wait_until
 from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program, can_act, descendants
 from lcp_engine.runner.confined.process import spawner
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Bounds, Ended, Program, can_act, descendants
 
 pytestmark = NEEDS_LANDLOCK
 PYTHON = (sys.base_prefix, sys.prefix)

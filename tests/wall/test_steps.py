@@ -16,9 +16,9 @@ from tests.walls import NEEDS_NAMESPACES
 
 from lcp_engine.core.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
-from lcp_engine.wall.programs import cannot_confine
-from lcp_engine.wall.steps import Found, by_apparmor, step_here
+from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
+from lcp_engine.features.programs.wall.programs import cannot_confine
+from lcp_engine.features.programs.wall.steps import Found, by_apparmor, step_here
 
 pytestmark = NEEDS_NAMESPACES
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts, and becomes another user")
@@ -27,7 +27,7 @@ WITHOUT = Step.LANDLOCK if cannot_confine() is None else Step.NONE
 ASK = """
 import sys
 from pathlib import Path
-from lcp_engine.wall.steps import step_here
+from lcp_engine.features.programs.wall.steps import step_here
 found = step_here(Path(sys.argv[1]), None if len(sys.argv) < 3 else Path(sys.argv[2]))
 print(found.step, found.advice, *found.reasons, sep="\\n")
 """

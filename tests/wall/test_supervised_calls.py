@@ -12,9 +12,9 @@ import pytest
 from tests.tables import table
 from tests.walls import NEEDS_LANDLOCK
 
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Bounds, Ended, Program
 
 pytestmark = NEEDS_LANDLOCK
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}

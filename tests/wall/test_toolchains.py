@@ -14,12 +14,12 @@ from tests.tables import table
 from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine.core.mission.spec import Commands
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.run_command import RunCommandResult, Surroundings, run_behind_wall
+from lcp_engine.features.programs.wall.programs import Ended, Program
+from lcp_engine.features.programs.wall.seen_root import RootAccess
+from lcp_engine.features.programs.wall.toolchains import Toolchain, joined_variables, toolchain_of
 from lcp_engine.sandbox.root import Root
-from lcp_engine.wall.programs import Ended, Program
-from lcp_engine.wall.seen_root import RootAccess
-from lcp_engine.wall.toolchains import Toolchain, joined_variables, toolchain_of
-from lcp_engine.workers.run_command import RunCommandResult, Surroundings, run_behind_wall
 
 
 def program(path: Path, text: str = "#!/bin/true\n") -> str:

@@ -29,8 +29,8 @@ from tests.wall.overlays import (
     take_all,
 )
 
-from lcp_engine.wall.ignored import IgnoredFiles
-from lcp_engine.wall.upper import (
+from lcp_engine.features.programs.wall.ignored import IgnoredFiles
+from lcp_engine.features.programs.wall.upper import (
     LIMITS,
     Act,
     Changes,

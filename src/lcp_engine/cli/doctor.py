@@ -211,8 +211,8 @@ def _walls_of(settings: Settings) -> tuple[Step, ...]:
 
 def _walls(url: str, settings: Settings) -> Iterator[Finding]:
     """Report the wall that commands have here, and why it is not a stronger one."""
+    from lcp_engine.features.programs.wall.steps import step_here
     from lcp_engine.store.host.liveness import wall_directory
-    from lcp_engine.wall.steps import step_here
 
     found = step_here(wall_directory(url), walls=_walls_of(settings))
     why = "; ".join(found.reasons)
@@ -287,8 +287,8 @@ def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
 
 def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator[Finding]:
     """Programs that a mission may run."""
-    from lcp_engine.api.command_trials import Here, try_commands
     from lcp_engine.core.network import NO_NETWORK_GRANTED
+    from lcp_engine.features.programs.command_trials import Here, try_commands
     from lcp_engine.store.host.liveness import wall_directory
 
     spec = load_spec(options)

@@ -106,8 +106,8 @@ def missions_command(
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
     from lcp_engine.api.reports import disk_note, error_lines
+    from lcp_engine.features.programs.wall.layer import kept_output
     from lcp_engine.store.host.liveness import wall_directory
-    from lcp_engine.wall.layer import kept_output
 
     with invocation.history() as history:
         found = history.mission(mission)

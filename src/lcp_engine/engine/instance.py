@@ -28,6 +28,7 @@ from lcp_engine.planners.environment import (
     ProbeCache,
 )
 from lcp_engine.planners.registry import own_planners
+from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places, protect
 from lcp_engine.store.db.database import Database
@@ -46,7 +47,6 @@ from lcp_engine.store.host.shared_clock import open_shared_clock
 from lcp_engine.store.host.wakeup import Notifier, make_notifier
 from lcp_engine.store.host.writer_queue import open_writer_queue
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.wall.installed_programs import readable_place
 from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine.api.suites import with_found
 from lcp_engine.core.health import Finding
 from lcp_engine.core.mission.parse import outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
@@ -19,6 +18,7 @@ from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.authoring.dry_run import DryRun, dry_run
 from lcp_engine.features.models.examination import examine_planner
+from lcp_engine.features.programs.found_suites import with_found
 from lcp_engine.planners.registry import make_planner, planner_names, usual_planner
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import find_mission, offers

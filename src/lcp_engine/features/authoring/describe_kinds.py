@@ -17,8 +17,8 @@ from lcp_engine.core.protocol import envelopes
 from lcp_engine.core.protocol.envelopes import ToolDefinition, ToolExample, ToolParameter
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.features.authoring.run_job import run_job
+from lcp_engine.features.programs.external_worker import ExternalProgram, program_of
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers
-from lcp_engine.workers.external import ExternalProgram, program_of
 
 
 def describe(worker: Worker[BaseModel]) -> dict[str, JsonValue]:

@@ -23,7 +23,6 @@ from pydantic import JsonValue
 
 from lcp_engine.api.arguments import checked_spec
 from lcp_engine.api.engine import Engine
-from lcp_engine.changes.command_places import remove_walls
 from lcp_engine.core.decide import Outcome
 from lcp_engine.core.json_values import JsonObject, list_in, object_in
 from lcp_engine.core.kinds import KindRole, kind_named
@@ -45,6 +44,7 @@ from lcp_engine.features.evaluation.summary import summarize_scores
 from lcp_engine.features.evaluation.trial_checks import TrialChecks, found_check
 from lcp_engine.features.models.echo import Told, is_echo
 from lcp_engine.features.models.instructions import instructions_of
+from lcp_engine.features.programs.command_places import remove_walls
 from lcp_engine.planners.base import Fault
 from lcp_engine.store.queries.records import Mission, MissionStatus
 

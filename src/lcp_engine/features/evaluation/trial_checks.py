@@ -12,13 +12,13 @@ from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.instance import Instance
 from lcp_engine.features.evaluation.json_lines import JsonLines
 from lcp_engine.features.evaluation.scores import CheckResult
-from lcp_engine.runner.commands import ground_of
-from lcp_engine.runner.confined.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.execution import ground_of
+from lcp_engine.features.programs.external_worker import FoundCommand, found_command
+from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
+from lcp_engine.features.programs.run_command import Surroundings, run_behind_wall
+from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
-from lcp_engine.wall.seen_root import RootAccess
-from lcp_engine.workers.external import FoundCommand, found_command
-from lcp_engine.workers.run_command import Surroundings, run_behind_wall
 
 CHECK_SECONDS = 60.0
 """The most that a check program may take."""
