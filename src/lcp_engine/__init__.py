@@ -104,6 +104,9 @@ if TYPE_CHECKING:
         StatedStep,
     )
     from lcp_engine.features.programs.external_worker import ExternalProgram, Needs
+    from lcp_engine.features.replay.compare import Difference
+    from lcp_engine.features.replay.fork import Drift, Forked
+    from lcp_engine.features.replay.replay import Replayed
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,
@@ -121,9 +124,6 @@ if TYPE_CHECKING:
         SeenJob,
         SeenMemory,
     )
-    from lcp_engine.replay.compare import Difference
-    from lcp_engine.replay.fork import Drift, Forked
-    from lcp_engine.replay.replay import Replayed
     from lcp_engine.runner.runner import Runner
     from lcp_engine.runner.undo import Undo
     from lcp_engine.sandbox.landlock import Isolation

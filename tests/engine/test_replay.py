@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
     from tests.engine.conftest import Lab, Object, OpenLab
 
-    from lcp_engine.replay.replay import Replayed
+    from lcp_engine.features.replay.replay import Replayed
 
 
 def same(lab: Lab, mission_id: int = 1) -> Replayed:

@@ -7,25 +7,25 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "replay",
     needs=("plans", "rules"),
-    engine_calls=("lcp_engine.api.replays:ReplayCalls",),
+    engine_calls=("lcp_engine.features.replay.calls:ReplayCalls",),
     commands={
         "replay": (
             "Run again",
-            "lcp_engine.cli.replay:replay_command",
+            "lcp_engine.features.replay.commands:replay_command",
             "Run a finished mission again from its history, without a model.",
         ),
         "fork": (
             "Run again",
-            "lcp_engine.cli.replay:fork_command",
+            "lcp_engine.features.replay.commands:fork_command",
             "Start a new mission from a turn of another one.",
         ),
     },
     pages={
-        "/missions/{mission}/fork": "lcp_engine.web.replay:fork_form",
-        "/missions/{mission}/replay": "lcp_engine.web.replay:replay_form",
+        "/missions/{mission}/fork": "lcp_engine.features.replay.pages:fork_form",
+        "/missions/{mission}/replay": "lcp_engine.features.replay.pages:replay_form",
     },
     actions={
-        "/missions/{mission}/fork": "lcp_engine.web.replay:fork",
-        "/missions/{mission}/replay": "lcp_engine.web.replay:replay",
+        "/missions/{mission}/fork": "lcp_engine.features.replay.pages:fork",
+        "/missions/{mission}/replay": "lcp_engine.features.replay.pages:replay",
     },
 )

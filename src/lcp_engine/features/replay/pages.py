@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.replay.fork import Forked
+from lcp_engine.features.replay.replay import Replayed
 from lcp_engine.planners.registry import planner_names
-from lcp_engine.replay.fork import Forked
-from lcp_engine.replay.replay import Replayed
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, cursor, number, to_mission

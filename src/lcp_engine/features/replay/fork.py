@@ -20,9 +20,12 @@ from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.features.replay.reenact import rules_at
+from lcp_engine.features.replay.store.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
+from lcp_engine.features.replay.store.copy_mission import Copied, copy_until
+from lcp_engine.features.replay.store.states_at import JobHistory, jobs_before, states_before
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
-from lcp_engine.replay.reenact import rules_at
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.paths import names_of
@@ -30,13 +33,10 @@ from lcp_engine.sandbox.read_text import read_bytes
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known
 from lcp_engine.store.changes import sha256
-from lcp_engine.store.copy_mission import Copied, copy_until
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, PastTurn, read_archive
 from lcp_engine.store.queries.mission_spec import changed_root
-from lcp_engine.store.queries.states_at import JobHistory, jobs_before, states_before
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.turns import MEMORIES, StoredReply, keep_memories
 from lcp_engine.workers.base import Context, ExecutedBy, params_of

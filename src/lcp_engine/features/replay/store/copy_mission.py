@@ -27,14 +27,14 @@ from lcp_engine.core.job_states import (
 from lcp_engine.core.money import add_amounts
 from lcp_engine.core.terms import terms_of
 from lcp_engine.features.plans.store.stated_plans import RESOLVED, keep_plans
+from lcp_engine.features.replay.store.archive import Archive, PastAttempt, PastEvent, PastTurn
+from lcp_engine.features.replay.store.states_at import JobHistory
 from lcp_engine.store import ledger_sql
 from lcp_engine.store.db.json_text import from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.edges import Edge, connect, edges_of
 from lcp_engine.store.people import SAID
-from lcp_engine.store.queries.archive import Archive, PastAttempt, PastEvent, PastTurn
-from lcp_engine.store.queries.states_at import JobHistory
 from lcp_engine.store.schema import approvals, attempts, jobs, missions, plans, turns
 from lcp_engine.store.turns import MEMORIES
 

@@ -63,13 +63,13 @@ from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
 from lcp_engine.features.plans.steps import begin_with, from_text, keep_resolved, resolved_params
 from lcp_engine.features.plans.store.stated_plans import RESOLVED
-from lcp_engine.replay.scratch import Diverged, HistoryClock, Scratch
+from lcp_engine.features.replay.scratch import Diverged, HistoryClock, Scratch
+from lcp_engine.features.replay.store.archive import Archive, PastEvent, PastJob
+from lcp_engine.features.replay.store.copy_mission import plan_ids
 from lcp_engine.store import queue
-from lcp_engine.store.copy_mission import plan_ids
 from lcp_engine.store.db.json_text import fingerprint, from_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.people import SAID, Sight
-from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.store.turns import PROMPT, StoredReply, keep_memories, question, question_of
 from lcp_engine.workers.base import Hold

@@ -18,7 +18,7 @@ from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.replay.compare import (
+from lcp_engine.features.replay.compare import (
     INVALID,
     ComparedJob,
     ComparedMission,
@@ -26,14 +26,14 @@ from lcp_engine.replay.compare import (
     Difference,
     compare,
 )
-from lcp_engine.replay.reenact import reenact
-from lcp_engine.replay.scratch import HistoryClock, Scratch
+from lcp_engine.features.replay.reenact import reenact
+from lcp_engine.features.replay.scratch import HistoryClock, Scratch
+from lcp_engine.features.replay.store.archive import Archive, PastEvent, PastJob, read_archive
+from lcp_engine.features.replay.store.states_at import states_before
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import missing_blobs
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob, read_archive
-from lcp_engine.store.queries.states_at import states_before
 from lcp_engine.store.turns import MEMORIES
 from lcp_engine.workers.ask_user import KIND as ASK_USER
 

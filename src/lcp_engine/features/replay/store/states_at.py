@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lcp_engine.core.job_states import APPROVE, APPROVE_BLOCKED, RETRY, RETRY_HELD, START, TRANSITIONS, State
 from lcp_engine.features.plans.store.stated_plans import RESOLVED
-from lcp_engine.store.queries.archive import Archive, PastEvent
+from lcp_engine.features.replay.store.archive import Archive, PastEvent
 
 _TRANSITIONS = {transition.event: transition for transition in TRANSITIONS}
 _APPROVALS = (APPROVE.event, APPROVE_BLOCKED.event)

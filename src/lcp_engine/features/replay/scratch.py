@@ -13,6 +13,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import Failed
+from lcp_engine.features.replay.store.archive import Archive, PastEvent, PastJob
 from lcp_engine.runner.executor import Executor
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
@@ -22,7 +23,6 @@ from lcp_engine.store.changes import content
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.queries.archive import Archive, PastEvent, PastJob
 from lcp_engine.store.row_types import ChangeRow, JobRow
 from lcp_engine.workers.base import Hold
 

@@ -12,8 +12,8 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.store.queries.history import known_id
 
 if TYPE_CHECKING:
-    from lcp_engine.replay.fork import Forked
-    from lcp_engine.replay.replay import Replayed
+    from lcp_engine.features.replay.fork import Forked
+    from lcp_engine.features.replay.replay import Replayed
 
 
 class ReplayCalls(KernelEngine):
@@ -25,7 +25,7 @@ class ReplayCalls(KernelEngine):
         The mission's root is not touched. With `keep` the scratch database and root are left in that directory. Raises
         `NOT_FOUND`, `WRONG_STATE` for a mission that has not ended or whose history is incomplete, `INVALID_ARGUMENT`.
         """
-        from lcp_engine.replay.replay import replay
+        from lcp_engine.features.replay.replay import replay
 
         return replay(self.instance, known_id("mission", mission_id), keep=keep)
 
@@ -46,7 +46,7 @@ class ReplayCalls(KernelEngine):
         unless one of both is given, `NOT_FOUND`, `WRONG_STATE` for a mission without turns and a step that has not
         begun, `NO_PLANNER`, `PATH_NOT_FOUND` for a missing root.
         """
-        from lcp_engine.replay.fork import fork
+        from lcp_engine.features.replay.fork import fork
 
         known = known_id("mission", mission_id)
         return fork(

@@ -13,8 +13,8 @@ from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import sentence
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.replay.fork import Forked
-from lcp_engine.replay.replay import Replayed
+from lcp_engine.features.replay.fork import Forked
+from lcp_engine.features.replay.replay import Replayed
 
 MOST_BYTES = 4 * 1024 * 1024
 MOST_SHOWN = 20

@@ -1,1 +1,0 @@
-"""Replay missions from their history, and fork them."""
