@@ -107,6 +107,15 @@ if TYPE_CHECKING:
     from lcp_engine.features.replay.compare import Difference
     from lcp_engine.features.replay.fork import Drift, Forked
     from lcp_engine.features.replay.replay import Replayed
+    from lcp_engine.features.reports.facts import (
+        Course,
+        Excerpt,
+        Facts,
+        FileFact,
+        JobFact,
+        TurnFact,
+        UndoneFact,
+    )
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,
@@ -131,15 +140,6 @@ if TYPE_CHECKING:
     from lcp_engine.sandbox.root import Opened, Root
     from lcp_engine.store.db.transaction import Connection, Cursor
     from lcp_engine.store.people import Sight, Unseen
-    from lcp_engine.store.queries.mission_facts import (
-        Course,
-        Excerpt,
-        Facts,
-        FileFact,
-        JobFact,
-        TurnFact,
-        UndoneFact,
-    )
     from lcp_engine.store.queries.records import ActiveRunner, Job, Mission, MissionStatus, Schedule
     from lcp_engine.workers.base import (
         Applied,

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.mission.accept import AcceptCheck
 from lcp_engine.engine.acceptance import fault_of
-from lcp_engine.engine.reports.markdown import as_markdown
+from lcp_engine.features.reports.markdown import as_markdown
 from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.progress import COUNTED, Measure, milestone_of
 from lcp_engine.engine.reports.structured import respond
 from lcp_engine.errors import LcpError
+from lcp_engine.features.reports.progress import COUNTED, Measure, milestone_of
+from lcp_engine.features.reports.store.progress import percentages
 from lcp_engine.store.queries.pages import find_named_events
-from lcp_engine.store.queries.progress import percentages
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab

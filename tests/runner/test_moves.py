@@ -12,9 +12,9 @@ from pydantic import JsonValue
 from tests.runner.conftest import Ground
 
 from lcp_engine import Engine
-from lcp_engine.engine.reports.markdown import as_markdown
 from lcp_engine.errors import LcpError
 from lcp_engine.features.check.store.check import check_database
+from lcp_engine.features.reports.markdown import as_markdown
 from lcp_engine.sandbox.locks import Wait, lock
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Caps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcp_engine.engine.reports.markdown import as_markdown
+from lcp_engine.features.reports.markdown import as_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

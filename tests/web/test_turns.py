@@ -17,7 +17,7 @@ from lcp_engine import Engine
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.prices import Prices
 from lcp_engine.features.models import planner as model_planner
-from lcp_engine.store import drafts
+from lcp_engine.features.reports.store import drafts
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates

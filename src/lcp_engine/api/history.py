@@ -12,9 +12,9 @@ from lcp_engine.store.db.open import open_database
 from lcp_engine.store.host.liveness import runtime_place
 
 if TYPE_CHECKING:
-    from lcp_engine.api.reports_of import ReportCalls
     from lcp_engine.features.notices.calls import DeliveryCalls
     from lcp_engine.features.plans.calls import GraphCalls
+    from lcp_engine.features.reports.calls import ReportCalls
 
     class _Calls(GraphCalls, DeliveryCalls, ReportCalls): ...
 

@@ -13,10 +13,10 @@ from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import COLOURS
 from lcp_engine.core.json_values import JsonObject, JsonValue, list_in, object_in
 from lcp_engine.core.kinds import TURN
-from lcp_engine.core.progress import Measure, milestone_of
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import gist, status_of, subject
+from lcp_engine.features.reports.progress import Measure, milestone_of
 
 if TYPE_CHECKING:
     from rich.console import Console

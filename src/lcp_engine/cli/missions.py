@@ -45,9 +45,9 @@ from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.money import told_cost
-from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import block, json_line, one_line, sentence, shortened
 from lcp_engine.core.summaries import size, status_of, subject, unfulfilled_note
+from lcp_engine.features.reports.progress import Measure
 
 if TYPE_CHECKING:
     from lcp_engine.api.history import History
@@ -105,8 +105,8 @@ def missions_command(
 @pass_invocation
 def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
-    from lcp_engine.api.reports import disk_note, error_lines
     from lcp_engine.features.programs.wall.layer import kept_output
+    from lcp_engine.features.reports.reports import disk_note, error_lines
     from lcp_engine.store.host.liveness import wall_directory
 
     with invocation.history() as history:
@@ -419,7 +419,7 @@ def _print(event: JsonObject, formatter: EventFormatter | None) -> None:
 def print_report(history: History, mission_id: int, form: str = "text", since: int | None = None) -> None:
     """Print the report on stdout. `since` is the event after which a structured report begins."""
     if form == "json":
-        from lcp_engine.api.reports import make_report
+        from lcp_engine.features.reports.reports import make_report
 
         print_json(make_report(history.facts(mission_id)))
     elif form == "structured":
@@ -435,7 +435,7 @@ def print_report(history: History, mission_id: int, form: str = "text", since: i
         standing = history.standing(mission_id, acting=acting_kinds(roles))
         print_json(respond_as_agent(*standing, roles).as_json())
     else:
-        from lcp_engine.api.reports import as_markdown
+        from lcp_engine.features.reports.reports import as_markdown
 
         _print_text(as_markdown(history.facts(mission_id, most=MOST_LINES)))
 

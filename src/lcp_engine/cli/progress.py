@@ -20,9 +20,9 @@ from lcp_engine.cli.tables import cut, end_of, mark_of
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.money import told_cost
-from lcp_engine.core.progress import Measure
 from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import subject
+from lcp_engine.features.reports.progress import Measure
 
 _SPINNER_WIDTH = 2
 """Terminal cells of the spinner and the blank behind it."""

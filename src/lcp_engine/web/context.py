@@ -21,9 +21,9 @@ from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import SETTLED, State
 from lcp_engine.core.money import told_cost
-from lcp_engine.core.progress import COUNTED, Measure
 from lcp_engine.core.reasons import explain_reason, told_wait
 from lcp_engine.core.safe_text import block, exact, json_block, json_line, one_line, shortened
+from lcp_engine.features.reports.progress import COUNTED, Measure
 from lcp_engine.web.forms import FLASH_MESSAGES
 
 PACKAGE = Path(__file__).parent

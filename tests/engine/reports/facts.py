@@ -7,7 +7,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from lcp_engine.core.job_states import State
-from lcp_engine.store.queries.mission_facts import Excerpt, FileFact, JobFact
+from lcp_engine.features.reports.facts import Excerpt, FileFact, JobFact
 from lcp_engine.store.queries.records import Mission
 
 RowT = TypeVar("RowT")

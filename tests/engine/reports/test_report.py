@@ -8,8 +8,8 @@ import pytest
 from pydantic import JsonValue
 from tests.engine.reports.facts import AT, a_file, a_job, a_mission, all_of
 
-from lcp_engine.engine.reports.markdown import as_markdown, make_report
-from lcp_engine.store.queries.mission_facts import Excerpt, Facts, TurnFact, UndoneFact
+from lcp_engine.features.reports.facts import Excerpt, Facts, TurnFact, UndoneFact
+from lcp_engine.features.reports.markdown import as_markdown, make_report
 
 Object = dict[str, JsonValue]
 LATER = "2025-01-01T00:00:02.500000+00:00"

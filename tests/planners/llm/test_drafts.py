@@ -25,7 +25,7 @@ from lcp_engine.features.models import planner as model_planner
 from lcp_engine.features.models.anthropic_messages import AnthropicMessages
 from lcp_engine.features.models.http import Exchange
 from lcp_engine.features.models.output_modes import Rung
-from lcp_engine.store import drafts
+from lcp_engine.features.reports.store import drafts
 from lcp_engine.store.db.statements import Statement
 
 KEY = "sk-canary-0123456789"

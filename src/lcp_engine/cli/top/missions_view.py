@@ -16,7 +16,6 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from lcp_engine import Mission
-from lcp_engine.api.reports import error_lines
 from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import (
@@ -35,6 +34,7 @@ from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import age, status_of, subject
+from lcp_engine.features.reports.reports import error_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

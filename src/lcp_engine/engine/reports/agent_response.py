@@ -16,8 +16,8 @@ from lcp_engine.core.protocol.envelopes import (
     ResponseMetadata,
     TakenAction,
 )
-from lcp_engine.engine.reports.markdown import as_markdown
-from lcp_engine.store.queries.mission_facts import Course, Facts, FileFact, JobFact
+from lcp_engine.features.reports.facts import Course, Facts, FileFact, JobFact
+from lcp_engine.features.reports.markdown import as_markdown
 from lcp_engine.store.queries.records import MissionStatus
 
 _Performed: TypeAlias = Literal["search", "command_execution"]

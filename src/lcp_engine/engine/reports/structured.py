@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lcp_engine.core.json_values import int_in, list_in
 from lcp_engine.core.kinds import QUESTION
-from lcp_engine.core.progress import Milestone, milestone_of
 from lcp_engine.core.protocol import question_form
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import question_in, subject_of
-from lcp_engine.engine.reports.markdown import Section, sections, standing, title, words
-from lcp_engine.store.queries.mission_facts import Course, Excerpt, Facts, JobFact
+from lcp_engine.features.reports.facts import Course, Excerpt, Facts, JobFact
+from lcp_engine.features.reports.markdown import Section, sections, standing, title, words
+from lcp_engine.features.reports.progress import Milestone, milestone_of
 from lcp_engine.store.queries.records import Mission, MissionStatus
 from lcp_engine.workers.ask_user import asked_in, fields_of
 

@@ -6,7 +6,7 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "reports",
-    drafts="lcp_engine.store.drafts:StoredDrafts",
-    tables={"drafts": ("lcp_engine.store.drafts:drafts", "mission_id")},
-    history_calls=("lcp_engine.api.reports_of:ReportCalls",),
+    drafts="lcp_engine.features.reports.store.drafts:StoredDrafts",
+    tables={"drafts": ("lcp_engine.features.reports.store.drafts:drafts", "mission_id")},
+    history_calls=("lcp_engine.features.reports.calls:ReportCalls",),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lcp_engine.api.kernel_history import KernelHistory
 
 if TYPE_CHECKING:
-    from lcp_engine.store.queries.mission_facts import Course, Facts
+    from lcp_engine.features.reports.facts import Course, Facts
 
 
 class ReportCalls(KernelHistory):
@@ -20,13 +20,13 @@ class ReportCalls(KernelHistory):
         `most`: at most so many rows of each list. Default: 1,000. `most_counted`: jobs that have ended are counted by
         kind and listed among so many of the newest. Default: all.
         """
-        from lcp_engine.api.reports import read_facts
+        from lcp_engine.features.reports.reports import read_facts
 
         return read_facts(self.database, self._isolation, mission_id, most, most_counted)
 
     def drafts(self, mission_id: int) -> dict[int, str]:
         """The end of each reply that a planner is writing, by the job of its turn; at most a second old."""
-        from lcp_engine.store.drafts import find_drafts
+        from lcp_engine.features.reports.store.drafts import find_drafts
 
         return self._read(find_drafts, mission_id)
 
@@ -43,7 +43,7 @@ class ReportCalls(KernelHistory):
         Default of `since`: the newest question to the planner. `acting`: the kinds whose jobs are listed where they
         succeeded.
         """
-        from lcp_engine.api.reports import read_standing
+        from lcp_engine.features.reports.reports import read_standing
 
         return read_standing(
             self.database, self._isolation, mission_id, since=since, most=most, acting=acting

@@ -13,7 +13,7 @@ from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, 
 from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import named_path, question_in
-from lcp_engine.store.queries.mission_facts import (
+from lcp_engine.features.reports.facts import (
     Excerpt,
     Facts,
     FileFact,

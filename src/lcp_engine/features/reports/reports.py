@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lcp_engine.engine.reports.markdown import as_markdown, disk_note, error_lines, make_report
+from lcp_engine.features.reports.facts import Course, Facts
+from lcp_engine.features.reports.markdown import as_markdown, disk_note, error_lines, make_report
+from lcp_engine.features.reports.store.progress import find_course
+from lcp_engine.features.reports.store.report import MOST, find_facts
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root_identity import KnownRoot
 from lcp_engine.sandbox.written_files import ReadBeneath, Written, on_disk
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.mission_facts import Course, Facts
-from lcp_engine.store.queries.mission_report import MOST, find_facts
 from lcp_engine.store.queries.mission_spec import changed_root
-from lcp_engine.store.queries.progress import find_course
 
 __all__ = [
     "as_markdown",

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import TURN
+from lcp_engine.features.reports.facts import JobFact
 from lcp_engine.store.db.transaction import Row, Tx
-from lcp_engine.store.queries.mission_facts import JobFact
 from lcp_engine.store.queries.pages import read_about
 from lcp_engine.store.queries.selection import Columns, Condition
 

@@ -10,12 +10,12 @@ from lcp_engine.clock import iso
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.errors import ErrorCode
+from lcp_engine.features.reports.facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
+from lcp_engine.features.reports.store.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Row, Tx
-from lcp_engine.store.queries.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.queries.file_changes import has_undone, timeline_of
 from lcp_engine.store.queries.history import find_mission, find_where
-from lcp_engine.store.queries.mission_facts import Excerpt, Facts, FileFact, JobFact, TurnFact, UndoneFact
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find
 

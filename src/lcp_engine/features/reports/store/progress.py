@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lcp_engine.core.job_states import State
-from lcp_engine.core.progress import ADDS, COMPLETED, COUNTED, DOES, MARGIN
+from lcp_engine.features.reports.facts import Course, Excerpt, JobFact
+from lcp_engine.features.reports.progress import ADDS, COMPLETED, COUNTED, DOES, MARGIN
+from lcp_engine.features.reports.store.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.excerpt import IS_NO_TURN, JOB, excerpt, read_jobs
 from lcp_engine.store.queries.history import LARGEST, find_events, find_where, in_column
-from lcp_engine.store.queries.mission_facts import Course, Excerpt, JobFact
 from lcp_engine.store.queries.selection import Condition, equal, find
 
 MOST_LISTED = 200
