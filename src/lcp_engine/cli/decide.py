@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from lcp_engine.cli.always import approve_always
 from lcp_engine.cli.base import (
     Invocation,
     LcpCommand,
@@ -29,6 +28,7 @@ from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.approvers.commands import approver
+from lcp_engine.features.rules.always_command import approve_always
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -16,12 +16,10 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from lcp_engine import Diff, Job, Look
-from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, ViewedFiles, mark_of, question_in
 from lcp_engine.api.user import user_name
-from lcp_engine.cli.always import ask_for_rule
 from lcp_engine.cli.base import read_object
 from lcp_engine.cli.changes import file_line, show_excerpt, show_job, show_params
 from lcp_engine.cli.decide import read_words
@@ -51,6 +49,8 @@ from lcp_engine.core.safe_text import block, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
 from lcp_engine.engine.approvals import pick
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.rules.always_command import ask_for_rule
+from lcp_engine.features.rules.calls import add_rule_with_approval
 
 _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice("later"), Choice("quit"))
 MOST_LINES = 20

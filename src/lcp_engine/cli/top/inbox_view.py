@@ -18,12 +18,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from lcp_engine import Diff, Job, Look, Sight, params_taking
-from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, Review, ViewedFiles, mark_of, question_in
 from lcp_engine.api.user import user_name
-from lcp_engine.cli.always import rule_line, rule_of, rule_question
 from lcp_engine.cli.approve_all import Candidate, find_candidates
 from lcp_engine.cli.decide import revised_params
 from lcp_engine.cli.editor import Draft, params_text
@@ -51,6 +49,8 @@ from lcp_engine.core.reasons import FILE_CHANGED, explain_reason
 from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import age, as_question, duration
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.rules.always_command import rule_line, rule_of, rule_question
+from lcp_engine.features.rules.calls import add_rule_with_approval
 
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""

@@ -43,10 +43,10 @@ def add_command(invocation: Invocation, name: str) -> int:
 
     A token for a name that is there already is refused; remove the name first.
     """
-    from lcp_engine.api.config_text import add_entry
     from lcp_engine.core.contacts import check_name
     from lcp_engine.errors import ErrorCode, LcpError
     from lcp_engine.features.approvers.rules import PREFIX, hash_of
+    from lcp_engine.features.rules.config_text import add_entry
 
     try:
         check_name(name)
@@ -90,9 +90,9 @@ def list_command(invocation: Invocation) -> int:
 @pass_invocation
 def remove_command(invocation: Invocation, name: str) -> int:
     """Take NAME out of config.yaml: the person's token and links decide nothing any more."""
-    from lcp_engine.api.config_text import remove_entry
     from lcp_engine.core.summaries import nearest
     from lcp_engine.errors import ErrorCode, LcpError
+    from lcp_engine.features.rules.config_text import remove_entry
 
     path, stated = _configuration(invocation)
     if name not in stated.approvers:

@@ -41,7 +41,6 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
 from lcp_engine.engine import approvals, missions
-from lcp_engine.engine.always import RULES_CHANGED, set_rules
 from lcp_engine.engine.approvals import answer
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.limit_holds import DECLINED, RAISED
@@ -66,6 +65,7 @@ from lcp_engine.features.plans.store.stated_plans import RESOLVED
 from lcp_engine.features.replay.scratch import Diverged, HistoryClock, Scratch
 from lcp_engine.features.replay.store.archive import Archive, PastEvent, PastJob
 from lcp_engine.features.replay.store.copy_mission import plan_ids
+from lcp_engine.features.rules.always import RULES_CHANGED, set_rules
 from lcp_engine.store import queue
 from lcp_engine.store.db.json_text import fingerprint, from_json
 from lcp_engine.store.ledger import Ledger, NewJobRow

@@ -6,11 +6,11 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "rules",
-    engine_calls=("lcp_engine.api.always:RuleCalls",),
+    engine_calls=("lcp_engine.features.rules.calls:RuleCalls",),
     commands={
         "policy": (
             "Decide",
-            "lcp_engine.cli.policy:policy_command",
+            "lcp_engine.features.rules.commands:policy_command",
             "Explain which rule decides about a job.",
         ),
     },

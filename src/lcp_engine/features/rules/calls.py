@@ -13,10 +13,10 @@ from lcp_engine.changes import show
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.core.reasons import FILE_CHANGED
-from lcp_engine.engine.always import approve_always, remove_rule, rules_for
-from lcp_engine.engine.explain_policy import explain_job
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import LcpError
+from lcp_engine.features.rules.always import approve_always, remove_rule, rules_for
+from lcp_engine.features.rules.explain_policy import explain_job
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.people import Sight, hold_code
 from lcp_engine.store.queries.history import known_id
@@ -112,7 +112,7 @@ def add_rule_with_approval(
     Raises like `Engine.approve_always` and `config_text.with_rule`, and then adds nothing; `FILE_SYSTEM` if the file
     cannot be written after all: the mission has the rule then.
     """
-    from lcp_engine.api.config_text import with_rule
+    from lcp_engine.features.rules.config_text import with_rule
     from lcp_engine.settings import config_path
 
     of_user = with_rule(config_path(), rule) if scope == "user" else None

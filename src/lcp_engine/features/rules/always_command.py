@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lcp_engine.api.always import add_rule_with_approval
 from lcp_engine.cli.base import Invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.rules.calls import add_rule_with_approval
 
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
