@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     )
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
-    from lcp_engine.engine.schedules import Overlap
     from lcp_engine.errors import (
         AgentError,
         Conflict,
@@ -116,6 +115,7 @@ if TYPE_CHECKING:
         TurnFact,
         UndoneFact,
     )
+    from lcp_engine.features.schedules.schedules import Overlap
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,

@@ -15,8 +15,8 @@ from tests.cli.terminal import Terminal
 from lcp_engine.cli.changes import changes_table
 from lcp_engine.cli.job_tables import held_table, jobs_table
 from lcp_engine.cli.missions import missions_table
-from lcp_engine.cli.schedule import schedules_table
 from lcp_engine.cli.tables import Part, Table, id_column, plain, text_column, wrap_words
+from lcp_engine.features.schedules.commands import schedules_table
 from lcp_engine.store.queries.records import Mission, Schedule
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.cli.schedule import here
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.recurrence import (
     MOST_MISSED,
@@ -34,6 +33,7 @@ from lcp_engine.core.recurrence import (
     shown as published,
 )
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.schedules.commands import here
 
 ZURICH = "Europe/Zurich"
 HOUR = 3600 * SECOND

@@ -11,10 +11,10 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
-from lcp_engine.engine.schedules import Scheduler
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.check.store.check import faults_in
-from lcp_engine.store.schedules import due_schedules
+from lcp_engine.features.schedules.schedules import Scheduler
+from lcp_engine.features.schedules.store import due_schedules
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab

@@ -7,7 +7,7 @@ import sys
 from tests.crash.points import Killer, WatchedBackend
 
 from lcp_engine import Engine
-from lcp_engine.engine.schedules import Scheduler
+from lcp_engine.features.schedules.schedules import Scheduler
 
 
 def main() -> None:

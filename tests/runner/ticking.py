@@ -10,7 +10,7 @@ import sys
 import time
 
 from lcp_engine import Engine
-from lcp_engine.engine.schedules import Scheduler
+from lcp_engine.features.schedules.schedules import Scheduler
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.feature import installed, load_all
 
 if TYPE_CHECKING:
-    from lcp_engine.api.schedules import ScheduleCalls
     from lcp_engine.features.approvers.calls import LinkCalls
     from lcp_engine.features.memory.calls import MemoryCalls
     from lcp_engine.features.replay.calls import ReplayCalls
     from lcp_engine.features.rules.calls import RuleCalls
+    from lcp_engine.features.schedules.calls import ScheduleCalls
 
     class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls): ...
 

@@ -7,14 +7,14 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "schedules",
     needs=("plans",),
-    chores=("lcp_engine.engine.schedules:chores",),
-    engine_calls=("lcp_engine.api.schedules:ScheduleCalls",),
+    chores=("lcp_engine.features.schedules.schedules:chores",),
+    engine_calls=("lcp_engine.features.schedules.calls:ScheduleCalls",),
     commands={
         "schedule": (
             "Run missions",
-            "lcp_engine.cli.schedule:schedule_command",
+            "lcp_engine.features.schedules.commands:schedule_command",
             "Launch a mission regularly: add, list, remove, run-now.",
         ),
     },
-    tables={"schedules": ("lcp_engine.store.schedules:schedules", "")},
+    tables={"schedules": ("lcp_engine.features.schedules.store:schedules", "")},
 )

@@ -11,10 +11,10 @@ from lcp_engine.api.arguments import checked_spec, existing_directory
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import read_recurrence
-from lcp_engine.engine import schedules
-from lcp_engine.engine.schedules import NewSchedule, Overlap
+from lcp_engine.features.schedules import schedules
+from lcp_engine.features.schedules.schedules import NewSchedule, Overlap
+from lcp_engine.features.schedules.store import list_schedules
 from lcp_engine.store.queries.records import Mission, Schedule
-from lcp_engine.store.schedules import list_schedules
 
 
 class ScheduleCalls(KernelEngine):

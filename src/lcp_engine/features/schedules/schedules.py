@@ -21,11 +21,11 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
 from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
 from lcp_engine.features.plans.steps import prepare_plans
+from lcp_engine.features.schedules import store as schedules
+from lcp_engine.features.schedules.store import ScheduleRow, Tick
 from lcp_engine.sandbox.root_identity import identity_at
-from lcp_engine.store import schedules
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.schedules import ScheduleRow, Tick
 from lcp_engine.workers.base import Workers
 
 Overlap: TypeAlias = Literal["skip", "allow"]
