@@ -18,10 +18,10 @@ from lcp_engine.core.permits import UNLIMITED, Limit
 from lcp_engine.engine import missions
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob, rescue, settle
+from lcp_engine.features.shared_permits.store import PermitOffice, state_kinds
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.permits import PermitOffice, state_kinds
 from lcp_engine.store.queue import Scope
 from lcp_engine.store.row_types import JobRow, RunnerRow
 from lcp_engine.workers.base import Worker

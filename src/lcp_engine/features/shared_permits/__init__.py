@@ -6,6 +6,6 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "shared_permits",
-    claim_gate="lcp_engine.store.permits:GATE",
-    tables={"limits": ("lcp_engine.store.permits:limits", "mission_id")},
+    claim_gate="lcp_engine.features.shared_permits.store:GATE",
+    tables={"limits": ("lcp_engine.features.shared_permits.store:limits", "mission_id")},
 )
