@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from benchmarks.figures import Contender, Figure, Goal, race, ratio
 from benchmarks.setting import Setting
 from lcp_engine import Engine
-from lcp_engine.changes.private_copy import copy_privately
+from lcp_engine.features.stages.private_copy import copy_privately
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.root import Root
 

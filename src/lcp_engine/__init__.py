@@ -116,6 +116,7 @@ if TYPE_CHECKING:
         UndoneFact,
     )
     from lcp_engine.features.schedules.schedules import Overlap
+    from lcp_engine.features.stages.merge_worker import MergeParams, params_taking
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,
@@ -158,7 +159,6 @@ if TYPE_CHECKING:
         Worker,
         Workers,
     )
-    from lcp_engine.workers.merge import MergeParams, params_taking
     from lcp_engine.workers.registry import worker
 
 __all__ = [

@@ -13,8 +13,8 @@ from tests.runner.theatre import BEFORE, DONE, Theatre, ask, delete, edit, write
 
 from lcp_engine import ErrorCode, LcpError
 from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.features.stages.merge_worker import params_taking
 from lcp_engine.workers.base import Caps
-from lcp_engine.workers.merge import params_taking
 
 LINES = [f"line {number}\n" for number in range(1, 31)]
 LONG = "".join(LINES)

@@ -19,10 +19,10 @@ from tests.runner.theatre import AFTER, BEFORE, DONE, EDITS, Theatre, ask, delet
 from tests.walls import EACH_WALL, NEEDS_OVERLAY, at_its_path
 
 from lcp_engine import Engine, ErrorCode, LcpError, Rule
-from lcp_engine.changes.stages import leftovers, remove_stages
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Verdict
 from lcp_engine.core.walls import Step
+from lcp_engine.features.stages.stages import leftovers, remove_stages
 from lcp_engine.sandbox.atomic_write import LocalFile, is_temporary
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.changes import left_open

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 from tests.walls import NEEDS_OVERLAY
 
-from lcp_engine.changes import merge_view
+from lcp_engine.features.stages import merge_view
 
 if TYPE_CHECKING:
     from tests.web.conftest import House

@@ -160,7 +160,7 @@ def approve_command(
             # What this terminal was shown is noted for its user.
             shown = engine.last_seen(job) if mark is None else seen_with(engine, job, mark)
             if choosing is not None:
-                from lcp_engine.cli.merge_choice import approve_part
+                from lcp_engine.features.stages.merge_choice import approve_part
 
                 return approve_part(engine, job, only, edited, shown=shown, by=by)
             return engine.approve(job, params=revised, shown=shown, by=by)

@@ -27,7 +27,6 @@ from lcp_engine.cli.editor import Draft, params_text
 from lcp_engine.cli.job_tables import overview
 from lcp_engine.cli.jobs import MANY
 from lcp_engine.cli.keyboard import Closed, echo
-from lcp_engine.cli.merge_choice import MergeChoice
 from lcp_engine.cli.output import make_console, seconds_until
 from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import (
@@ -51,6 +50,7 @@ from lcp_engine.engine.approvals import pick
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.rules.always_command import ask_for_rule
 from lcp_engine.features.rules.calls import add_rule_with_approval
+from lcp_engine.features.stages.merge_choice import MergeChoice
 
 _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice("later"), Choice("quit"))
 MOST_LINES = 20

@@ -45,9 +45,9 @@ def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
 
     The database is at the newest version.
     """
-    from lcp_engine.changes.stages import left_over_stages
     from lcp_engine.features.check.store.check import opened
     from lcp_engine.features.programs.command_places import left_over_walls
+    from lcp_engine.features.stages.stages import left_over_stages
     from lcp_engine.store.host.liveness import stages_directory, wall_directory
 
     with opened(url, busy_seconds) as database:

@@ -21,12 +21,12 @@ from lcp_engine.core.protocol.question_form import Unfilled, fill_in
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.rules.calls import add_rule_with_approval
+from lcp_engine.features.stages.merge_form import choice_in
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
 from lcp_engine.web.jobs import entered_in, show_job
-from lcp_engine.web.merge_form import choice_in
 from lcp_engine.web.missions import show_mission
 from lcp_engine.web.review import words_in
 

@@ -19,13 +19,13 @@ from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.refused_values import explain
 from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.stages.merge_form import edit_merge
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import whole
 from lcp_engine.web.error_pages import refusal_text, status_of
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 from lcp_engine.web.jobs import is_editable
-from lcp_engine.web.merge_form import edit_merge
 
 PREVIEWED = "previewed"
 """The field with what the form's page showed of the edited params."""

@@ -16,10 +16,10 @@ from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
+from lcp_engine.features.stages.merge_form import UNDRAWN, OfferedFile, offered_files
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import CHARACTERS_IN_PART, LINES_IN_PART, Excerpt, heads_in, part
 from lcp_engine.web.forms import Form, number
-from lcp_engine.web.merge_form import UNDRAWN, OfferedFile, offered_files
 
 _PLACE = re.compile(r"file-[0-9a-f]+")
 MOST_COMMENTS = 400

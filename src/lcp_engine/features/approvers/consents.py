@@ -10,11 +10,11 @@ from lcp_engine.core.kinds import APPLY, MERGE
 from lcp_engine.core.policy import Approvals, Consent, KindNames
 from lcp_engine.engine.points import Decider, DecisionGate
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.stages.store import kinds_in_stage
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.people import CONSENTED, Sight, consents_since_hold, requester_of, still_leads_to
 from lcp_engine.store.row_types import JobRow
-from lcp_engine.store.stages import kinds_in_stage
 from lcp_engine.workers.base import Worker, Workers
 
 if TYPE_CHECKING:

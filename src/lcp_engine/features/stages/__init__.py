@@ -7,9 +7,14 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "stages",
     needs=("programs",),
-    askers={"merge": "lcp_engine.engine.merges:ASKER"},
-    end_gates=("lcp_engine.engine.merges:GATE",),
-    engine_kinds={"merge": ("lcp_engine.workers.merge:MERGE", "lcp_engine.changes.merge:CARRIED_OUT")},
-    root_provider="lcp_engine.changes.stages:ROOT_PROVIDER",
-    chores=("lcp_engine.changes.stages:chores",),
+    askers={"merge": "lcp_engine.features.stages.merges:ASKER"},
+    end_gates=("lcp_engine.features.stages.merges:GATE",),
+    engine_kinds={
+        "merge": (
+            "lcp_engine.features.stages.merge_worker:MERGE",
+            "lcp_engine.features.stages.merge:CARRIED_OUT",
+        )
+    },
+    root_provider="lcp_engine.features.stages.stages:ROOT_PROVIDER",
+    chores=("lcp_engine.features.stages.stages:chores",),
 )

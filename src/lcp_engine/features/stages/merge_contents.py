@@ -10,13 +10,13 @@ from pathlib import Path
 
 from lcp_engine.changes.kept_files import KeptFiles
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.stages.store import StageRow, is_merging, stage_of
 from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import content
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.stages import StageRow, is_merging, stage_of
 
 PART = "part"
 """The key in the result of a change for a file that a person takes in part, or edited: the stage never had it."""

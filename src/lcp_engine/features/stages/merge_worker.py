@@ -130,4 +130,4 @@ MERGE = Worker(
     max_attempts=3,
     executed_by=ExecutedBy.ENGINE,
 ).for_any_params()
-"""The kind whose jobs `changes/merge.py` carries out; no planner can request it."""
+"""The kind whose jobs `features/stages/merge.py` carries out; no planner can request it."""

@@ -21,14 +21,14 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import KindNames, PathPolicy, Policy, Ruling, Verdict, strictest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.stages.merge_worker import MERGE
+from lcp_engine.features.stages.store import kinds_in_stage, merged_from_stage, stage_of
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 from lcp_engine.store.changes import changes_in_stage, sha256
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.stages import kinds_in_stage, merged_from_stage, stage_of
-from lcp_engine.workers.merge import MERGE
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,17 @@ from lcp_engine.changes.change_set import (
     replaced,
 )
 from lcp_engine.changes.kept_files import MOST_IN_DATABASE, KeptFiles
-from lcp_engine.changes.merge_contents import PART, kept_of, merged_content
-from lcp_engine.changes.merge_parts import Part, part_of
-from lcp_engine.changes.merge_view import PATH, merged_text, unknown_file, view_merge
 from lcp_engine.changes.own_kinds import LeasedJob, OwnKind
 from lcp_engine.changes.recovery import MERGE_MODE, MODES
-from lcp_engine.changes.staged_files import (
+from lcp_engine.core.json_values import object_in
+from lcp_engine.core.reasons import Reason, ReasonCode, because
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.features.stages.merge_contents import PART, kept_of, merged_content
+from lcp_engine.features.stages.merge_parts import Part, part_of
+from lcp_engine.features.stages.merge_view import PATH, merged_text, unknown_file, view_merge
+from lcp_engine.features.stages.merge_worker import MERGE, MergedFile, MergeParams, MergeResult
+from lcp_engine.features.stages.staged_files import (
     Compared,
     StagedFile,
     absent,
@@ -50,10 +55,7 @@ from lcp_engine.changes.staged_files import (
     state_of_file,
     with_names_and_modes,
 )
-from lcp_engine.core.json_values import object_in
-from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.engine.outcome import Succeeded
-from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.features.stages.store import stage_of
 from lcp_engine.sandbox.atomic_write import LockedFile, Snapshot
 from lcp_engine.sandbox.file_access import FileAccess, Patience, lock_all
 from lcp_engine.sandbox.locks import Held
@@ -65,9 +67,7 @@ from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries.file_changes import what
 from lcp_engine.store.queries.held_jobs import NO_PERSON
 from lcp_engine.store.row_types import ChangeRow
-from lcp_engine.store.stages import stage_of
 from lcp_engine.workers.base import Hold
-from lcp_engine.workers.merge import MERGE, MergedFile, MergeParams, MergeResult
 
 _REASONS = Reasons(ReasonCode.MERGE_CONFLICT, ReasonCode.MERGE_REFUSED)
 TWIN = "twin"

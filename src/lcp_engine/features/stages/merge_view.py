@@ -9,10 +9,16 @@ from typing import TypeAlias
 
 from pydantic import ValidationError
 
-from lcp_engine.changes.merge_parts import part_of, text_of
 from lcp_engine.changes.own_kinds import Params
 from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_in_words
-from lcp_engine.changes.staged_files import (
+from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.core.refused_values import explain_first
+from lcp_engine.core.safe_text import shortened
+from lcp_engine.engine.instance import Instance
+from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.stages.merge_parts import part_of, text_of
+from lcp_engine.features.stages.merge_worker import MergeParams
+from lcp_engine.features.stages.staged_files import (
     Compared,
     Reads,
     StagedFile,
@@ -23,11 +29,7 @@ from lcp_engine.changes.staged_files import (
     staged_files_of,
     with_names_and_modes,
 )
-from lcp_engine.changes.unified_diff import Diff, diff_bytes
-from lcp_engine.core.refused_values import explain_first
-from lcp_engine.core.safe_text import shortened
-from lcp_engine.engine.instance import Instance
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.stages.store import purposes
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.file_access import confined_threads
@@ -35,8 +37,6 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import open_known
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.queries.mission_spec import changed_root
-from lcp_engine.store.stages import purposes
-from lcp_engine.workers.merge import MergeParams
 
 PATH = "what it merges"
 """What an approval of a merge names as its file."""

@@ -20,14 +20,24 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from lcp_engine.changes.merge_contents import remove_kept
-from lcp_engine.changes.private_copy import copy_privately
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore, RootProvider
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.command_places import remove_walls
 from lcp_engine.features.programs.wall.shown_directories import forget_ignored
+from lcp_engine.features.stages.merge_contents import remove_kept
+from lcp_engine.features.stages.private_copy import copy_privately
+from lcp_engine.features.stages.store import (
+    StageRow,
+    drop_stage,
+    ended_as,
+    forget_stage,
+    keep_stage,
+    stage_of,
+    staged_missions,
+    stages_over,
+)
 from lcp_engine.sandbox import directories
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
@@ -40,16 +50,6 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import this_host
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.missions import status_of
-from lcp_engine.store.stages import (
-    StageRow,
-    drop_stage,
-    ended_as,
-    forget_stage,
-    keep_stage,
-    stage_of,
-    staged_missions,
-    stages_over,
-)
 
 OF_DATABASE = "database"
 """A file beside the stages that names the SQLite file they belong to."""
