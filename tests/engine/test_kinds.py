@@ -32,7 +32,7 @@ from lcp_engine.workers.registry import BUILT_IN, find_workers, register
 SOURCE = Path(lcp_engine.__file__).parent
 NAMES_KINDS = (
     "workers/",  # each its own, and those whose rules are about it, too
-    "planners/surveyor/",  # a planner asks for kinds by name
+    "features/surveyor/",  # a planner asks for kinds by name
     "core/kinds.py",  # those that the engine gives a meaning
     "core/protocol/",  # actions and parts of the protocol that have the same names
     "core/summaries.py",  # what came of an action

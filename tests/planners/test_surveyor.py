@@ -25,8 +25,8 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.features.authoring.run_job import run_job
+from lcp_engine.features.surveyor import Surveyor
 from lcp_engine.planners.base import Correction, Question, SeenJob
-from lcp_engine.planners.surveyor import Surveyor
 from lcp_engine.workers.registry import BUILT_IN
 
 KINDS = {kind: worker.params for kind, worker in BUILT_IN.items()}

@@ -48,8 +48,8 @@ def test_a_root_that_is_missing_or_no_directory_is_refused(tmp_path: Path) -> No
 
 def test_the_survey_is_shipped_and_is_a_valid_mission() -> None:
     from lcp_engine.core.mission.parse import parse_mission
+    from lcp_engine.features.surveyor import Surveyor
     from lcp_engine.planners.registry import make_planner
-    from lcp_engine.planners.surveyor import Surveyor
 
     assert "survey" in shipped_missions()
     spec = parse_mission(find_mission("survey").read_text(encoding="utf-8"), source="survey")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lcp_engine.planners.surveyor.readme import sentences, whole_sentences
+from lcp_engine.features.surveyor.readme import sentences, whole_sentences
 
 _MOST_SCANNED = 8000
 _LONGEST = 240

@@ -11,11 +11,11 @@ from typing import Annotated, ClassVar, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass as options
 
+from lcp_engine.features.surveyor.markdown import number
+from lcp_engine.features.surveyor.selection import Choice, choose
+from lcp_engine.features.surveyor.survey import Survey
+from lcp_engine.features.surveyor.tree import EXCLUDED, Tree, read_listing
 from lcp_engine.planners.base import Correction, Question, Reply, SeenJob
-from lcp_engine.planners.surveyor.markdown import number
-from lcp_engine.planners.surveyor.selection import Choice, choose
-from lcp_engine.planners.surveyor.survey import Survey
-from lcp_engine.planners.surveyor.tree import EXCLUDED, Tree, read_listing
 
 _Action: TypeAlias = dict[str, JsonValue]
 _Jobs: TypeAlias = list[JsonValue]

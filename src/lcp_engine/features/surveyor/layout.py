@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lcp_engine.planners.surveyor.languages import Sort
-from lcp_engine.planners.surveyor.manifest import Manifest
-from lcp_engine.planners.surveyor.tree import File, Tree, group
+from lcp_engine.features.surveyor.languages import Sort
+from lcp_engine.features.surveyor.manifest import Manifest
+from lcp_engine.features.surveyor.tree import File, Tree, group
 
 _MOST_DIRECTORIES = 24
 _MOST_INNER = 12

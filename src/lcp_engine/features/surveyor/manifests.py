@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from lcp_engine.planners.surveyor.manifest import Manifest, NotAManifestError
-from lcp_engine.planners.surveyor.parsed_manifests import PARSED
-from lcp_engine.planners.surveyor.scanned_manifests import SCANNED, requirements_txt
+from lcp_engine.features.surveyor.manifest import Manifest, NotAManifestError
+from lcp_engine.features.surveyor.parsed_manifests import PARSED
+from lcp_engine.features.surveyor.scanned_manifests import SCANNED, requirements_txt
 
 # Regular expressions may take time quadratic in the length: the rest of a longer manifest is ignored.
 _MOST_SCANNED = 64 * 1024

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
-from lcp_engine.planners.surveyor.languages import Sort
-from lcp_engine.planners.surveyor.manifests import is_manifest
-from lcp_engine.planners.surveyor.tree import File, Tree
+from lcp_engine.features.surveyor.languages import Sort
+from lcp_engine.features.surveyor.manifests import is_manifest
+from lcp_engine.features.surveyor.tree import File, Tree
 
 _LARGEST_WHOLE = 512 * 1024
 _LARGEST_SOURCE = 4 * 1024 * 1024

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from lcp_engine.features.surveyor.languages import Language, Sort, language_of
 from lcp_engine.planners.base import is_secret
-from lcp_engine.planners.surveyor.languages import Language, Sort, language_of
 
 # Excluded from the listing: directories of tools and of installed packages. Plain names only, because a walk can skip a
 # directory by its name without reading it. Copies of other people's code and build output are listed and counted.

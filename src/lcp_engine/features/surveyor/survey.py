@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from lcp_engine.planners.surveyor import findings
-from lcp_engine.planners.surveyor.findings import stand_outs
-from lcp_engine.planners.surveyor.languages import Sort
-from lcp_engine.planners.surveyor.layout import Row, lay_out
-from lcp_engine.planners.surveyor.manifest import Manifest
-from lcp_engine.planners.surveyor.manifests import is_manifest, read_manifest, without_own
-from lcp_engine.planners.surveyor.markdown import (
+from lcp_engine.features.surveyor import findings
+from lcp_engine.features.surveyor.findings import stand_outs
+from lcp_engine.features.surveyor.languages import Sort
+from lcp_engine.features.surveyor.layout import Row, lay_out
+from lcp_engine.features.surveyor.manifest import Manifest
+from lcp_engine.features.surveyor.manifests import is_manifest, read_manifest, without_own
+from lcp_engine.features.surveyor.markdown import (
     bullets,
     code,
     listing,
@@ -26,10 +26,10 @@ from lcp_engine.planners.surveyor.markdown import (
     table,
     visible,
 )
-from lcp_engine.planners.surveyor.opening import first_words
-from lcp_engine.planners.surveyor.readme import About, read_readme, same_name, whole_sentences
-from lcp_engine.planners.surveyor.selection import is_main_manifest, is_readme
-from lcp_engine.planners.surveyor.tree import EXCLUDED, File, Tree
+from lcp_engine.features.surveyor.opening import first_words
+from lcp_engine.features.surveyor.readme import About, read_readme, same_name, whole_sentences
+from lcp_engine.features.surveyor.selection import is_main_manifest, is_readme
+from lcp_engine.features.surveyor.tree import EXCLUDED, File, Tree
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from lcp_engine.planners.surveyor.manifest import (
+from lcp_engine.features.surveyor.manifest import (
     Manifest,
     NotAManifestError,
     first,

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 
-from lcp_engine.planners.surveyor.manifest import (
+from lcp_engine.features.surveyor.manifest import (
     Manifest,
     Table,
     grouped,
