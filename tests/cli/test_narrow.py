@@ -15,9 +15,9 @@ from tests.cli.terminal import Terminal
 
 from lcp_engine.cli.app import lcp as group
 from lcp_engine.cli.tables import Table, fact_column, id_column, plain, text_column
-from lcp_engine.cli.top.keys import key_lines
-from lcp_engine.cli.top.missions_view import table_content
 from lcp_engine.cli.wrapping import wrap_ours
+from lcp_engine.features.top.keys import key_lines
+from lcp_engine.features.top.missions_view import table_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ FEATURE = Feature(
     commands={
         "top": (
             "Inspect",
-            "lcp_engine.cli.top.command:top_command",
+            "lcp_engine.features.top.command:top_command",
             "Watch missions and decide on held jobs, full screen.",
         ),
     },

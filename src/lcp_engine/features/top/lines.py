@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from lcp_engine.cli.tables import Line
-from lcp_engine.cli.top.frames import NOT_YET, Frame, FramedApp
+from lcp_engine.features.top.frames import NOT_YET, Frame, FramedApp
 
 _CURSOR = Style(reverse=True)
 _CURSOR_ELSEWHERE = Style(bold=True, underline=True)

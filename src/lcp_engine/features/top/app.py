@@ -20,17 +20,17 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.tables import mark_of
-from lcp_engine.cli.top.dialogs import Answer, Ask, Confirm, Dialog, Scope, Take, Whole, Write
-from lcp_engine.cli.top.frames import FramedApp
-from lcp_engine.cli.top.inbox_view import InboxView
-from lcp_engine.cli.top.keys import Keys
-from lcp_engine.cli.top.missions_view import MissionsView
-from lcp_engine.cli.top.shown_job import content_of_done, content_of_mission
-from lcp_engine.cli.top.watch import Report, Snapshot, Watch
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import age
 from lcp_engine.errors import Failed, LcpError
+from lcp_engine.features.top.dialogs import Answer, Ask, Confirm, Dialog, Scope, Take, Whole, Write
+from lcp_engine.features.top.frames import FramedApp
+from lcp_engine.features.top.inbox_view import InboxView
+from lcp_engine.features.top.keys import Keys
+from lcp_engine.features.top.missions_view import MissionsView
+from lcp_engine.features.top.shown_job import content_of_done, content_of_mission
+from lcp_engine.features.top.watch import Report, Snapshot, Watch
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """They leave the terminal as it was."""

@@ -11,7 +11,7 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.errors import ErrorCode, LcpError, install
 
 if TYPE_CHECKING:
-    from lcp_engine.cli.top.app import Top
+    from lcp_engine.features.top.app import Top
 
 AWAY_SECONDS = 2.0
 """A database that is away is said so soon; the screen goes on, and shows it when it is back."""
@@ -41,7 +41,7 @@ def top_command(invocation: Invocation) -> int:
 
 def _load() -> type[Top]:
     try:
-        from lcp_engine.cli.top.app import Top
+        from lcp_engine.features.top.app import Top
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("lcp_engine"):
             raise

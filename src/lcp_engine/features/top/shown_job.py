@@ -17,12 +17,12 @@ from lcp_engine.cli.changes import diff_rows, file_line, job_rows
 from lcp_engine.cli.output import seconds_until
 from lcp_engine.cli.tables import Span, quoted, wrap_words
 from lcp_engine.cli.tables import mark_of as words_mark
-from lcp_engine.cli.top.lines import Content, MakeContent, Row
 from lcp_engine.core.inbox import Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_block, one_line, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
+from lcp_engine.features.top.lines import Content, MakeContent, Row
 
 
 def title_of(shown: Review) -> str:

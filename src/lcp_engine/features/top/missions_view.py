@@ -28,13 +28,13 @@ from lcp_engine.cli.tables import (
     number_column,
     text_column,
 )
-from lcp_engine.cli.top.lines import Content, Lines, Row, text_of
-from lcp_engine.cli.top.watch import MOST_MISSIONS, Snapshot
 from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import age, status_of, subject
 from lcp_engine.features.reports.reports import error_lines
+from lcp_engine.features.top.lines import Content, Lines, Row, text_of
+from lcp_engine.features.top.watch import MOST_MISSIONS, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

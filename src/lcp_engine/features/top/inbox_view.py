@@ -35,11 +35,6 @@ from lcp_engine.cli.prompts import (
     usual_of,
 )
 from lcp_engine.cli.tables import Table, fact_column, id_column, text_column, wrap_words
-from lcp_engine.cli.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
-from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
-from lcp_engine.cli.top.missions_view import table_content
-from lcp_engine.cli.top.shown_job import content_of, content_of_all, content_of_diff, title_of
-from lcp_engine.cli.top.watch import Snapshot
 from lcp_engine.core.inbox import Act, Awaits, why_not
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Rule
@@ -51,6 +46,11 @@ from lcp_engine.core.summaries import age, as_question, duration
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.rules.always_command import rule_line, rule_of, rule_question
 from lcp_engine.features.rules.calls import add_rule_with_approval
+from lcp_engine.features.top.dialogs import Ask, Confirm, Scope, Take, Whole, Write
+from lcp_engine.features.top.lines import Content, Lines, MakeContent, Row
+from lcp_engine.features.top.missions_view import table_content
+from lcp_engine.features.top.shown_job import content_of, content_of_all, content_of_diff, title_of
+from lcp_engine.features.top.watch import Snapshot
 
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""

@@ -18,10 +18,10 @@ from textual.widgets import Input, Static, TextArea
 
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.tables import mark_of, quoted
-from lcp_engine.cli.top.frames import NOT_YET, Frame, FramedApp
-from lcp_engine.cli.top.keys import Keys
-from lcp_engine.cli.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.core.safe_text import one_line
+from lcp_engine.features.top.frames import NOT_YET, Frame, FramedApp
+from lcp_engine.features.top.keys import Keys
+from lcp_engine.features.top.lines import Content, Lines, MakeContent, Row
 
 Answer = TypeVar("Answer")
 

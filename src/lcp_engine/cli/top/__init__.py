@@ -1,1 +1,0 @@
-"""The full-screen program, `lcp top`. Only this package imports Textual."""
