@@ -58,13 +58,6 @@ if TYPE_CHECKING:
         Problem,
         WriteFile,
     )
-    from lcp_engine.core.protocol.request import (
-        AgentRequest,
-        CursorPosition,
-        RequestEnvironment,
-        RequestMetadata,
-        RequestProject,
-    )
     from lcp_engine.core.reasons import Reason, ReasonCode
     from lcp_engine.core.upkeep import Backups, Checks, Retention, Upkeep
     from lcp_engine.errors import (
@@ -117,6 +110,13 @@ if TYPE_CHECKING:
     )
     from lcp_engine.features.schedules.schedules import Overlap
     from lcp_engine.features.stages.merge_worker import MergeParams, params_taking
+    from lcp_engine.features.universal.request import (
+        AgentRequest,
+        CursorPosition,
+        RequestEnvironment,
+        RequestMetadata,
+        RequestProject,
+    )
     from lcp_engine.planners.base import (
         AskedToWait,
         CompletionRecord,

@@ -10,7 +10,7 @@ from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
 
 from lcp_engine.core.kinds import tool_ids
-from lcp_engine.core.protocol.envelopes import ToolDefinition
+from lcp_engine.features.universal.envelopes import ToolDefinition
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Example, Worker
 

@@ -13,9 +13,9 @@ from tests.planners.llm.conftest import faults, work_until_waiting
 
 from lcp_engine import Engine
 from lcp_engine.cli.tables import end_of
-from lcp_engine.engine.reports.structured import StructuredResponse
 from lcp_engine.features.top.missions_view import tree_of
 from lcp_engine.features.top.watch import Snapshot
+from lcp_engine.features.universal.structured import StructuredResponse
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler

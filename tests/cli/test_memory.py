@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine.core.protocol.envelopes import MemoryEntry
+from lcp_engine.features.universal.envelopes import MemoryEntry
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp, Object

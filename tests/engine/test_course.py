@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.reports.structured import respond
 from lcp_engine.errors import LcpError
 from lcp_engine.features.reports.progress import COUNTED, Measure, milestone_of
 from lcp_engine.features.reports.store.progress import percentages
+from lcp_engine.features.universal.structured import respond
 from lcp_engine.store.queries.pages import find_named_events
 
 if TYPE_CHECKING:

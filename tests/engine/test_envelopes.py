@@ -10,9 +10,9 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from tests.engine.replies import DONE, FREE, ask, read, write
 
-from lcp_engine.core.protocol.envelopes import AgentResponse, ErrorEnvelope
-from lcp_engine.engine.reports.agent_response import acting_kinds, respond_as_agent
-from lcp_engine.engine.reports.structured import StructuredResponse, respond
+from lcp_engine.features.universal.agent_response import acting_kinds, respond_as_agent
+from lcp_engine.features.universal.envelopes import AgentResponse, ErrorEnvelope
+from lcp_engine.features.universal.structured import StructuredResponse, respond
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from lcp_engine.core.mission.parse import NotFilled, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
-from lcp_engine.core.protocol.request import AgentRequest, mission_of, parse_request
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.features.plans.steps import asks_planner, check_plans
 from lcp_engine.features.programs.found_suites import with_found
+from lcp_engine.features.universal.request import AgentRequest, mission_of, parse_request
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
 from lcp_engine.planners.simple import ScriptPlanner, check_script

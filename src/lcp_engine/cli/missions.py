@@ -423,12 +423,12 @@ def print_report(history: History, mission_id: int, form: str = "text", since: i
 
         print_json(make_report(history.facts(mission_id)))
     elif form == "structured":
-        from lcp_engine.engine.reports.structured import respond
+        from lcp_engine.features.universal.structured import respond
 
         facts, course = history.standing(mission_id, since=since, most=MOST_LINES)
         print_json(respond(facts, course).as_json())
     elif form == "agent":
-        from lcp_engine.engine.reports.agent_response import acting_kinds, respond_as_agent
+        from lcp_engine.features.universal.agent_response import acting_kinds, respond_as_agent
         from lcp_engine.workers.registry import find_workers
 
         roles = {kind: worker.role for kind, worker in find_workers().items()}

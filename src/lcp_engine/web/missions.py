@@ -15,12 +15,12 @@ from lcp_engine.api.pages import STATUSES, JobFilter, JsonObject
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import block
-from lcp_engine.engine.reports.structured import next_step
 from lcp_engine.errors import NotFound
 from lcp_engine.features.activity.charts import recent_chart
 from lcp_engine.features.plans.chart import draw_plan
 from lcp_engine.features.reports.progress import milestone_of
 from lcp_engine.features.reports.reports import as_markdown, make_report
+from lcp_engine.features.universal.structured import next_step
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import cursor, number
 from lcp_engine.web.timeline_chart import draw

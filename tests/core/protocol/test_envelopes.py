@@ -12,18 +12,18 @@ from tests.shared_paths import ABSENT, SHARED
 from tests.tables import table
 
 from lcp_engine.core.protocol.actions import Findings
-from lcp_engine.core.protocol.envelopes import (
+from lcp_engine.core.protocol.schema_model import schema_model
+from lcp_engine.features.authoring.schema import _schemas
+from lcp_engine.features.plans.execution_plan import ExecutionPlan
+from lcp_engine.features.universal.envelopes import (
     AgentResponse,
     ErrorEnvelope,
     FileOperation,
     MemoryEntry,
     ToolDefinition,
 )
-from lcp_engine.core.protocol.request import AgentRequest
-from lcp_engine.core.protocol.schema_model import schema_model
-from lcp_engine.engine.reports.structured import StructuredResponse
-from lcp_engine.features.authoring.schema import _schemas
-from lcp_engine.features.plans.execution_plan import ExecutionPlan
+from lcp_engine.features.universal.request import AgentRequest
+from lcp_engine.features.universal.structured import StructuredResponse
 
 Object = dict[str, JsonValue]
 SEED = json.loads((Path(__file__).parent / "seed_001.json").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from tests.tables import table
 from lcp_engine.core.protocol.actions import AnalysisResult, Malformed, MissionComplete
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.core.protocol.result_schema import MOST_RESULT, ResultSchema, check_schema
-from lcp_engine.core.protocol.universal import read_universal
+from lcp_engine.features.universal.dialect import read_universal
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

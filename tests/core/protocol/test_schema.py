@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from pydantic import JsonValue
 from tests.tables import table
 
-from lcp_engine.core.protocol.json_schema import action_schema
+from lcp_engine.features.universal.json_schema import action_schema
 from lcp_engine.workers.registry import BUILT_IN
 
 SCHEMA = action_schema({kind: worker.params for kind, worker in BUILT_IN.items()})

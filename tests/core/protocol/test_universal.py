@@ -23,9 +23,9 @@ from lcp_engine.core.protocol.actions import (
     MissionComplete,
     WriteFile,
 )
-from lcp_engine.core.protocol.universal import read_universal
-from lcp_engine.core.protocol.universal_response import PAIRS
-from lcp_engine.core.protocol.universal_schema import strict_universal_schema, universal_schema
+from lcp_engine.features.universal.dialect import read_universal
+from lcp_engine.features.universal.response import PAIRS
+from lcp_engine.features.universal.schema import strict_universal_schema, universal_schema
 from lcp_engine.workers.registry import BUILT_IN
 
 Body: TypeAlias = dict[str, JsonValue]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import JsonValue
 from tests.engine.reports.facts import AT, a_file, a_mission
 
-from lcp_engine.engine.reports.agent_response import respond_as_agent
 from lcp_engine.features.reports.facts import Course, Excerpt, Facts
+from lcp_engine.features.universal.agent_response import respond_as_agent
 
 UID = "req-0b6ecf5e-9c1a-4f0b-8a55-3d8e3c2f7a10"
 ERROR: JsonValue = {

@@ -11,7 +11,9 @@ from pydantic import JsonValue, ValidationError
 from tests.engine.reports.facts import a_job, a_mission, all_of
 
 from lcp_engine.core.protocol.question_form import Filled, fill_in
-from lcp_engine.engine.reports.structured import (
+from lcp_engine.features.reports.facts import Course, Facts, JobFact
+from lcp_engine.features.reports.progress import milestone_of
+from lcp_engine.features.universal.structured import (
     FormField,
     StructuredResponse,
     emotion_of,
@@ -19,8 +21,6 @@ from lcp_engine.engine.reports.structured import (
     next_step,
     respond,
 )
-from lcp_engine.features.reports.facts import Course, Facts, JobFact
-from lcp_engine.features.reports.progress import milestone_of
 from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.workers.ask_user import fields_of
 

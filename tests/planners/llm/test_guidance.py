@@ -23,7 +23,6 @@ from tests.tables import table
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import AnalysisResult, CreateFollowupJobs, WriteFile
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
-from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.features.models.evidence import telling_lines
 from lcp_engine.features.models.guidance import (
     OPEN,
@@ -43,6 +42,7 @@ from lcp_engine.features.models.guided_prompt import taken_from_example, write_g
 from lcp_engine.features.models.options import Guidance
 from lcp_engine.features.models.planner import shown
 from lcp_engine.features.models.reply_schema import reply_schema
+from lcp_engine.features.universal.dialect import read_universal
 from lcp_engine.planners.base import Kind, Question, Said
 
 TREE = (

@@ -23,10 +23,10 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.protocol.read_reply import read_reply
-from lcp_engine.core.protocol.universal import read_universal
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.features.models.known_files import known_of
 from lcp_engine.features.models.reply_schema import Narrowing, reply_schema
+from lcp_engine.features.universal.dialect import read_universal
 from lcp_engine.planners.base import Kind, Question, SeenJob
 from lcp_engine.sandbox.paths import Names
 from lcp_engine.workers.registry import BUILT_IN

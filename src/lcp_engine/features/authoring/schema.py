@@ -16,7 +16,14 @@ from lcp_engine.config_file import ConfigFile
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.protocol.actions import Action, Problem
-from lcp_engine.core.protocol.envelopes import (
+from lcp_engine.core.safe_text import json_block
+from lcp_engine.core.summaries import nearest
+from lcp_engine.engine.admission import kind_of
+from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.models.reply_schema import ROOT, reply_schema
+from lcp_engine.features.notices.notice import Notice
+from lcp_engine.features.plans.execution_plan import ExecutionPlan
+from lcp_engine.features.universal.envelopes import (
     AgentAnswer,
     AgentResponse,
     ErrorEnvelope,
@@ -24,17 +31,10 @@ from lcp_engine.core.protocol.envelopes import (
     MemoryEntry,
     ToolDefinition,
 )
-from lcp_engine.core.protocol.json_schema import DIALECT, action_schema
-from lcp_engine.core.protocol.request import AgentRequest
-from lcp_engine.core.protocol.universal_schema import universal_schema
-from lcp_engine.core.safe_text import json_block
-from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.admission import kind_of
-from lcp_engine.engine.reports.structured import StructuredResponse
-from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.reply_schema import ROOT, reply_schema
-from lcp_engine.features.notices.notice import Notice
-from lcp_engine.features.plans.execution_plan import ExecutionPlan
+from lcp_engine.features.universal.json_schema import DIALECT, action_schema
+from lcp_engine.features.universal.request import AgentRequest
+from lcp_engine.features.universal.schema import universal_schema
+from lcp_engine.features.universal.structured import StructuredResponse
 from lcp_engine.planners.base import Question
 from lcp_engine.workers.registry import find_workers
 

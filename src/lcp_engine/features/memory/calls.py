@@ -15,7 +15,6 @@ from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.protocol.actions import Findings
-from lcp_engine.core.protocol.envelopes import MemoryEntry, MemoryMetadata
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, Json, LcpError
 from lcp_engine.features.memory import remember as memory
@@ -40,6 +39,7 @@ from lcp_engine.features.memory.store.queries import (
     known_roots,
     root_with_alias,
 )
+from lcp_engine.features.universal.envelopes import MemoryEntry, MemoryMetadata
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx

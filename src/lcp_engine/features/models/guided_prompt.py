@@ -13,7 +13,6 @@ from typing import TypeAlias, assert_never
 from pydantic import JsonValue
 
 from lcp_engine.core.kinds import WRITE
-from lcp_engine.core.protocol.json_schema import properties_of, strict_params
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.safe_text import fenced
 from lcp_engine.features.models.chat import Message, about_tokens
@@ -33,6 +32,7 @@ from lcp_engine.features.models.guidance import (
 from lcp_engine.features.models.job_text import Count
 from lcp_engine.features.models.known_files import known_of
 from lcp_engine.features.models.prompt import FRAME, GOES_ON, Prompt, Turn, kind_lines
+from lcp_engine.features.universal.json_schema import properties_of, strict_params
 from lcp_engine.planners.base import Kind, PromptRecord, Question
 
 Fields: TypeAlias = Mapping[str, JsonValue]

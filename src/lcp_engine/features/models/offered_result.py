@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from lcp_engine.core.protocol.json_schema import Schema, any_of, strict
+from lcp_engine.features.universal.json_schema import Schema, any_of, strict
 
 NAME = "result"
 REFERENCE: Mapping[str, JsonValue] = {"$ref": f"#/$defs/{NAME}"}

@@ -15,7 +15,22 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from lcp_engine.core.kinds import ON_FILES, QUESTION, TURN, WRITE, KindRole
-from lcp_engine.core.protocol.json_schema import (
+from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
+from lcp_engine.core.protocol.read_reply import ENDS, Dialect
+from lcp_engine.features.models.guidance import (
+    COMPLETE,
+    Concludes,
+    Guide,
+    Lists,
+    Open,
+    Reads,
+    Uses,
+    Writes,
+)
+from lcp_engine.features.models.known_files import Known, known_of
+from lcp_engine.features.models.offered_result import NAME, REFERENCE, offered_result
+from lcp_engine.features.models.prompt import GOES_ON
+from lcp_engine.features.universal.json_schema import (
     CONFINED_PATH,
     LINE,
     NULL,
@@ -31,22 +46,7 @@ from lcp_engine.core.protocol.json_schema import (
     strict_params,
     with_ends,
 )
-from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
-from lcp_engine.core.protocol.read_reply import ENDS, Dialect
-from lcp_engine.core.protocol.universal_schema import strict_universal_schema
-from lcp_engine.features.models.guidance import (
-    COMPLETE,
-    Concludes,
-    Guide,
-    Lists,
-    Open,
-    Reads,
-    Uses,
-    Writes,
-)
-from lcp_engine.features.models.known_files import Known, known_of
-from lcp_engine.features.models.offered_result import NAME, REFERENCE, offered_result
-from lcp_engine.features.models.prompt import GOES_ON
+from lcp_engine.features.universal.schema import strict_universal_schema
 from lcp_engine.planners.base import Kind, Question
 
 ROOT = "."

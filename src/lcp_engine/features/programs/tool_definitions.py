@@ -9,11 +9,11 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.kinds import tool_ids
-from lcp_engine.core.protocol.envelopes import ToolDefinition
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest_name
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.external_worker import ProgramKind
+from lcp_engine.features.universal.envelopes import ToolDefinition
 
 _KIND = re.compile("[A-Za-z0-9_.-]{1,64}")
 _SAME = ("description", "rate_limit", "examples")

@@ -9,15 +9,15 @@ from uuid import UUID, uuid5
 from pydantic import JsonValue
 
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.protocol.envelopes import (
+from lcp_engine.features.reports.facts import Course, Facts, FileFact, JobFact
+from lcp_engine.features.reports.markdown import as_markdown
+from lcp_engine.features.universal.envelopes import (
     AgentResponse,
     ErrorEnvelope,
     RecommendedAction,
     ResponseMetadata,
     TakenAction,
 )
-from lcp_engine.features.reports.facts import Course, Facts, FileFact, JobFact
-from lcp_engine.features.reports.markdown import as_markdown
 from lcp_engine.store.queries.records import MissionStatus
 
 _Performed: TypeAlias = Literal["search", "command_execution"]

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.protocol.json_schema import (
+from lcp_engine.core.protocol.result_schema import RESULT
+from lcp_engine.features.universal.json_schema import (
     DIALECT,
     Schema,
     any_of,
@@ -20,8 +21,7 @@ from lcp_engine.core.protocol.json_schema import (
     properties_of,
     strict,
 )
-from lcp_engine.core.protocol.result_schema import RESULT
-from lcp_engine.core.protocol.universal_response import (
+from lcp_engine.features.universal.response import (
     VERDICTS,
     AnswerData,
     ClarityData,

@@ -27,7 +27,7 @@ from lcp_engine.core.protocol.read_reply import (
 )
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
-from lcp_engine.core.protocol.universal_response import (
+from lcp_engine.features.universal.response import (
     PAIRS,
     AnswerData,
     Check,
