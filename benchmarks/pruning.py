@@ -14,7 +14,7 @@ from benchmarks.figures import Figure, Goal
 from benchmarks.looking import look
 from benchmarks.setting import PROJECT, Setting
 from lcp_engine import Engine
-from lcp_engine.store.maintenance.prune import prune
+from lcp_engine.features.upkeep.store.prune import prune
 
 MISSIONS, EACH = 101, 10_000
 """The newest mission stays: it has the highest id of a job."""

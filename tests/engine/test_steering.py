@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from lcp_engine.engine import missions
 from lcp_engine.errors import LcpError
+from lcp_engine.features.upkeep.store.prune import prune
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.maintenance.prune import prune
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab

@@ -19,11 +19,11 @@ from lcp_engine import Backups, Engine, Upkeep
 from lcp_engine.clock import SECOND
 from lcp_engine.core.upkeep import Duty
 from lcp_engine.features.check.store.check import check_database
-from lcp_engine.runner.upkeep import Housekeeper
+from lcp_engine.features.upkeep.chores import Housekeeper
+from lcp_engine.features.upkeep.store.backup import back_up
+from lcp_engine.features.upkeep.store.upkeep import UpkeepRow, duties
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.maintenance.backup import back_up
-from lcp_engine.store.upkeep import UpkeepRow, duties
 
 CLI = [sys.executable, "-m", "lcp_engine"]
 MORE_THAN_FITS = 2_000_000

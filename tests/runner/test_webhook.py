@@ -361,7 +361,7 @@ def test_a_webhook_names_one_place_of_its_secret(sources: dict[str, str]) -> Non
 
 
 def test_what_a_pruned_mission_was_to_say_goes_with_it(lab: Lab) -> None:
-    from lcp_engine.store.maintenance.prune import prune
+    from lcp_engine.features.upkeep.store.prune import prune
 
     (mission,) = lab.wait()
     lab.wait()

@@ -15,7 +15,7 @@ from tests.conftest import sqlite_url
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.check.store.check import check_database
-from lcp_engine.store.maintenance.backup import back_up
+from lcp_engine.features.upkeep.store.backup import back_up
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_missing_pg_dump_is_named(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Engine(postgres_url).close()
-    monkeypatch.setattr("lcp_engine.store.maintenance.backup._DEBIAN", tmp_path / "nothing")
+    monkeypatch.setattr("lcp_engine.features.upkeep.store.backup._DEBIAN", tmp_path / "nothing")
     with pytest.raises(LcpError, match="needs pg_dump on PATH") as refused:
         back_up(postgres_url, tmp_path / "copy", environment={"PATH": str(tmp_path)})
     assert refused.value.code is ErrorCode.DATABASE_FAILED

@@ -21,10 +21,10 @@ from lcp_engine.features.memory.store.memories import (
     remove_entry,
 )
 from lcp_engine.features.memory.store.queries import Wanted, find_entries, known_roots
+from lcp_engine.features.upkeep.store.prune import prune
 from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.prune import prune
 
 ENTRY = Entry(title="Tests", content="They need a database.", tags=("tests", "Setup"), files=("src/app.py",))
 ORIGIN = Origin(author="me")

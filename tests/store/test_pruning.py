@@ -12,9 +12,9 @@ from pydantic import JsonValue
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.check.store.check import faults_in
+from lcp_engine.features.upkeep.store.prune import SECONDS, Pruned, Work, choose, prune, sweep
 from lcp_engine.store.changes import applied_changes, close_intent, content, intend, keep, sha256
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.prune import SECONDS, Pruned, Work, choose, prune, sweep
 
 WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
 COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}
@@ -65,7 +65,7 @@ def test_two_prunes_at_once_remove_each_mission_once(
                 others[0] = _prune(other, keep=2)
         return chosen
 
-    monkeypatch.setattr("lcp_engine.store.maintenance.prune.choose", choose_late)
+    monkeypatch.setattr("lcp_engine.features.upkeep.store.prune.choose", choose_late)
     done = _prune(engine)
     assert (others[0].missions, done.missions) == (2, 1), "of four, the newest stays"
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.api.inbox import ViewedFiles
-from lcp_engine.store.maintenance.prune import prune
+from lcp_engine.features.upkeep.store.prune import prune
 
 ONE, OTHER = "1" * 32, "2" * 32
 

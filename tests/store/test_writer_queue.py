@@ -16,9 +16,9 @@ from tests.conftest import sqlite_url
 from tests.loaded_python import Python
 
 from lcp_engine import Engine
+from lcp_engine.features.upkeep.store.prune import Work, sweep
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.writer_queue import WriterQueue, open_writer_queue
-from lcp_engine.store.maintenance.prune import Work, sweep
 
 IN_LINE = """
 import sys

@@ -344,7 +344,7 @@ def test_a_question_and_a_decided_job_have_no_link(afar: Afar) -> None:
 
 
 def test_a_link_of_a_pruned_job_is_refused_in_words(afar: Afar) -> None:
-    from lcp_engine.store.maintenance.prune import prune
+    from lcp_engine.features.upkeep.store.prune import prune
 
     job = afar.house.hold("a.md", CONTENT)
     link = afar.link(job)

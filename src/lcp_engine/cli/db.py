@@ -130,7 +130,7 @@ def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
     Others are not blocked. The copy is one consistent state, complete or not there at all, and readable by this user
     alone. SQLite gives a database that --db opens, PostgreSQL an archive of pg_dump for pg_restore.
     """
-    from lcp_engine.store.maintenance.backup import back_up
+    from lcp_engine.features.upkeep.store.backup import back_up
 
     url = invocation.database_url
     with naming(url):
@@ -166,7 +166,7 @@ def prune_command(invocation: Invocation, older_than: str, keep: int, preimages:
     Missions with held jobs, and those whose file changes could be undone, stay. Short transactions leave room for
     runners. The space is reused; with SQLite, `lcp db backup` makes a smaller file.
     """
-    from lcp_engine.store.maintenance.prune import prune
+    from lcp_engine.features.upkeep.store.prune import prune
 
     age = age_in_micros(older_than)
     with invocation.engine() as engine:

@@ -7,8 +7,8 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "upkeep",
     needs=("memory", "programs", "stages"),
-    chores=("lcp_engine.runner.upkeep:chores",),
-    tables={"upkeep": ("lcp_engine.store.upkeep:upkeep", "")},
-    left_overs=("lcp_engine.cli.upkeep:left_over_lines",),
-    duties=("lcp_engine.cli.upkeep:upkeep_facts",),
+    chores=("lcp_engine.features.upkeep.chores:chores",),
+    tables={"upkeep": ("lcp_engine.features.upkeep.store.upkeep:upkeep", "")},
+    left_overs=("lcp_engine.features.upkeep.commands:left_over_lines",),
+    duties=("lcp_engine.features.upkeep.commands:upkeep_facts",),
 )

@@ -11,11 +11,11 @@ from pathlib import Path
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.upkeep import Backups
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.upkeep.store.backup import back_up
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend
 from lcp_engine.store.host.liveness import backups_directory
-from lcp_engine.store.maintenance.backup import back_up
 
 _TIME = "%Y%m%dT%H%M%SZ"
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")

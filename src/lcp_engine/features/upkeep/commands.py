@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
     """Every duty that the configuration states. The database is at the newest version."""
     from lcp_engine.features.check.store.check import opened
-    from lcp_engine.runner.upkeep import rhythms
-    from lcp_engine.store.upkeep import duties
+    from lcp_engine.features.upkeep.chores import rhythms
+    from lcp_engine.features.upkeep.store.upkeep import duties
 
     stated = rhythms(settings.upkeep)
     if not stated:

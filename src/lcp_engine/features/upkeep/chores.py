@@ -12,7 +12,7 @@ from lcp_engine.clock import SECOND, Micros, iso, micros
 from lcp_engine.core.upkeep import Duty, Upkeep
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
-from lcp_engine.store import upkeep
+from lcp_engine.features.upkeep.store import upkeep
 from lcp_engine.store.db.json_text import JsonObject
 
 LOOK_SECONDS = 60.0
@@ -86,7 +86,7 @@ class Housekeeper:
         )
 
     def _remove_old(self, due: Micros) -> JsonObject:
-        from lcp_engine.store.maintenance.prune import prune
+        from lcp_engine.features.upkeep.store.prune import prune
 
         stated = self._instance.options.upkeep.retention
         assert stated is not None
@@ -100,7 +100,7 @@ class Housekeeper:
         return asdict(done)
 
     def _back_up(self, due: Micros) -> JsonObject:
-        from lcp_engine.store.maintenance.backups import keep_backups
+        from lcp_engine.features.upkeep.store.backups import keep_backups
 
         stated = self._instance.options.upkeep.backup
         assert stated is not None
