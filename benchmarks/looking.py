@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.figures import Figure, Goal
 from lcp_engine import Engine
-from lcp_engine.features.check.store.stats import overview_in
+from lcp_engine.store.maintenance.stats import overview_in
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import JobFilter
 

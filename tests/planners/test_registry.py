@@ -17,7 +17,8 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import added
-from lcp_engine.features.surveyor import FEATURE, Surveyor
+from lcp_engine.features.surveyor import FEATURE
+from lcp_engine.features.surveyor.planner import Surveyor
 from lcp_engine.planners import registry
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment

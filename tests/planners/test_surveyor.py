@@ -25,7 +25,7 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.features.authoring.run_job import run_job
-from lcp_engine.features.surveyor import Surveyor
+from lcp_engine.features.surveyor.planner import Surveyor
 from lcp_engine.planners.base import Correction, Question, SeenJob
 from lcp_engine.workers.registry import BUILT_IN
 

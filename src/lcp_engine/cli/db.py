@@ -22,7 +22,7 @@ from lcp_engine.feature import added, load
 from lcp_engine.settings import Settings, make_room, shown_url
 
 if TYPE_CHECKING:
-    from lcp_engine.features.check.store.stats import Overview
+    from lcp_engine.store.maintenance.stats import Overview
 
 _SMALL = 16 * 1024 * 1024
 """Databases up to this many bytes are measured without --sizes."""
@@ -199,7 +199,7 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
     Rows and bytes of each table, with its indexes, are printed for a small database, or with --sizes for any.
     """
     from lcp_engine.features.check.store.check import measure, opened
-    from lcp_engine.features.check.store.stats import overview
+    from lcp_engine.store.maintenance.stats import overview
 
     url, busy = invocation.database_url, invocation.settings.busy_seconds
     with naming(url):

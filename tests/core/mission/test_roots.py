@@ -48,7 +48,7 @@ def test_a_root_that_is_missing_or_no_directory_is_refused(tmp_path: Path) -> No
 
 def test_the_survey_is_shipped_and_is_a_valid_mission() -> None:
     from lcp_engine.core.mission.parse import parse_mission
-    from lcp_engine.features.surveyor import Surveyor
+    from lcp_engine.features.surveyor.planner import Surveyor
     from lcp_engine.planners.registry import make_planner
 
     assert "survey" in shipped_missions()

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from lcp_engine.feature import Feature
 
-FEATURE = Feature("surveyor", planners={"surveyor": "lcp_engine.features.surveyor:Surveyor"})
+FEATURE = Feature("surveyor", planners={"surveyor": "lcp_engine.features.surveyor.planner:Surveyor"})
