@@ -12,8 +12,9 @@ from itertools import count
 from pydantic import BaseModel
 
 from benchmarks.kinds import Nothing
-from lcp_engine import Context, Engine, RateLimit, Worker
+from lcp_engine import Context, Engine, Worker
 from lcp_engine.engine import missions
+from lcp_engine.mission import RateLimit
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
 

@@ -124,7 +124,7 @@ def test_a_check_that_is_not_installed_says_so(lived: tuple[str, Path]) -> None:
     ran = _without(lived, "check")
     assert "checked 1" in ran.stdout
     assert (
-        "a feature that this needs is not installed: lcp_engine.features.check.store.check is missing"
+        "a feature that this needs is not installed: lcp_engine.store.maintenance.check is missing"
         in ran.stderr
     )
 

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import get_args, get_origin, get_type_hints
@@ -17,7 +18,9 @@ from tests.tables import table
 import lcp_engine
 from lcp_engine.api.history import History
 
-PUBLIC = {name: getattr(lcp_engine, name) for name in lcp_engine.__all__}
+PARTS = {part: import_module(f"lcp_engine.{part}") for part in lcp_engine._MOVED}
+FURTHER = {name: getattr(PARTS[part], name) for part, names in lcp_engine._MOVED.items() for name in names}
+PUBLIC = {name: getattr(lcp_engine, name) for name in lcp_engine.__all__} | FURTHER
 # Programs run and stop a runner; its other methods serve the threads that it starts.
 METHODS: dict[type, set[str]] = {lcp_engine.Runner: {"run", "stop", "left_to_others"}}
 INHERITED: dict[type, Mapping[str, object]] = {lcp_engine.Engine: vars(History)}
@@ -58,7 +61,7 @@ def mentioned_by(public: object) -> Iterator[type]:
                 yield from types_in(hint)
 
 
-@table("name", lcp_engine.__all__)
+@table("name", PUBLIC)
 def test_a_public_signature_mentions_public_types_alone(name: str) -> None:
     mentioned = {found.__name__ for found in mentioned_by(PUBLIC[name]) if found not in PUBLIC.values()}
     assert mentioned == set()
@@ -71,7 +74,19 @@ def test_type_checkers_see_every_public_name() -> None:
     assert imported == set(lcp_engine.__all__)
 
 
-@table("name", lcp_engine.__all__)
+@table("part", PARTS)
+def test_a_part_of_the_surface_has_the_names_that_moved_to_it(part: str) -> None:
+    own = {"errors": {"ErrorType", "Meaning"}}.get(part) or set(PARTS[part].__all__)
+    assert own == set(lcp_engine._MOVED[part])
+
+
+@table("name", FURTHER)
+def test_a_name_at_its_old_place_is_the_same_and_warns_of_the_new_one(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"lcp_engine\.{name} is lcp_engine\.\w+\.{name} now"):
+        assert getattr(lcp_engine, name) is FURTHER[name]
+
+
+@table("name", PUBLIC)
 def test_what_is_public_is_documented(name: str) -> None:
     public = PUBLIC[name]
     if isinstance(public, type) or inspect.isfunction(public):

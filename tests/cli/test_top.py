@@ -22,9 +22,10 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
-from lcp_engine import Engine, Inbox, Review
+from lcp_engine import Engine
 from lcp_engine.features.top.app import Top
 from lcp_engine.features.top.inbox_view import SETTLING_SECONDS
+from lcp_engine.inbox import Inbox, Review
 
 WRITE: JsonValue = {"kind": "write_file", "params": {"rel_path": "notes.md", "content": "one\ntwo\n"}}
 OTHER: JsonValue = {"kind": "write_file", "params": {"rel_path": "more.md", "content": "more\n"}}

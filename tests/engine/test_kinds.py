@@ -33,6 +33,10 @@ SOURCE = Path(lcp_engine.__file__).parent
 NAMES_KINDS = (
     "workers/",  # each its own, and those whose rules are about it, too
     "features/surveyor/",  # a planner asks for kinds by name
+    "feature.py",  # those that no feature may take
+    "features/programs/",
+    "features/memory/",
+    "features/universal/",  # forms of the protocol that have the same names
     "core/kinds.py",  # those that the engine gives a meaning
     "core/protocol/",  # actions and parts of the protocol that have the same names
     "core/summaries.py",  # what came of an action

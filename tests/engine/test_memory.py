@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from pydantic import JsonValue
 from tests.engine.replies import DONE, ask
 
-from lcp_engine import AgentRequest
 from lcp_engine.engine.question import open_question
 from lcp_engine.features.memory.calls import MemoryEdit
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.universal import AgentRequest
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab

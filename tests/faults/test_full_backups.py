@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 from tests.faults.places import Memory, no_mounts
 
-from lcp_engine import Backups, Engine, Upkeep
+from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.upkeep import Duty
-from lcp_engine.features.check.store.check import check_database
 from lcp_engine.features.upkeep.chores import Housekeeper
 from lcp_engine.features.upkeep.store.backup import back_up
 from lcp_engine.features.upkeep.store.upkeep import UpkeepRow, duties
+from lcp_engine.operation import Backups, Upkeep
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.maintenance.check import check_database
 
 CLI = [sys.executable, "-m", "lcp_engine"]
 MORE_THAN_FITS = 2_000_000

@@ -817,7 +817,8 @@ PYTHON = """
 import os, socket
 from pydantic import BaseModel
 import lcp_engine
-from lcp_engine import Context, ErrorCode, Failed, FileEffect, Needs
+from lcp_engine import Context, ErrorCode, Failed, Needs
+from lcp_engine.kinds import FileEffect
 
 class Anything(BaseModel, extra="allow"):
     pass

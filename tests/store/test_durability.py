@@ -20,10 +20,10 @@ from tests.faults.test_database_refuses import Server, server
 
 from lcp_engine.cli.doctor import examine_installation, examine_root
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.check.store.durability import weaknesses
 from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.host.liveness import LivenessFile
+from lcp_engine.store.maintenance.durability import weaknesses
 
 __all__ = ["server"]
 

@@ -12,7 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 from tests.web.conftest import ADDRESS, HOME
 
-from lcp_engine import Engine, Evaluation
+from lcp_engine import Engine
+from lcp_engine.evaluation import Evaluation
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates

@@ -19,12 +19,13 @@ from starlette.testclient import TestClient
 from tests.core.test_safe_text import ODD
 from tests.web.conftest import ADDRESS, House
 
-from lcp_engine import Awaits, HeldJob, Worker
+from lcp_engine import Worker
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import JsonObject
 from lcp_engine.changes.show import Forecast
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.cli.changes import show_diffs
+from lcp_engine.inbox import Awaits, HeldJob
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PACKAGE, PageContext, make_templates

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lcp_engine import Look
 from lcp_engine.cli.changes import show_job
 from lcp_engine.cli.job_tables import held_table, overview
 from lcp_engine.cli.output import make_console, print_err
@@ -17,6 +16,7 @@ from lcp_engine.cli.tables import print_table
 from lcp_engine.cli.terminal import page
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.inbox import Look
 
 if TYPE_CHECKING:
     from rich.console import Console

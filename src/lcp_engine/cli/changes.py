@@ -33,8 +33,9 @@ from lcp_engine.core.summaries import size
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 
 if TYPE_CHECKING:
-    from lcp_engine import Diff, Job, Sight
+    from lcp_engine import Job
     from lcp_engine.api.engine import Engine
+    from lcp_engine.inbox import Diff, Sight
     from lcp_engine.runner.undo import Undo
 
 

@@ -64,8 +64,8 @@ def upgrade_command(invocation: Invocation, force: bool) -> int:
 
     Refused while a runner of the older version is working; one that is upgraded all the same stops by itself.
     """
-    from lcp_engine.features.check.store.check import find_version
     from lcp_engine.store.db.open import open_database
+    from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.version import HEAD
 
     url = invocation.database_url
@@ -97,8 +97,8 @@ def check_command(invocation: Invocation) -> int:
     leases, counters, and each stored content against its hash. Changes nothing. Exit code 1: faults were found; they
     are listed. Settings and places that may lose commits are warnings, and so are stages that are left over.
     """
-    from lcp_engine.features.check.store.check import check_database
-    from lcp_engine.features.check.store.durability import weaknesses
+    from lcp_engine.store.maintenance.check import check_database
+    from lcp_engine.store.maintenance.durability import weaknesses
 
     url = invocation.database_url
     with naming(url):
@@ -198,7 +198,7 @@ def stats_command(invocation: Invocation, sizes: bool) -> int:
 
     Rows and bytes of each table, with its indexes, are printed for a small database, or with --sizes for any.
     """
-    from lcp_engine.features.check.store.check import measure, opened
+    from lcp_engine.store.maintenance.check import measure, opened
     from lcp_engine.store.maintenance.stats import overview
 
     url, busy = invocation.database_url, invocation.settings.busy_seconds

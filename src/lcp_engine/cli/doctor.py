@@ -177,8 +177,8 @@ def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[F
 
 
 def _database(url: str, shown: str) -> Iterator[Finding]:
-    from lcp_engine.features.check.store.check import check_database, find_version, try_writing
-    from lcp_engine.features.check.store.durability import weaknesses
+    from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
+    from lcp_engine.store.maintenance.durability import weaknesses
     from lcp_engine.store.version import HEAD
 
     version = find_version(url, BUSY_SECONDS)
@@ -234,7 +234,7 @@ def _walls(url: str, settings: Settings) -> Iterator[Finding]:
 
 def _stages(url: str) -> Iterator[Finding]:
     """Stages that are left over."""
-    from lcp_engine.features.check.store.check import find_version
+    from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.version import HEAD
 
     if find_version(url, BUSY_SECONDS) == HEAD:
@@ -244,9 +244,9 @@ def _stages(url: str) -> Iterator[Finding]:
 
 def _remembered(url: str) -> Iterator[Finding]:
     """Ways to ask models whose servers refused a part of a request in the last days."""
-    from lcp_engine.features.check.store.check import find_version, opened
     from lcp_engine.features.models.output_modes import Rung, Step, described, read_probe
     from lcp_engine.features.models.store import newest_probes
+    from lcp_engine.store.maintenance.check import find_version, opened
     from lcp_engine.store.version import HEAD
 
     if find_version(url, BUSY_SECONDS) != HEAD:
@@ -262,7 +262,7 @@ def _remembered(url: str) -> Iterator[Finding]:
 
 def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
     """Duties that runners do regularly, and whether backups have a directory."""
-    from lcp_engine.features.check.store.check import find_version
+    from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.version import HEAD
 
     backup = settings.upkeep.backup
@@ -320,8 +320,8 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
 def _notices(url: str, settings: Settings) -> Iterator[Finding]:
     """Notices for the webhook that no runner has sent."""
     from lcp_engine.clock import SECOND, iso, system_clock
-    from lcp_engine.features.check.store.check import find_version, opened
     from lcp_engine.features.notices.store.queries import untried
+    from lcp_engine.store.maintenance.check import find_version, opened
     from lcp_engine.store.version import HEAD
 
     if settings.webhook is None or find_version(url, BUSY_SECONDS) != HEAD:

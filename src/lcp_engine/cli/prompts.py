@@ -15,7 +15,7 @@ from typing import assert_never
 from pydantic import JsonValue
 from rich.text import Text
 
-from lcp_engine import Diff, Job, Look
+from lcp_engine import Job
 from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, ViewedFiles, mark_of, question_in
@@ -51,6 +51,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.rules.always_command import ask_for_rule
 from lcp_engine.features.rules.calls import add_rule_with_approval
 from lcp_engine.features.stages.merge_choice import MergeChoice
+from lcp_engine.inbox import Diff, Look
 
 _WAYS = (Choice("fill", " in the form"), Choice("words", " of your own"), Choice("later"), Choice("quit"))
 MOST_LINES = 20

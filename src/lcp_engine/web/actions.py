@@ -8,7 +8,6 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Sight
 from lcp_engine.api.bulk import last_decision, missing_approvals
 from lcp_engine.api.inbox import question_in
 from lcp_engine.api.user import user_name
@@ -22,6 +21,7 @@ from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.rules.calls import add_rule_with_approval
 from lcp_engine.features.stages.merge_form import choice_in
+from lcp_engine.inbox import Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text, status_of

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Diff, Look, Unseen
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import json_block
+from lcp_engine.inbox import Diff, Look, Unseen
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.forms import BACK, UNSEEN, Form, unseen_value
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from lcp_engine import Diff, Job, Look
+from lcp_engine import Job
 from lcp_engine.api.inbox import mark_of
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.reports.reports import disk_note
+from lcp_engine.inbox import Diff, Look
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt, shown_line
 from lcp_engine.web.forms import Form, cursor, number, shown_value

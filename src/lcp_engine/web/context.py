@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from lcp_engine import ActiveRunner, Diff, Mission
+from lcp_engine import Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
@@ -24,6 +24,8 @@ from lcp_engine.core.money import told_cost
 from lcp_engine.core.reasons import explain_reason, told_wait
 from lcp_engine.core.safe_text import block, exact, json_block, json_line, one_line, shortened
 from lcp_engine.features.reports.progress import COUNTED, Measure
+from lcp_engine.inbox import Diff
+from lcp_engine.operation import ActiveRunner
 from lcp_engine.web.forms import FLASH_MESSAGES
 
 PACKAGE = Path(__file__).parent

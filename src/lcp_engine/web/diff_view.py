@@ -1,4 +1,4 @@
-"""Draw a diff as HTML: numbers of lines, words that differ, both versions in one column or side by side. Pure."""
+"""Draw a diff as HTML: numbers of lines, words that differ, both versions in one column or side by side."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from itertools import groupby
 
 from markupsafe import Markup, escape
 
-from lcp_engine import Diff, Look
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Shown, exact, json_block
+from lcp_engine.inbox import Diff, Look
 from lcp_engine.web.syntax import Tint, tints_of
 
 LINES_IN_LIST = 120

@@ -10,7 +10,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Job, Look, Sight
+from lcp_engine import Job
 from lcp_engine.core.inbox import Act, why_not
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import MERGE
@@ -20,6 +20,7 @@ from lcp_engine.core.refused_values import explain
 from lcp_engine.core.safe_text import hides_nothing, json_block
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.stages.merge_form import edit_merge
+from lcp_engine.inbox import Look, Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import whole

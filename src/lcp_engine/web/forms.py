@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine import Sight, Unseen
+from lcp_engine.inbox import Sight, Unseen
 
 if TYPE_CHECKING:
     from lcp_engine.web.context import PageContext

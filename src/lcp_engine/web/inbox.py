@@ -12,7 +12,6 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Look, Sight
 from lcp_engine.api.bulk import MORE_APPROVALS, Tally, decide_each, last_decision, missing_approvals, told
 from lcp_engine.api.inbox import HeldJob, question_in
 from lcp_engine.api.pages import HeldHead, JsonObject, Setting
@@ -23,6 +22,7 @@ from lcp_engine.core.json_values import object_in
 from lcp_engine.core.policy import Approvals
 from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.errors import LcpError
+from lcp_engine.inbox import Look, Sight
 from lcp_engine.web.actions import approve_shown, may_ask
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.changes import wants_split

@@ -11,12 +11,14 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine import Diff, Job, MergeParams
+from lcp_engine import Job
 from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.features.stages.merge_form import UNDRAWN, OfferedFile, offered_files
+from lcp_engine.inbox import Diff
+from lcp_engine.stages import MergeParams
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import CHARACTERS_IN_PART, LINES_IN_PART, Excerpt, heads_in, part
 from lcp_engine.web.forms import Form, number

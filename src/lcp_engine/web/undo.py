@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lcp_engine import Diff, Undo
 from lcp_engine.core.kinds import UNDO
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.inbox import Diff, Undo
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine import Engine, Evaluation, summarize_scores
+from lcp_engine import Engine
+from lcp_engine.evaluation import Evaluation, summarize_scores
 
 if TYPE_CHECKING:
     from tests.planners.llm.conftest import FaultServer

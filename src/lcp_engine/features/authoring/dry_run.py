@@ -24,7 +24,6 @@ from lcp_engine.engine.admission import Admission, permission_ruling, ruling_on
 from lcp_engine.engine.turn_queue import turn_attempts
 from lcp_engine.features.authoring.idle_rules import idle_rules, rules_by_path
 from lcp_engine.features.authoring.store import open_missions
-from lcp_engine.features.check.store.check import find_version, opened
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import (
     AsksModel,
@@ -35,6 +34,7 @@ from lcp_engine.planners.environment import (
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import ScriptPlanner, check_script
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
+from lcp_engine.store.maintenance.check import find_version, opened
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers, params_of
 
 GIT_SECONDS = 20.0

@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from lcp_engine import Overlap, Schedule
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.completion import schedule_names
 from lcp_engine.cli.exits import Exit
@@ -32,6 +31,7 @@ from lcp_engine.clock import system_clock
 from lcp_engine.core.local_times import is_timezone
 from lcp_engine.core.recurrence import Every, read_recurrence
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.schedules import Overlap, Schedule
 
 OVERDUE_SECONDS = 10
 LOCALTIME = Path("/etc/localtime")

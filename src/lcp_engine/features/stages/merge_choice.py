@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lcp_engine import params_taking
 from lcp_engine.cli.changes import show_diffs
 from lcp_engine.cli.editor import Draft
 from lcp_engine.cli.terminal import Choice, choose, page, print_legend, print_line, read_line
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.stages import params_taking
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lcp_engine import Diff, Sight
     from lcp_engine.api.engine import Engine
+    from lcp_engine.inbox import Diff, Sight
 
     Params = dict[str, JsonValue]
 

@@ -9,9 +9,11 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lcp_engine import Diff, Hunk, Job, Look, MergeParams, params_taking
+from lcp_engine import Job
 from lcp_engine.core.safe_text import hides_nothing, one_line
 from lcp_engine.errors import LcpError
+from lcp_engine.inbox import Diff, Hunk, Look
+from lcp_engine.stages import MergeParams, params_taking
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import anchor_of, whole

@@ -17,7 +17,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
-from lcp_engine import Diff, Job, Look, Sight, params_taking
+from lcp_engine import Job
 from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, Review, ViewedFiles, mark_of, question_in
@@ -51,6 +51,8 @@ from lcp_engine.features.top.lines import Content, Lines, MakeContent, Row
 from lcp_engine.features.top.missions_view import table_content
 from lcp_engine.features.top.shown_job import content_of, content_of_all, content_of_diff, title_of
 from lcp_engine.features.top.watch import Snapshot
+from lcp_engine.inbox import Diff, Look, Sight
+from lcp_engine.stages import params_taking
 
 SETTLING_SECONDS = 0.3
 """A job was on the screen for so long before a key approves it: a key that is held down approves only one."""

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from rich.text import Text
 
-from lcp_engine import Diff, Job
+from lcp_engine import Job
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import Review, mark_of
 from lcp_engine.cli.approve_all import Candidate
@@ -23,6 +23,7 @@ from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import json_block, one_line, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
 from lcp_engine.features.top.lines import Content, MakeContent, Row
+from lcp_engine.inbox import Diff
 
 
 def title_of(shown: Review) -> str:

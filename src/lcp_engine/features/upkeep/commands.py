@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
     """Every duty that the configuration states. The database is at the newest version."""
-    from lcp_engine.features.check.store.check import opened
     from lcp_engine.features.upkeep.chores import rhythms
     from lcp_engine.features.upkeep.store.upkeep import duties
+    from lcp_engine.store.maintenance.check import opened
 
     stated = rhythms(settings.upkeep)
     if not stated:
@@ -45,10 +45,10 @@ def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
 
     The database is at the newest version.
     """
-    from lcp_engine.features.check.store.check import opened
     from lcp_engine.features.programs.command_places import left_over_walls
     from lcp_engine.features.stages.stages import left_over_stages
     from lcp_engine.store.host.liveness import stages_directory, wall_directory
+    from lcp_engine.store.maintenance.check import opened
 
     with opened(url, busy_seconds) as database:
         for left in left_over_stages(database, stages_directory(url)):

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, func, select
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.check.store.history import history_faults
-from lcp_engine.features.check.store.rows import broken_rules
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, tables_of, version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.maintenance.check_history import history_faults
+from lcp_engine.store.maintenance.check_rows import broken_rules
 from lcp_engine.store.schema import blobs, every_table, results
 from lcp_engine.store.version import HEAD
 

@@ -1,0 +1,29 @@
+"""Parts of a mission's specification."""
+
+from __future__ import annotations
+
+from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
+from lcp_engine.core.mission.spec import (
+    Background,
+    Commands,
+    KindSettings,
+    MemoryUse,
+    ResultSpec,
+    Retry,
+)
+from lcp_engine.core.network import NetworkUse
+from lcp_engine.core.permits import RateLimit
+
+__all__ = [
+    "AcceptCheck",
+    "Background",
+    "Commands",
+    "FileMatch",
+    "FileQuotes",
+    "KindSettings",
+    "MemoryUse",
+    "NetworkUse",
+    "RateLimit",
+    "ResultSpec",
+    "Retry",
+]

@@ -1,0 +1,28 @@
+"""Values of the configuration, and what runs where: contacts, networks, prices, upkeep, runners."""
+
+from __future__ import annotations
+
+from lcp_engine.core.contacts import SignedLinks, Webhook
+from lcp_engine.core.network import AllowedHost, NetworkGrant
+from lcp_engine.core.prices import Price, Prices
+from lcp_engine.core.upkeep import (
+    Backups,
+    Checks,
+    Retention,
+    Upkeep,
+)
+from lcp_engine.store.queries.records import ActiveRunner
+
+__all__ = [
+    "ActiveRunner",
+    "AllowedHost",
+    "Backups",
+    "Checks",
+    "NetworkGrant",
+    "Price",
+    "Prices",
+    "Retention",
+    "SignedLinks",
+    "Upkeep",
+    "Webhook",
+]
