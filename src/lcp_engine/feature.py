@@ -102,7 +102,7 @@ class Feature(NamedTuple):
 @cache
 def added() -> Feature:
     """All that the features of this package add, as if one stated it; `needs` are their names."""
-    return _joined(Feature("all"), shipped())
+    return _joined(Feature("all"), shipped(), _OWN)
 
 
 @cache
@@ -111,7 +111,8 @@ def installed() -> Feature:
     from lcp_engine.plug_ins import offered_in  # not for commands that only read
 
     found = (_value(f"{one.name} ({one.value})", one.load) for one in offered_in(GROUP))
-    return _joined(added(), [one for one in found if one is not None])
+    own = _OWN._replace(kinds=dict.fromkeys(load("lcp_engine.workers.registry:OWN", frozenset), ""))
+    return _joined(added(), [one for one in found if one is not None], own)
 
 
 def found() -> Feature:
@@ -204,13 +205,13 @@ class Unfit(Exception):
     """A feature that cannot be added, with the reason."""
 
 
-def _joined(known: Feature, found: Sequence[Feature]) -> Feature:
+def _joined(known: Feature, found: Sequence[Feature], own: Feature) -> Feature:
     """Sum of what is known and what is found, as far as nothing is missing and no name is taken."""
     while True:
         names, joined = {*known.needs, *(one.name for one in found)}, known
         for one in found:
             try:
-                joined = _both(joined, one, names)
+                joined = _both(joined, one, names, own)
             except Unfit as reason:
                 leave_out(one.name, reason)
                 found = [other for other in found if other is not one]
@@ -219,14 +220,14 @@ def _joined(known: Feature, found: Sequence[Feature]) -> Feature:
             return joined
 
 
-def _both(known: Feature, new: Feature, names: Collection[str]) -> Feature:
+def _both(known: Feature, new: Feature, names: Collection[str], own: Feature) -> Feature:
     if missing := [one for one in new.needs if one not in names]:
         raise Unfit(f"it needs {missing[0]!r}, which is not installed")
     if new.kernel > KERNEL:
         raise Unfit(f"it needs kernel {new.kernel}, this is {KERNEL}")
     if new.name in known.needs:
         raise Unfit("another one has its name")
-    _sum(_OWN, new)
+    _sum(own, new)
     return _sum(known, new)._replace(needs=(*known.needs, new.name))
 
 
@@ -254,10 +255,6 @@ def _sum_of_point(point: str, known: object, new: object) -> object:
 # fmt: off
 _OWN = Feature(
     "kernel",
-    kinds=dict.fromkeys((
-        "list_files", "read_file", "search_files", "write_file", "rewrite_file", "edit_file", "delete_file",
-        "move_file", "make_directory", "agent_plan", "ask_user", "recall", "undo",
-    ), ""),
     tables=dict.fromkeys((
         "missions", "plans", "jobs", "server_waits", "edges", "results", "attempts", "reviews", "approvals", "events",
         "turns", "blobs", "changes", "stages", "runners", "network_roots",
@@ -270,5 +267,5 @@ _OWN = Feature(
     readers={"lcp": ""},
     planners=dict.fromkeys(("none", "replay", "script"), ""),
 )
-"""Names that no feature may take."""
+"""Names that no feature may take, beside the kinds of the kernel."""
 # fmt: on

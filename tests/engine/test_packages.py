@@ -15,7 +15,6 @@ from lcp_engine.cli.app import SECTIONS
 from lcp_engine.feature import KERNEL, Feature
 from lcp_engine.planners import registry as planners
 from lcp_engine.store.schema import metadata
-from lcp_engine.workers import registry as workers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,7 +196,6 @@ def test_a_command_of_a_package_is_found_once_it_is_called(site: dict[str, str])
 
 def test_the_names_that_no_feature_may_take_are_those_of_the_kernel() -> None:
     own = features._OWN
-    assert {*own.kinds} == {*workers.BUILT_IN, "undo"} - {*features.added().kinds}
     assert {*own.tables} == {*metadata.tables} - {*features.added().tables}
     listed = {name for section in SECTIONS.values() for name in section}
     assert {*own.commands} == listed | {"help", "version"}
@@ -210,7 +208,7 @@ def test_a_feature_without_what_it_needs_is_left_out(caplog: pytest.LogCaptureFi
         Feature("b", needs=("gone",), chores=("x:b",)),
     )
     third = Feature("c", chores=("x:c",))
-    assert features._joined(Feature("all"), [first, second, third]).chores == ("x:c",)
+    assert features._joined(Feature("all"), [first, second, third], Feature("own")).chores == ("x:c",)
     assert [record.getMessage() for record in caplog.records] == [
         "feature b is left out: it needs 'gone', which is not installed",
         "feature a is left out: it needs 'b', which is not installed",

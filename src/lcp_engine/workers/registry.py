@@ -57,6 +57,8 @@ _BUILT_IN = (
 BUILT_IN: Workers = MappingProxyType(
     {worker.kind: worker for worker in sorted(_BUILT_IN, key=lambda worker: worker.role in _LAST)}
 )
+OWN = frozenset({*BUILT_IN, UNDO} - added().kinds.keys())
+"""Kinds that no feature has."""
 
 _REGISTERED: dict[str, Worker[BaseModel]] = {}
 
