@@ -518,6 +518,21 @@ def test_the_percentage_moves_and_a_milestone_is_announced_once(window: Window) 
     assert len(heard) == len(set(heard))
 
 
+def test_times_that_say_the_same_cause_no_layout(window: Window) -> None:
+    window.house.run(window.house.complete)
+    page = window.open("/")
+    page.evaluate("for (const one of all('time')) one.dateTime = '2020-01-01T00:00:00Z'; showTimes(document)")
+    changes = """() => {
+        const observer = new MutationObserver(() => {});
+        observer.observe(document.body, { childList: true, characterData: true, subtree: true });
+        showTimes(document);
+        return observer.takeRecords().length;
+    }"""
+    assert page.evaluate(changes) == 0
+    page.evaluate("first('time').textContent = 'now'")
+    assert page.evaluate(changes) == 1
+
+
 def test_news_leave_what_is_unfolded_open(window: Window) -> None:
     job_id = window.house.hold("x.md")
     page = window.open("/missions/1")

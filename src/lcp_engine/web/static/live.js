@@ -270,11 +270,11 @@ function age(at) {
 }
 
 function showTimes(page) {
-  for (const node of all("time[datetime]", page)) {
-    const at = new Date(node.dateTime);
-    if (node.dataset.age === undefined) { node.textContent = clock.format(at); continue; }
-    node.textContent = age(at);
-    node.title = clock.format(at);
+  for (const one of all("time", page)) {
+    const at = new Date(one.dateTime), full = clock.format(at);
+    const text = one.dataset.age === undefined ? full : age(at);
+    if (text !== full) one.title = full;
+    if (one.textContent !== text) one.textContent = text;
   }
 }
 
@@ -313,6 +313,6 @@ unfold();
 Object.assign(byId("choice") ?? {}, { hidden: false, onchange: readFile });
 offerNotices();
 showTimes(document);
-setInterval(() => showTimes(document), TICK_MS);
+setInterval(showTimes, TICK_MS, document);
 if (navigator.clipboard) document.documentElement.classList.add("copies");
 connect();
