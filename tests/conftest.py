@@ -23,7 +23,7 @@ from execnet import XSpec
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 from tests.forked_workers import forked_workers
-from tests.loaded_python import Python
+from tests.loaded_python import Python, start_fork_server
 from tests.wall.overlays import enter_mounts
 from tests.walls import check_wall
 
@@ -214,6 +214,15 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
             patch.delenv(name)
         for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_fork_servers() -> Iterator[None]:
+    """The fork servers that this process starts are forks of a loaded interpreter."""
+    instead = SimpleNamespace(DEVNULL=subprocess.DEVNULL, Popen=start_fork_server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lcp_engine.runner.confined.process.subprocess", instead)
         yield
 
 

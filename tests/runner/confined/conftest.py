@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -32,6 +33,14 @@ Do: TypeAlias = Callable[..., "Succeeded | FileEffect | Hold"]
 def _needs_landlock() -> None:
     if landlock_version() is None:
         pytest.skip("this kernel has no Landlock")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fork_servers_of_their_own() -> Iterator[None]:
+    """Fork servers are interpreters here, as they are for users."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lcp_engine.runner.confined.process.subprocess", subprocess)
+        yield
 
 
 @pytest.fixture
