@@ -257,7 +257,7 @@ _OWN = Feature(
     "kernel",
     tables=dict.fromkeys((
         "missions", "plans", "jobs", "server_waits", "edges", "results", "attempts", "reviews", "approvals", "events",
-        "turns", "blobs", "changes", "stages", "runners", "network_roots",
+        "turns", "viewed_files", "blobs", "changes", "stages", "runners", "network_roots",
     ), ("", "")),
     commands=dict.fromkeys((
         "run", "launch", "work", "missions", "show", "watch", "report", "changes", "jobs", "job", "held", "diff",
