@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +24,15 @@ from lcp_engine.sandbox.root import Root
 
 pytestmark = NEEDS_LANDLOCK
 PYTHON = (sys.base_prefix, sys.prefix)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fork_server_of_its_own() -> Iterator[None]:
+    """What a fork server has loaded counts as memory of the programs: here it is an interpreter, as for users."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lcp_engine.runner.confined.process.subprocess", subprocess)
+        spawner().close()
+        yield
 
 
 @pytest.fixture
