@@ -253,6 +253,8 @@ _NEW_HOMES = {name: module for module, names in _MOVED.items() for name in names
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used, so that `import lcp_engine` costs nothing."""
+    if name in _MOVED:
+        return import_module(f"{__name__}.{name}")
     module = _HOMES.get(name)
     if module is None and name in _NEW_HOMES:
         module = _NEW_HOMES[name]
