@@ -269,10 +269,10 @@ function age(at) {
   return seconds ? `${Math.floor(seconds / length)} ${unit} ago` : "now";
 }
 
-function showTimes(page) {
+function showTimes(page = document) {
   for (const one of all("time", page)) {
     const at = new Date(one.dateTime), full = clock.format(at);
-    const text = one.dataset.age === undefined ? full : age(at);
+    const text = "age" in one.dataset ? age(at) : full;
     if (text !== full) one.title = full;
     if (one.textContent !== text) one.textContent = text;
   }
@@ -312,7 +312,7 @@ byId("show").onclick = showDiffering;
 unfold();
 Object.assign(byId("choice") ?? {}, { hidden: false, onchange: readFile });
 offerNotices();
-showTimes(document);
-setInterval(showTimes, TICK_MS, document);
+showTimes();
+setInterval(showTimes, TICK_MS);
 if (navigator.clipboard) document.documentElement.classList.add("copies");
 connect();
