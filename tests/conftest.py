@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -220,7 +220,7 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 @pytest.fixture(scope="session", autouse=True)
 def _forked_fork_servers() -> Iterator[None]:
     """The fork servers that this process starts are forks of a loaded interpreter."""
-    instead = SimpleNamespace(DEVNULL=subprocess.DEVNULL, Popen=start_fork_server)
+    instead = SimpleNamespace(DEVNULL=subprocess.DEVNULL, Popen=partial(start_fork_server, os.getpid()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lcp_engine.runner.confined.process.subprocess", instead)
         yield

@@ -140,10 +140,20 @@ class Python(subprocess.Popen[str]):
 
 
 def start_fork_server(
-    command: list[str], *, pass_fds: tuple[int], stdin: int, stdout: int, stderr: int, env: object, cwd: str,
+    process: int, command: list[str], *, pass_fds: tuple[int], stdin: int, stdout: int, stderr: int,
+    env: Mapping[str, str], cwd: str,
     start_new_session: bool,
-) -> Python:  # fmt: skip
-    """Start what the engine would start as an interpreter of its own, which takes a third of a second to load."""
+) -> subprocess.Popen[str] | subprocess.Popen[bytes]:  # fmt: skip
+    """Start what the engine would start as an interpreter of its own, which takes a third of a second to load.
+
+    A fork of the `process` would have to load another interpreter with everything first, which takes seconds: it starts
+    what the engine would.
+    """
+    if os.getpid() != process:
+        return subprocess.Popen(
+            command, pass_fds=pass_fds, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd,
+            start_new_session=start_new_session,
+        )  # fmt: skip
     return Python(
         "-c", _FORK_SERVER, command[-1], stdin=pass_fds[0], stdout=stdout, stderr=stderr, env=_at_start(os.environ),
         cwd=Path(cwd), start_new_session=start_new_session,
