@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.engine.replies import DONE, ask, write
 
-from lcp_engine import Engine
+from lcp_engine import Engine, Isolation
+from lcp_engine.api.history import open_history
 from lcp_engine.feature import shipped
+from lcp_engine.store.maintenance.check import check_database
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -109,6 +111,25 @@ def test_a_mission_an_approval_an_undo_and_a_check_work_without_any_feature(live
     ran = _without(lived, *FEATURES)
     assert "Engine has no 'memory': no installed feature adds it" in ran.stdout
     assert "checked 0" in ran.stdout
+
+
+@pytest.mark.both
+def test_a_feature_that_is_installed_later_has_its_tables(new_database_url: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    _without((new_database_url, root), *FEATURES)
+    with open_history(
+        new_database_url, busy_seconds=30.0, away_seconds=None, isolation=Isolation.OFF
+    ) as history:
+        assert history.plan_graphs(1) == []
+    with Engine(new_database_url) as engine:
+        engine.memory.add("Title", "Content", root=root)
+        script: JsonValue = {"type": "script", "replies": [DONE]}
+        engine.add_schedule("daily", {"goal": "again", "planner": script}, root=root, every="1h")
+        engine.launch({"goal": "stage", "stage": True, "planner": script}, root=root)
+        engine.work(until_idle=True)
+        assert [mission.status for mission in engine.missions()] == ["completed"] * 2
+    assert check_database(new_database_url) == []
 
 
 @pytest.mark.proof

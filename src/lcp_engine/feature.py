@@ -80,7 +80,7 @@ class Feature(NamedTuple):
     planners: Mapping[str, str] = _NONE
     """Planners by the type that a mission names."""
     tables: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """Tables by their name: the place, and the column of the mission or job with which a row is pruned, or nothing."""
+    """Tables by their name: the place, and the column with which a row is pruned: `mission_id`, `job_id` or nothing."""
     commands: Mapping[str, tuple[str, str, str]] = MappingProxyType({})
     """Commands of `lcp` by their name: the section of its help, the place, the line in that help."""
     left_overs: tuple[str, ...] = ()

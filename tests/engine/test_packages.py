@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,8 @@ from lcp_engine import feature as features
 from lcp_engine.cli.app import SECTIONS
 from lcp_engine.feature import KERNEL, Feature
 from lcp_engine.planners import registry as planners
+from lcp_engine.store.db.open import open_database, tables_of
+from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.store.schema import metadata
 
 if TYPE_CHECKING:
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
 
 GUEST = '''
 import click
+import sqlalchemy
 from pydantic import BaseModel
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.engine.points import Chore, DecisionGate, EndGate, Observer
 from lcp_engine.feature import Feature
+from lcp_engine.store.schema import metadata
 from lcp_engine.workers.base import Worker
 from starlette.responses import PlainTextResponse
 
@@ -42,6 +47,7 @@ WORKER = Worker(
 
 def heard(ledger, mission, end, error):
     ledger.note(mission, "heard", None, {"outcome": str(end.outcome)})
+    ledger.tx.plain(f"INSERT INTO guest_heard (mission_id) VALUES ({mission.id})")
 
 def heard_badly(ledger, mission, end, error):
     ledger.note(mission, "half-heard", None, None)
@@ -77,9 +83,24 @@ def dance():
 def page(request):
     return PlainTextResponse("dancing")
 
+HEARD = sqlalchemy.Table(
+    "guest_heard", metadata, sqlalchemy.Column("mission_id", sqlalchemy.Integer, primary_key=True)
+)
+HALF = sqlalchemy.Table(
+    "guest_half", metadata, sqlalchemy.Column("job_id", sqlalchemy.Integer, primary_key=True),
+    info=dict.fromkeys(("sqlite", "postgresql"), ("CREATE no table",)),
+)
+LOST = sqlalchemy.Table(
+    "guest_lost", metadata, sqlalchemy.Column("lost_id", sqlalchemy.Integer, sqlalchemy.ForeignKey("no_such_table.id"))
+)
+
 FEATURE = Feature(
     "guest", kinds={"count": "guest:WORKER"}, observers=("guest:OBSERVER",), engine_calls=("guest:Calls",),
     commands={"dance": ("Inspect", "guest:dance", "Dance.")}, pages={"/dance": "guest:page"},
+    tables={
+        "guest_heard": ("guest:HEARD", "mission_id"), "guest_half": ("guest:HALF", "job_id"),
+        "guest_lost": ("guest:LOST", ""), "guest_gone": ("guest:GONE", "job_id"),
+    },
 )
 SHOWN_ABSENT = Feature("absent", kinds={"absent": "no_such_module:WORKER"}, engine_calls=("guest:NOTHING",))
 DEAF_FEATURE = Feature("deaf", observers=("guest:DEAF", "guest:HARD"))
@@ -121,12 +142,14 @@ LEFT_OUT = {
     "field": "feature field is left out: its kinds is 'count'",
     "text": "feature text (guest:NO_FEATURE) is left out: a Feature is expected, it is a str",
     "gone": "feature gone (guest:GONE) is left out: AttributeError: module 'guest' has no attribute 'GONE'",
+    "table that is gone": "feature guest:GONE is left out: guest:GONE cannot be loaded: AttributeError: "
+    "module 'guest' has no attribute 'GONE'",
     "broken": "feature broken (broken_guest:FEATURE) is left out: ZeroDivisionError: division by zero",
 }
 PROGRAM = """
 import json, sys
 from lcp_engine import Engine
-from lcp_engine.feature import installed
+from lcp_engine.features.upkeep.store.prune import prune
 from lcp_engine.web.app import all_pages
 
 count = {"kind": "count", "params": {"words": "one two"}}
@@ -141,11 +164,14 @@ with Engine(sys.argv[1]) as engine:
     engine.approve(held.id)
     engine.work(until_idle=True)
     engine.undo(mission.id)
+    engine.launch({**spec, "planner": {"type": "script", "replies": [done]}}, root=sys.argv[2])
+    engine.work(until_idle=True)
     print(json.dumps({
         "dance": engine.dance(), "pages": [path for path, _ in all_pages() if path == "/dance"],
         "status": engine.mission(mission.id).status, "counted": engine.jobs(kinds=["count"])[0].result,
         "heard": [event["event"] for event in engine.events(mission.id) if "heard" in event["event"]],
     }))
+    prune(engine.instance.database, ended_before=2**60, preimages=True)
 """
 
 
@@ -182,11 +208,18 @@ def test_a_feature_of_a_package_works_and_a_bad_one_stops_nothing(
         "heard": ["heard"],
     }
     told = ran.stderr.splitlines()
-    # The second observer of `deaf` is heard of in the words of the database.
-    hard = [line for line in told if line.startswith("feature guest:HARD is left out: ")]
-    assert len(hard) == 1
-    assert "no_such_table" in hard[0]
-    assert sorted(told) == sorted([*LEFT_OUT.values(), *hard])
+    # The second observer of `deaf`, and two tables, are heard of in the words of the database and of SQLAlchemy.
+    theirs = [line for line in told if line.startswith(("feature guest:H", "feature guest:LOST"))]
+    assert [line.partition(" is left out: ")[0] for line in sorted(theirs)] == [
+        "feature guest:HALF", "feature guest:HARD", "feature guest:LOST"
+    ]  # fmt: skip
+    assert all("no_such_table" in line for line in sorted(theirs)[1:])
+    assert sorted(told) == sorted([*LEFT_OUT.values(), *theirs])
+    # Without the package its table stays; the rows of the first mission were pruned with it.
+    with closing(open_database(database_url)) as database:
+        assert database.read(lambda tx: tx.query_plain("SELECT mission_id FROM guest_heard")) == [(2,)]
+        assert "guest_half" not in database.read(tables_of)
+    assert check_database(database_url) == []
 
 
 def test_a_command_of_a_package_is_found_once_it_is_called(site: dict[str, str]) -> None:

@@ -89,10 +89,6 @@ class Permits:
         return max(0, min(counts)) if counts else None
 
     @property
-    def is_exhausted(self) -> bool:
-        return self.left == 0
-
-    @property
     def has_free_place(self) -> bool:
         """True if `max_running` lets one more job run."""
         return self._free is None or self._free > 0

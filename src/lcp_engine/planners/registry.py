@@ -203,13 +203,9 @@ def _factory(known: EntryPoint | Planner | Factory) -> Factory:
 def _load(point: EntryPoint) -> Factory:
     try:
         factory: object = point.load()
-    except (ImportError, AttributeError) as missing:
-        message = f"planner {point.name!r}: {point.value} cannot be imported: {missing}"
-        raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN) from missing
     except Exception as raised:  # importing runs a plug-in's code, which may raise anything
-        message = (
-            f"planner {point.name!r}: {point.value} cannot be imported: {type(raised).__name__}: {raised}"
-        )
+        kind = "" if isinstance(raised, ImportError | AttributeError) else f"{type(raised).__name__}: "
+        message = f"planner {point.name!r}: {point.value} cannot be imported: {kind}{raised}"
         raise LcpError(ErrorCode.NO_PLANNER, message, advice=_BROKEN) from raised
     if not callable(factory):
         kind = type(factory).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -23,10 +23,11 @@ from sqlalchemy import (
     TextClause,
     text,
 )
+from sqlalchemy.schema import sort_tables
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.reasons import ReasonCode
-from lcp_engine.feature import added, load
+from lcp_engine.feature import added, found, is_left_out, is_shipped, load, load_all
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,
@@ -462,11 +463,18 @@ network_roots = Table(
 """Which machine writes to a root whose file system other machines share: their locks may not exclude each other."""
 
 
+_OWN = tuple(metadata.tables.values())
+
+
 def every_table() -> Sequence[Table]:
-    """Tables of the kernel and of the installed features, each after those that it refers to."""
-    for place, _ in added().tables.values():
-        load(place, Table)
-    return metadata.sorted_tables
+    """Tables of the kernel and of the features of this package, each after those that it refers to."""
+    return sort_tables([*_OWN, *(load(place, Table) for place, _ in added().tables.values())])
+
+
+def tables_of_packages() -> Iterator[tuple[str, Table]]:
+    """Tables of other packages with their places, if something has looked for packages; broken ones are left out."""
+    stated = [place for place, _ in found().tables.values() if not is_shipped(place)]
+    return (one for one in load_all(stated, Table) if not is_left_out(one[0]))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Create the tables of an empty database, or upgrade an older one."""
+"""Create the tables that a database lacks, or upgrade an older one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine, Table, create_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from lcp_engine.clock import system_clock
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.feature import leave_out
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.open import version_of
+from lcp_engine.store.db.open import tables_of, version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.liveness import is_dead, runtime_place, this_host
+from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.row_types import RunnerRow
-from lcp_engine.store.schema import VIEWS, every_table
+from lcp_engine.store.schema import VIEWS, every_table, tables_of_packages
 from lcp_engine.store.version import HEAD, MIGRATION_LOCK, REPLACED
 
 if TYPE_CHECKING:
@@ -34,35 +36,47 @@ def bring_to_head(database: Database, url: str, *, force: bool) -> None:
     outdated = database.write(_create)
     if outdated is not None:
         upgrade(url, outdated, force=force)
+        database.write(_create)
 
 
 def _create(tx: Tx) -> str | None:
-    """Create everything in an empty database. Returns the version of one that needs an upgrade, otherwise None."""
+    """Create what is missing, unless the database needs an upgrade first: returns its version then, otherwise None."""
     if not tx.is_sqlite:
         tx.plain(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
     version = version_of(tx)
-    if version is not None:
-        return version if version != HEAD else None
-    for statement in _definitions():
-        tx.run(statement)
-    for sql in (sql for table in every_table() for sql in table.info.get(tx.database, ())):
-        tx.plain(sql)
-    for view in VIEWS:
-        tx.plain(view.create(tx.is_sqlite))
-    tx.plain("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
-    tx.plain(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+    if version not in (None, HEAD):
+        return version
+    there = tables_of(tx)
+    for table in every_table():
+        if table.name not in there:
+            _create_table(tx, table)
+    if version is None:
+        for view in VIEWS:
+            tx.plain(view.create(tx.is_sqlite))
+        tx.plain("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+        tx.plain(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+    for place, table in tables_of_packages():
+        if table.name not in there:
+            try:
+                with ledger_of(tx).apart():
+                    _create_table(tx, table)
+            except Exception as raised:  # noqa: BLE001 -- others define it: the driver and SQLAlchemy may raise anything
+                leave_out(place, raised)
     return None
 
 
+def _create_table(tx: Tx, table: Table) -> None:
+    for statement in _definition(table):
+        tx.run(statement)
+    for sql in table.info.get(tx.database, ()):
+        tx.plain(sql)
+
+
 @cache
-def _definitions() -> list[Statement]:
-    """Every table with its indexes, compiled once in a process."""
-    statements = []
-    for table in every_table():
-        statements.append(Statement(CreateTable(table)))
-        indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        statements += [Statement(CreateIndex(index)) for index in indexes]
-    return statements
+def _definition(table: Table) -> list[Statement]:
+    """The table with its indexes, compiled once in a process."""
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    return [Statement(CreateTable(table)), *(Statement(CreateIndex(index)) for index in indexes)]
 
 
 def upgrade(url: str, version: str, migrations: Path | None = None, *, force: bool = False) -> None:
@@ -87,7 +101,9 @@ def upgrade(url: str, version: str, migrations: Path | None = None, *, force: bo
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-            if not force and _version_at(connection) != scripts.get_current_head():
+            # Another process may have upgraded meanwhile.
+            now_at = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+            if not force and now_at != scripts.get_current_head():
                 _refuse_live_runners(connection, url, version)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -105,11 +121,6 @@ def _unknown(version: str) -> LcpError:
         )
         advice = f"Install commit {commit}, bring the database to 0033 with `lcp db upgrade`, then use this version."
     return LcpError(ErrorCode.DATABASE_VERSION, message, advice=advice)
-
-
-def _version_at(connection: Connection) -> str | None:
-    """The version by now: another process may have upgraded meanwhile."""
-    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
 
 
 def _refuse_live_runners(connection: Connection, url: str, version: str) -> None:

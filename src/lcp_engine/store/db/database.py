@@ -80,9 +80,8 @@ class Database:
         unit = Unit(work)
         with self._lock:
             if self._is_closed:
-                raise LcpError(
-                    ErrorCode.DATABASE_FAILED, "the database is closed", advice="Open the engine again."
-                )
+                advice = "Open the engine again."
+                raise LcpError(ErrorCode.DATABASE_FAILED, "the database is closed", advice=advice)
             waits, self._is_led = self._is_led, True
             if waits:
                 unit.expect()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lcp_engine.clock import Clock
 from lcp_engine.errors import ErrorCode, LcpError, install
+from lcp_engine.feature import found
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite, account_name
 from lcp_engine.store.db.transaction import Backend, Tx
@@ -21,7 +22,8 @@ def open_database(
     *,
     force: bool = False,
 ) -> Database:
-    """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed.
+    """The database at `url` (`sqlite:///PATH` or `postgresql://…`), created or upgraded as needed, and given
+    the tables of features that were not installed when it was.
 
     `force` upgrades it beside live runners of the older version. Raises `DATABASE_VERSION` if there are any, or if it
     belongs to something else or to a newer engine, `DATABASE_FAILED` if it cannot be opened.
@@ -29,8 +31,8 @@ def open_database(
     database = Database(make_backend(url, busy_seconds), clock, away_seconds=away_seconds)
     try:
         with database.explained():
-            version = database.read(version_of) if _exists(database.backend) else None
-            if version != HEAD:
+            version, is_whole = database.read(_state) if _exists(database.backend) else (None, False)
+            if not is_whole and not (version == HEAD and is_read_only(database)):
                 if version is not None and is_read_only(database):
                     message = f"the database is at version {version!r}, this engine at {HEAD!r}, and it is read-only"
                     advice = "Copy it to where you may write, and name the copy; it is upgraded then."
@@ -77,16 +79,12 @@ def _check_place(path: Path) -> None:
         raise LcpError(
             ErrorCode.DATABASE_FAILED, _out_of_reach(path, error), advice=OTHER_DATABASE
         ) from error
+    missing = "is not a directory" if above else "does not exist"
+    fact = None if parent else f"needs its directory {path.parent}, which {missing}"
     if directory:
-        raise LcpError(
-            ErrorCode.DATABASE_FAILED,
-            f"database {path} is a directory; a file is expected",
-            advice=OTHER_DATABASE,
-        )
-    if not parent:
-        fact = "is not a directory" if above else "does not exist"
-        message = f"database {path} needs its directory {path.parent}, which {fact}"
-        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)
+        fact = "is a directory; a file is expected"
+    if fact is not None:
+        raise LcpError(ErrorCode.DATABASE_FAILED, f"database {path} {fact}", advice=OTHER_DATABASE)
 
 
 def _check_owner(path: Path) -> None:
@@ -125,6 +123,12 @@ def _postgres(url: str) -> Backend:
 
 def _exists(backend: Backend) -> bool:
     return not isinstance(backend, Sqlite) or (backend.path.is_file() and backend.path.stat().st_size > 0)
+
+
+def _state(tx: Tx) -> tuple[str | None, bool]:
+    """The schema's version, and whether a database of the newest has the tables of all features known by now."""
+    version = version_of(tx)
+    return version, version == HEAD and found().tables.keys() <= {*tables_of(tx)}
 
 
 def version_of(tx: Tx) -> str | None:

@@ -48,9 +48,7 @@ def _permits(place: Path, mode: int) -> bool:
     return os.access(place, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-_OF_DISK = frozenset(
-    (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-)
+_OF_DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
 
 _BESIDE = ("-wal", "-shm")

@@ -212,9 +212,8 @@ class ServedMissions:
             return self._over(tx, mission_id, root, silent=root if place is None else None)
         if place is not None and place.network is not None:
             is_here = self._may_write(tx, root, place.network, is_named=named is not None)
-            return (
-                set() if is_here else {mission_id}
-            )  # asked again each time: another machine may write first
+            # Asked again each time: another machine may write first.
+            return set() if is_here else {mission_id}
         if named is not None or place is None:
             return self._decided(mission_id, is_here=True)
         changed = last_place(tx, mission_id, root)
@@ -295,9 +294,7 @@ class ServedMissions:
         silent = self._disk.silent()
         with self._lock:
             answered = {mission for mission, place in self._waiting.items() if place not in silent}
-            self._waiting = {
-                mission: place for mission, place in self._waiting.items() if mission not in answered
-            }
+            self._waiting = {one: place for one, place in self._waiting.items() if one not in answered}
             self.elsewhere -= answered
             self.returned += len(answered)
         return bool(answered)

@@ -12,8 +12,8 @@ from lcp_engine.clock import SECOND
 from lcp_engine.core.job_states import SETTLED, State, fulfils
 from lcp_engine.core.kinds import UNDO
 from lcp_engine.store.conditions import LIVE, WAITING
+from lcp_engine.store.db.open import tables_of
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.schema import every_table
 
 MOST = 100
 """Rows that one rule names."""
@@ -27,7 +27,7 @@ _PRUNED = "(SELECT id FROM missions WHERE pruned_at IS NOT NULL)"
 class Rule(NamedTuple):
     """Sentence about every row that `sql` finds; `{0}` is its first column. `{now}` in the SQL is the time.
 
-    `table` is that of a feature, without which there is nothing to check.
+    `table` is that of a feature, which may not be there.
     """
 
     say: str
@@ -42,7 +42,7 @@ def broken_rules(tx: Tx) -> Iterator[str]:
             yield f"row {row} of {table} refers to a row of {parent} that is not there"
     yield from _wrong_mission_counters(tx)
     yield from _wrong_plan_counters(tx)
-    there = {table.name for table in every_table()}
+    there = tables_of(tx)
     for say, sql, table in RULES if tx.is_sqlite else (*_LOOKED_UP_BY_NOBODY, *RULES):
         for row in (
             tx.query_plain(f"{sql.replace('{now}', str(tx.now))} LIMIT {MOST}") if table in there else ()

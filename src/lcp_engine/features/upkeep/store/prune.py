@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from sqlalchemy import bindparam, delete, distinct, func, select, text
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.job_states import CREATIONS
-from lcp_engine.feature import added
+from lcp_engine.feature import installed
 from lcp_engine.features.memory.store.memories import remove_expired
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.conditions import APPENDED
@@ -29,7 +29,7 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Connection, Row, Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.schema import events, every_table
+from lcp_engine.store.schema import events, every_table, tables_of_packages
 
 _MARKED_AT_ONCE = 20
 """Missions that are marked in one transaction; each is locked, checked again and written."""
@@ -48,17 +48,6 @@ _UNREFERENCED = {
 """When nothing refers to it, other contents included."""
 _BASES = f"SELECT sha256, base FROM blobs WHERE {APPENDED}"
 
-_OF_JOB = (
-    ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"), ("approvals", "job_id"),
-    *((name, column) for name, (_, column) in added().tables.items() if column == "job_id"),
-    ("edges", "job_id"), ("jobs", "id"),
-)  # fmt: skip
-"""The jobs last: the other rows refer to them."""
-_TABLES = {table.name: table for table in every_table()}
-_REMOVE_BETWEEN = [
-    Statement(delete(table).where(table.c[column].between(bindparam("lowest"), bindparam("highest"))))
-    for table, column in ((_TABLES[name], column) for name, column in _OF_JOB)
-]
 _THESE = (
     events.c.mission_id == bindparam("mission"),
     events.c.seq.between(bindparam("first"), bindparam("last")),
@@ -72,14 +61,41 @@ _BEGUN = Statement(
 )
 _BEGUN_IDS = Statement(select(events.c.job_id).distinct().where(*_THESE, _BEGIN))
 _REMOVE_EVENTS = Statement(delete(events).where(*_THESE))
-_REMOVE_PLANS = [
-    Statement(delete(_TABLES[name]).where(_TABLES[name].c.mission_id == bindparam("mission")))
-    for name in (
-        "plans",
-        "viewed_files",
-        *(name for name, (_, column) in added().tables.items() if column == "mission_id"),
+
+
+class _Removals(NamedTuple):
+    """Tables with the column of the jobs with which their rows go, those first that refer to others, and statements."""
+
+    of_jobs: Sequence[tuple[str, str]]
+    of_jobs_between: Sequence[Statement]
+    of_mission: Sequence[Statement]
+
+
+@cache
+def _removals() -> _Removals:
+    """Read what features state once a database is open: by then it is known which tables cannot be created."""
+    tables = {table.name: table for table in (*every_table(), *(table for _, table in tables_of_packages()))}
+
+    def stated(column: str) -> list[str]:
+        found = {name: one for name, (_, one) in reversed([*installed().tables.items()]) if name in tables}
+        return [name for name, one in found.items() if one == column and column in tables[name].c]
+
+    of_jobs = (
+        ("changes", "job_id"), ("turns", "job_id"), ("attempts", "job_id"), ("reviews", "job_id"),
+        ("approvals", "job_id"), *((name, "job_id") for name in stated("job_id")), ("edges", "job_id"), ("jobs", "id"),
+    )  # fmt: skip
+    between = [
+        tables[name].c[column].between(bindparam("lowest"), bindparam("highest")) for name, column in of_jobs
+    ]
+    of_mission = (tables[name] for name in ("plans", "viewed_files", *stated("mission_id")))
+    return _Removals(
+        of_jobs,
+        [
+            Statement(delete(tables[name]).where(where))
+            for (name, _), where in zip(of_jobs, between, strict=True)
+        ],
+        [Statement(delete(one).where(one.c.mission_id == bindparam("mission"))) for one in of_mission],
     )
-]
 
 
 @dataclass(frozen=True)
@@ -205,18 +221,23 @@ def _remove_events(tx: Tx, some: Sequence[int], mission: int) -> int:
     ((count, lowest, highest),) = tx.rows(_BEGUN, **these)
     gone, counts = 0, []
     if count and highest - lowest + 1 == count:  # no other mission's jobs between them
-        counts = [tx.start(statement, lowest=lowest, highest=highest) for statement in _REMOVE_BETWEEN]
+        counts = [
+            tx.start(statement, lowest=lowest, highest=highest) for statement in _removals().of_jobs_between
+        ]
     elif count:
         gone = _remove_named(tx, tx.rows(_BEGUN_IDS, **these))
     if some[0] == 1:
-        counts += [tx.start(statement, mission=mission) for statement in _REMOVE_PLANS]
+        counts += [tx.start(statement, mission=mission) for statement in _removals().of_mission]
     counts.append(tx.start(_REMOVE_EVENTS, **these))
     return gone + sum(changed() for changed in counts)
 
 
 def _remove_named(tx: Tx, found: Sequence[Row]) -> int:
     ids = ", ".join(str(row[0]) for row in found)
-    return sum(tx.run_plain(f"DELETE FROM {table} WHERE {column} IN ({ids})") for table, column in _OF_JOB)
+    return sum(
+        tx.run_plain(f"DELETE FROM {table} WHERE {column} IN ({ids})")
+        for table, column in _removals().of_jobs
+    )
 
 
 def _sweep_contents(sweeping: Sweep, database: Database, table: str) -> int:
