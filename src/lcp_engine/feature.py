@@ -140,7 +140,7 @@ def load(place: str | None, kind: type[T]) -> T:
     except Exception as raised:  # importing runs the code of others
         if is_shipped(place):
             raise
-        raise LcpError(ErrorCode.NOT_INSTALLED, f"{place} cannot be loaded: {_told(raised)}") from raised
+        raise LcpError(ErrorCode.NOT_INSTALLED, f"{place} cannot be loaded: {in_a_line(raised)}") from raised
     if not isinstance(value, kind):
         raise TypeError(f"{place} is no {kind.__name__}")
     return value
@@ -168,20 +168,19 @@ def leave_out(origin: str, raised: Exception) -> None:
         import logging  # slow to import, hardly ever needed
 
         _left_out.add(origin)
-        logging.getLogger("lcp_engine").warning("feature %s is left out: %s", origin, _told(raised))
+        logging.getLogger("lcp_engine").warning("feature %s is left out: %s", origin, in_a_line(raised))
 
 
 def is_left_out(origin: str) -> bool:
     return origin in _left_out
 
 
+def in_a_line(raised: Exception) -> str:
+    kind = "" if isinstance(raised, LcpError | Unfit) else f"{type(raised).__name__}: "
+    return " ".join(f"{kind}{raised}".split())
+
+
 _left_out = set[str]()
-
-
-def _told(raised: Exception) -> str:
-    return " ".join(
-        f"{'' if isinstance(raised, LcpError | Unfit) else f'{type(raised).__name__}: '}{raised}".split()
-    )
 
 
 def _load(place: str) -> object:

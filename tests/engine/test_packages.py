@@ -109,6 +109,7 @@ CHORES = Feature("chores", chores=("guest:chores", "guest:worse_chores"))
 COMMAND = Feature("command", commands={"run": ("Inspect", "guest:dance", "Dance.")}, kinds={"never": "guest:WORKER"})
 KIND = Feature("kind", kinds={"write_file": "guest:WORKER"})
 TABLE = Feature("table", tables={"jobs": ("guest:TABLE", "")})
+PAGE = Feature("page", pages={"/jobs/{job}": "guest:Counted"}, actions={"/jobs/{job}/say": "guest:dance"})
 TWICE = Feature("twice", kinds={"run_command": "guest:WORKER"})
 NEWER = Feature("newer", kernel=1000)
 NEEDY = Feature("needy", needs=("twice",))
@@ -119,9 +120,9 @@ NO_FEATURE = "a text"
 ENTRIES = {
     "guest": "guest:FEATURE", "absent": "guest:SHOWN_ABSENT", "deaf": "guest:DEAF_FEATURE",
     "gate": "guest:GATE_FEATURE", "chores": "guest:CHORES", "command": "guest:COMMAND", "kind": "guest:KIND",
-    "table": "guest:TABLE", "twice": "guest:TWICE", "newer": "guest:NEWER", "needy": "guest:NEEDY",
-    "same": "guest:NOTHING_NEW", "field": "guest:FIELD", "text": "guest:NO_FEATURE", "gone": "guest:GONE",
-    "broken": "broken_guest:FEATURE",
+    "table": "guest:TABLE", "page": "guest:PAGE", "twice": "guest:TWICE", "newer": "guest:NEWER",
+    "needy": "guest:NEEDY", "same": "guest:NOTHING_NEW", "field": "guest:FIELD", "text": "guest:NO_FEATURE",
+    "gone": "guest:GONE", "broken": "broken_guest:FEATURE",
 }  # fmt: skip
 LEFT_OUT = {
     "absent's kind": "feature no_such_module:WORKER is left out: no_such_module:WORKER cannot be loaded: "
@@ -135,6 +136,8 @@ LEFT_OUT = {
     "command": "feature command is left out: 'run' of its commands is taken",
     "kind": "feature kind is left out: 'write_file' of its kinds is taken",
     "table": "feature table is left out: 'jobs' of its tables is taken",
+    "page": "feature guest:Counted is left out: there is a page at /jobs/{job} already",
+    "action": "feature guest:dance is left out: there is a page at /jobs/{job}/say already",
     "twice": "feature twice is left out: 'run_command' of its kinds is taken",
     "newer": f"feature newer is left out: it needs kernel 1000, this is {KERNEL}",
     "needy": "feature needy is left out: it needs 'twice', which is not installed",
@@ -150,7 +153,7 @@ PROGRAM = """
 import json, sys
 from lcp_engine import Engine
 from lcp_engine.features.upkeep.store.prune import prune
-from lcp_engine.web.app import all_pages
+from lcp_engine.web.app import all_actions, all_pages
 
 count = {"kind": "count", "params": {"words": "one two"}}
 write = {"kind": "write_file", "params": {"rel_path": "a.md", "content": "a"}}
@@ -167,7 +170,8 @@ with Engine(sys.argv[1]) as engine:
     engine.launch({**spec, "planner": {"type": "script", "replies": [done]}}, root=sys.argv[2])
     engine.work(until_idle=True)
     print(json.dumps({
-        "dance": engine.dance(), "pages": [path for path, _ in all_pages() if path == "/dance"],
+        "dance": engine.dance(),
+        "pages": [path for path, _ in all_pages() + all_actions() if path in ("/dance", "/jobs/{job}/say")],
         "status": engine.mission(mission.id).status, "counted": engine.jobs(kinds=["count"])[0].result,
         "heard": [event["event"] for event in engine.events(mission.id) if "heard" in event["event"]],
     }))
@@ -202,7 +206,7 @@ def test_a_feature_of_a_package_works_and_a_bad_one_stops_nothing(
     ran = _run(site, "-c", PROGRAM, database_url, str(root))
     assert json.loads(ran.stdout) == {
         "dance": "dancing",
-        "pages": ["/dance"],
+        "pages": ["/dance", "/jobs/{job}/say"],
         "status": "completed",
         "counted": {"count": 2},
         "heard": ["heard"],

@@ -16,11 +16,11 @@ from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Consent
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
-from lcp_engine.feature import installed, is_left_out, is_shipped, leave_out, load, load_all
+from lcp_engine.feature import in_a_line, installed, is_left_out, is_shipped, leave_out, load, load_all
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.store.people import Sight
-from lcp_engine.store.queue import ClaimGate
+from lcp_engine.store.queue import ClaimGate, Throttle, Unlimited
 from lcp_engine.store.row_types import JobRow, MissionRow, PlanRow
 from lcp_engine.workers.base import Hold, Stored, Workers
 
@@ -214,8 +214,8 @@ class RootProvider:
     is_elsewhere: Callable[[Tx, int, str], bool] = lambda *mission: False
 
 
-def _guarded(place: str, call: Callable[..., T], instead: T) -> Callable[..., T]:
-    """A call of another package, which is left out once it has raised; errors of the database go on."""
+def _guarded(place: str, call: Callable[..., T], instead: Callable[..., T]) -> Callable[..., T]:
+    """A call of another package, for which `instead` stands in once it has raised; errors of the database go on."""
 
     def run(*given: object) -> T:
         if not is_left_out(place):
@@ -225,19 +225,37 @@ def _guarded(place: str, call: Callable[..., T], instead: T) -> Callable[..., T]
                 if is_of_database(raised):
                     raise
                 leave_out(place, raised)
-        return instead
+        return instead(*given)
 
     return run
 
 
-def _apart(place: str, call: Callable[..., T], instead: T) -> Callable[..., T]:
+def _apart(place: str, call: Callable[..., T], instead: Callable[..., T]) -> Callable[..., T]:
     """Like `_guarded`, with a savepoint."""
 
-    def run(ledger: Ledger, *event: object) -> T:
-        with ledger.apart():
-            return call(ledger, *event)
+    def run(at: Ledger | Tx, *event: object) -> T:
+        with (at if isinstance(at, Ledger) else ledger_of(at)).apart():
+            return call(at, *event)
 
     return call if call is _ignore else _guarded(place, run, instead)
+
+
+def _refusing(place: str, call: Callable[..., T]) -> Callable[..., T]:
+    """A call of another package that refuses what it is asked about if it raises, or was left out."""
+
+    def run(*given: object) -> T:
+        try:
+            if not is_left_out(place):
+                return call(*given)
+            fact = "is left out"
+        except Exception as raised:
+            if isinstance(raised, LcpError) or is_of_database(raised):
+                raise
+            fact = f"raised {in_a_line(raised)}"
+        advice = "Repair its package, or remove it, then start again."
+        raise LcpError(ErrorCode.NOT_INSTALLED, f"feature {place} {fact}", advice=advice)
+
+    return run
 
 
 def is_of_database(raised: Exception) -> bool:
@@ -248,37 +266,44 @@ def is_of_database(raised: Exception) -> bool:
     return is_operational and getattr(raised, "sqlite_errorcode", 0) != 1  # such as a table that is not there
 
 
-def _one(place: str | None, point: type[T]) -> T:
-    """The value at a place. Where no feature states one, the defaults of the point say what happens."""
-    return point() if place is None else load(place, point)
+def _one(place: str | None, point: type[T]) -> tuple[str, T]:
+    """The value at a place, after that if another package has it: its errors are kept from the engine.
+
+    Where no feature states one that can be loaded, the defaults of the point say what happens.
+    """
+    value = next((one for _, one in load_all(filter(None, [place]), point)), None) or point()
+    return "" if place is None or is_shipped(place) else place, value
 
 
 @cache
 def steps() -> PlanType:
-    return _one(installed().plan_type, PlanType)
+    return _one(installed().plan_type, PlanType)[1]
 
 
 @cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
-    place = installed().askers.get(kind)
-    return None if place is None else load(place, Asker)
+    for at, one in load_all(filter(None, [installed().askers.get(kind)]), Asker):
+        return one if is_shipped(at) else Asker(_apart(at, one.answered, _ignore))
+    return None
 
 
 @cache
 def end_gates() -> Sequence[EndGate]:
     return [
-        one if is_shipped(at) else EndGate(_guarded(at, one.concerns, False), _apart(at, one.ask, False))
+        one if is_shipped(at)
+        else EndGate(_guarded(at, one.concerns, lambda *event: False), _apart(at, one.ask, lambda *event: False))
         for at, one in load_all(installed().end_gates, EndGate)
-    ]
+    ]  # fmt: skip
 
 
 @cache
 def observers() -> Sequence[Observer]:
     return [
         one if is_shipped(at) else Observer(
-            replied=_apart(at, one.replied, None), answered=_apart(at, one.answered, None),
-            rejected=_apart(at, one.rejected, None), said=_apart(at, one.said, None), ended=_apart(at, one.ended, None),
+            replied=_apart(at, one.replied, _ignore), answered=_apart(at, one.answered, _ignore),
+            rejected=_apart(at, one.rejected, _ignore), said=_apart(at, one.said, _ignore),
+            ended=_apart(at, one.ended, _ignore),
         )
         for at, one in load_all(installed().observers, Observer)
     ]  # fmt: skip
@@ -286,17 +311,41 @@ def observers() -> Sequence[Observer]:
 
 @cache
 def decision_gate() -> DecisionGate:
-    return _one(installed().decision_gate, DecisionGate)
+    """Gate of decisions. One of another package refuses them once it cannot say what jobs need."""
+    (at, gate), usual = _one(installed().decision_gate, DecisionGate), DecisionGate()
+    return gate if not at else DecisionGate(
+        names=_guarded(at, gate.names, usual.names), check=_refusing(at, gate.check),
+        gather=_refusing(at, gate.gather), approvals=_guarded(at, gate.approvals, usual.approvals),
+    )  # fmt: skip
 
 
 @cache
 def claim_gate() -> ClaimGate:
-    return _one(installed().claim_gate, ClaimGate)
+    at, gate = _one(installed().claim_gate, ClaimGate)
+    opened = _guarded(at, gate.open, ClaimGate().open)
+    return gate if not at else ClaimGate(
+        _apart(at, gate.state, _ignore), lambda *runner: _GuardedThrottle(at, opened(*runner))
+    )  # fmt: skip
+
+
+class _GuardedThrottle:
+    """A throttle of another package, which lets all jobs start once it has raised."""
+
+    def __init__(self, at: str, throttle: Throttle) -> None:
+        usual = Unlimited()
+        self.make_ready = _apart(at, throttle.make_ready, usual.make_ready)
+        self.admit = _apart(at, throttle.admit, usual.admit)
+        self.note_ended = _guarded(at, throttle.note_ended, usual.note_ended)
+        self.give_back = _apart(at, throttle.give_back, usual.give_back)
+        self.next_look = _apart(at, throttle.next_look, usual.next_look)
 
 
 @cache
 def root_provider() -> RootProvider:
-    return _one(installed().root_provider, RootProvider)
+    (at, one), usual = _one(installed().root_provider, RootProvider), RootProvider()
+    return one if not at else RootProvider(
+        _refusing(at, one.open), _apart(at, one.is_elsewhere, usual.is_elsewhere)
+    )  # fmt: skip
 
 
 def note_waits() -> Callable[[Tx], None]:
@@ -305,9 +354,8 @@ def note_waits() -> Callable[[Tx], None]:
 
 @cache
 def sections() -> Sequence[Section]:
-    nothing: Sequence[SeenMemory] = ()
     return [
-        one if is_shipped(at) else Section(_apart(at, one.choose, nothing))
+        one if is_shipped(at) else Section(_apart(at, one.choose, lambda *asked: ()))
         for at, one in load_all(installed().sections, Section)
     ]
 
@@ -319,10 +367,11 @@ def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) 
         if is_shipped(at):
             yield from made(instance, runner_id, is_stopping)
         else:
-            nothing: list[Chore] = []
-            for one in _guarded(at, partial(_made, made), nothing)(instance, runner_id, is_stopping):
-                do, finish, told = (_guarded(at, call, None) for call in (one.do, one.finish, one.told))
-                pause = _guarded(at, one.pause, 3600.0)
+            for one in _guarded(at, partial(_made, made), lambda *runner: [])(
+                instance, runner_id, is_stopping
+            ):
+                do, finish, told = (_guarded(at, call, _ignore) for call in (one.do, one.finish, one.told))
+                pause = _guarded(at, one.pause, lambda: 3600.0)
                 yield replace(one, do=do, finish=finish, told=told, until_due=pause, is_quick=False)
 
 

@@ -86,7 +86,7 @@ class Throttle(Protocol):
         """When jobs that wait for a permit should be looked at; None if none wait."""
 
 
-class _Unlimited:
+class Unlimited:
     """Lets all jobs start."""
 
     def make_ready(self, ledger: Ledger, /) -> None:
@@ -122,7 +122,7 @@ class ClaimGate:
     state: Callable[[Tx, Mapping[str, Limit]], None] = _refuse_limits
     open: Callable[
         [Scope, MissionFilter, Callable[[], float], Callable[[str], tuple[str, Limit] | None]], Throttle
-    ] = lambda *runner: _Unlimited()
+    ] = lambda *runner: Unlimited()
 
 
 class _AllMissions:

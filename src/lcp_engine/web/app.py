@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from lcp_engine.errors import LcpError
-from lcp_engine.feature import installed, load_all
+from lcp_engine.feature import Unfit, installed, leave_out, load_all
 from lcp_engine.web import (
     actions,
     changes,
@@ -105,12 +105,12 @@ STREAM_ROUTES = (
 
 def all_pages() -> list[tuple[str, Page]]:
     """Every page with the form of its path."""
-    return [*PAGES, *_of_features(installed().pages)]
+    return [*PAGES, *_of_features(installed().pages, dict(PAGES))]
 
 
 def all_actions() -> list[tuple[str, Action]]:
     """Every function that carries out the form of a page, with the form of its path."""
-    return [*ACTIONS.items(), *_of_features(installed().actions)]
+    return [*ACTIONS.items(), *_of_features(installed().actions, ACTIONS)]
 
 
 def all_routes() -> list[Route]:
@@ -118,9 +118,13 @@ def all_routes() -> list[Route]:
     return [*STREAM_ROUTES, *(route for _, routes in load_all(installed().routes, tuple) for route in routes)]
 
 
-def _of_features(stated: Mapping[str, str]) -> list[tuple[str, Callable[..., Response]]]:
-    found = dict(load_all(stated.values(), FunctionType))
-    return [(path, found[place]) for path, place in stated.items() if place in found]
+def _of_features(
+    stated: Mapping[str, str], own: Mapping[str, object]
+) -> list[tuple[str, Callable[..., Response]]]:
+    for path in stated.keys() & own.keys():
+        leave_out(stated[path], Unfit(f"there is a page at {path} already"))
+    found = dict(load_all((place for path, place in stated.items() if path not in own), FunctionType))
+    return [(path, found[stated[path]]) for path in stated if path not in own and stated[path] in found]
 
 
 def make_app(
