@@ -396,6 +396,7 @@ def test_a_diff_has_numbers_and_stands_side_by_side_where_there_is_room(
     page.get_by_role("button", name="Diffs in one column").wait_for()
     assert column(".del")[0] < column(".add")[0]
     assert column(".del")[1] == column(".add")[1]
+    assert column(".hunk + .same")[1] > column(".hunk")[1], "the head of a hunk is above both columns"
     assert _faults(page) == [] if javascript else True
     page.set_viewport_size({"width": 390, "height": 700})
     assert column(".del")[1] < column(".add")[1], "a phone has room for one column"
