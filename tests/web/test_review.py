@@ -351,6 +351,15 @@ def test_a_part_is_of_what_was_shown_or_nothing(house: House) -> None:
     assert house.get(f"/jobs/{merge}/diff?file=no-mark").status == 409
 
 
+def test_a_fetched_file_can_be_marked_as_viewed(house: House) -> None:
+    merge = held_large(house)
+    part = house.get(f"{_links(house.get(f'/jobs/{merge}').text)[0]}&part").text
+    ((mark, address),) = re.findall(r'name="viewed" value="(\w+)" formaction="([^"]+)"', part)
+    assert address == f"/jobs/{merge}/viewed"
+    house.post(address, {"viewed": mark})
+    assert "1 viewed" in house.get(f"/jobs/{merge}").words
+
+
 def test_what_was_not_fetched_is_said_before_it_is_approved_and_comes_when_it_is_scrolled_to(
     window: Window,
 ) -> None:
