@@ -389,7 +389,7 @@ def test_a_diff_has_numbers_and_stands_side_by_side_where_there_is_room(
 
     assert column(".del")[0] == column(".add")[0]
     assert column(".del")[1] < column(".add")[1]
-    number = "getComputedStyle(document.querySelector('.code .del'), '::before').content"
+    number = "getComputedStyle(document.querySelector('.code .del a'), '::before').content"
     assert page.evaluate(number) in ('"2"', "attr(data-old)")
     assert page.locator(".del mark").text_content() == "two"
     page.get_by_role("button", name="Diffs side by side").click()

@@ -84,6 +84,20 @@ def test_the_files_of_a_joined_diff_are_told_from_their_lines() -> None:
     assert classes == [*["file-head"] * 3, "hunk", "del", "add", *["file-head"] * 3, "hunk", "add"]
 
 
+def test_each_line_has_an_address_and_numbers_that_lead_to_it() -> None:
+    drawn = part(diff_bytes("f", b"a\nb\nc\n", b"a\nB\nc\n"), is_split=True)
+    ids = re.findall(r' id="([^"]+)"', drawn.html)
+    assert ids == [f"{drawn.anchor}-{place}" for place in ("L1", "B2", "L2", "L3")]
+    assert {*re.findall('href="#([^"]+)"', drawn.html)} == {*ids}
+    assert "<a" not in whole(diff_bytes("f", b"a\n", b"b\n")).html, "a list has several diffs of one file"
+
+
+def test_lines_of_several_files_in_one_diff_have_no_addresses() -> None:
+    one, two = diff_bytes("one", b"a\n", b"b\n"), diff_bytes("two", None, b"c\n")
+    joined = Diff("all", ("", "", "# 1/2 one", *one.lines, "# 2/2 two", *two.lines))
+    assert [" id=" in part(joined, first, lines=3).html for first in (0, 3)] == [False, False]
+
+
 def test_side_by_side_an_unchanged_line_is_on_both_sides_and_read_out_once() -> None:
     diff = diff_bytes("f", b"a\nb\n", b"a\nc\n")
     split, unified = whole(diff, is_split=True), whole(diff)

@@ -15,6 +15,7 @@ from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import one_line
+from lcp_engine.web.diff_view import anchor_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -387,6 +388,28 @@ def test_what_was_not_fetched_is_said_before_it_is_approved_and_comes_when_it_is
     house.work()
     assert (house.root / "long.txt").read_text() == changed(1, 30)
     assert page.locator("#decide").count() == 0
+
+
+def test_an_address_of_a_line_opens_and_fetches_its_file(window: Window) -> None:
+    house = window.house
+    merge = held_large(house)
+    page = window.open(f"/jobs/{merge}#{anchor_of('long.txt')}-L15")
+    page.locator(".add:target", has_text="+LINE 15").wait_for()
+    until(page, "rectOf(first(':target')).top > 0 && rectOf(first(':target')).bottom < innerHeight")
+    file = page.locator(".reviewed", has=page.locator(":target"))
+    file.locator("[form=viewed]").click()
+    file.locator("details.diff:not([open])").wait_for()
+    page.evaluate(f"location.hash = '{anchor_of('long.txt')}-B30'")
+    page.locator(".del:target", has_text="-line 30").wait_for()
+    assert _faults(page) == []
+
+
+def test_the_number_of_a_line_leads_to_it_without_javascript(window: Window) -> None:
+    merge = held_long_merge(window.house)
+    page = window.open(f"/jobs/{merge}", java_script_enabled=False)
+    page.get_by_text("+LINE 15").click(position={"x": 12, "y": 5})
+    page.locator(".add:target", has_text="+LINE 15").wait_for()
+    assert page.url.endswith(f"#{anchor_of('long.txt')}-L15")
 
 
 def test_a_large_review_is_read_without_javascript(window: Window) -> None:

@@ -54,13 +54,27 @@ class ExcerptLine:
     tints: tuple[Tint, ...] = ()
     """Its parts that have a colour of the syntax."""
 
-    def html(self, around: tuple[str, str] = ("", ""), *, is_twin: bool = False) -> str:
-        """The line as an element; the twin of an unchanged one is for the right side and has its new number alone."""
+    def html(self, around: tuple[str, str] = ("", ""), *, is_twin: bool = False, of_file: str = "") -> str:
+        """The line as an element; the twin of an unchanged one is for the right side and has its new number alone.
+
+        With the anchor `of_file` it has an address, to which its numbers lead.
+        """
         old = "" if self.old is None or is_twin else f' data-old="{self.old}"'
         new = "" if self.new is None else f' data-new="{self.new}"'
+        about, link = f"{old}{new}", ""
+        if of_file and self.place:
+            link = f'<a href="#{of_file}-{self.place}"{about} tabindex="-1" aria-hidden="true"></a>'
+            about = "" if is_twin else f' id="{of_file}-{self.place}"'
         twin = ' aria-hidden="true"' if is_twin else ""
         css_class = f"{self.css_class} twin" if is_twin else self.css_class
-        return f'<span class="{css_class}"{old}{new}{twin}>{around[0]}{self._body}{around[1]}</span>\n'
+        return f'<span class="{css_class}"{about}{twin}>{link}{around[0]}{self._body}{around[1]}</span>\n'
+
+    @property
+    def place(self) -> str:
+        """Its address in its file: `L` with its number, or `B` with that before if it is removed; empty without one."""
+        if self.new is not None:
+            return f"L{self.new}"
+        return "" if self.old is None else f"B{self.old}"
 
     @cached_property
     def _body(self) -> str:
@@ -98,6 +112,8 @@ class Excerpt:
     """How many lines of the diff are before these."""
     last_number: int = field(default=0, kw_only=True)
     """A number of a line, for the width of all; what the lines have themselves needs none."""
+    has_places: bool = field(default=False, kw_only=True)
+    """Whether each line has an address on the page."""
 
     @property
     def is_long(self) -> bool:
@@ -139,15 +155,16 @@ class Excerpt:
         `around` is what stands before and behind the head of each hunk, such as its box.
         """
         drawn: list[str] = []
-        left = iter(around)
+        left, of_file = iter(around), self.anchor if self.has_places else ""
         for is_block, lines in groupby(self.lines, _is_changed):
             if is_block:
-                drawn += ['<span class="block">', *(line.html() for line in lines), "</span>"]
+                drawn += ['<span class="block">', *(line.html(of_file=of_file) for line in lines), "</span>"]
                 continue
             for line in lines:
-                drawn.append(line.html(next(left, ("", "")) if line.css_class == "hunk" else ("", "")))
+                boxes = next(left, ("", "")) if line.css_class == "hunk" else ("", "")
+                drawn.append(line.html(boxes, of_file=of_file))
                 if self.is_split and line.css_class == "same":
-                    drawn.append(line.html(is_twin=True))
+                    drawn.append(line.html(is_twin=True, of_file=of_file))
         return Markup("".join(drawn))  # noqa: S704  # each part of a text is escaped above
 
 
@@ -193,6 +210,8 @@ def part(
         is_split=is_split,
         first=first,
         last_number=last,
+        # Of several files in one diff, numbers would be those of several lines.
+        has_places=body[:1] == () or body[0].startswith("@@"),
     )
 
 

@@ -16,15 +16,11 @@ const rectOf = (node) => node?.getBoundingClientRect();
 const differs = byId("differs");
 // Places where a decision would be about something else than is shown.
 const differing = new Set();
-let rounds = 0;
 let drawnAt = Infinity;
-let newAt = 0;
-let press = null;
 let rows = new Map();
 let seen = new WeakMap();
-let frame = null;
-let lookMs = 0;
-let armed = null;
+let press, frame, armed;
+let rounds = 0, newAt = 0, lookMs = 0;
 
 // A callback runs before its frame is drawn: in the second, the first has been.
 function restart() {
@@ -52,7 +48,7 @@ function showButtons() {
 
 function note({ type, timeStamp, detail, repeat = false }) {
   const handledAt = performance.now();
-  const isOfPress = type === "click" && press && handledAt - press.handledAt < PRESS_MS;
+  const isOfPress = type === "click" && handledAt - press?.handledAt < PRESS_MS;
   if (isOfPress) Object.assign(press, { handledAt, clicks: detail });
   else press = { at: timeStamp, handledAt, clicks: detail, isRepeat: repeat, isPointer: type === "pointerdown" || detail > 0 };
 }
@@ -66,7 +62,7 @@ addEventListener("submit", (event) => {
 
 function mayDecide(form, button) {
   if (isOff(form)) { differs.focus(); return false; }
-  const by = press && performance.now() - press.handledAt < PRESS_MS ? press : null;
+  const by = performance.now() - press?.handledAt < PRESS_MS ? press : null;
   if (by && (by.isRepeat || by.clicks > 1 || by.at < drawnAt + (by.isPointer ? SETTLE_MS : 0))) return false;
   if (!button.matches(APPROVES)) return true;
   const found = unseenIn(form).filter(({ lines }) => lines);
@@ -109,7 +105,7 @@ function collect() {
   rows = new Map();
   if (armed && !armed.isConnected) armed = null;
   if (!first(APPROVES)) return;
-  const lists = document.querySelectorAll(".held-job");
+  const lists = all(".held-job");
   for (const place of lists.length ? lists : [byId("main")]) {
     const lines = all(LINES, place);
     rows.set(place, (lines.length ? lines : all(WITHOUT_LINES, place)).map(rowOf));
@@ -208,7 +204,7 @@ function disarm() {
   armed.textContent = armed.plain.text;
   armed.ariaLabel = armed.plain.label;
   armed.classList.remove("armed");
-  Object.assign(armed.parentElement.style, { minWidth: "", minHeight: "" });
+  armed.parentElement.removeAttribute("style");
   armed = null;
 }
 
@@ -236,20 +232,21 @@ async function fetchParts() {
   isFetching = true;
   for (const rest of asked) {
     asked.delete(rest);
-    const response = await fetch(`${rest.querySelector("a").href}&part`).catch(() => null);
+    const response = await fetch(`${rest.querySelector("a").href}&part`).catch(() => {});
     if (response?.ok) {
       rest.replaceWith(...(await parse(response)).body.childNodes);
       collect();
       restore();
       lookSoon();
+      seek();
     } else setTimeout(() => { near.unobserve(rest); near.observe(rest); }, 2000);
   }
   isFetching = false;
 }
 
-for (const type of ["scroll", "resize", "toggle"]) addEventListener(type, lookSoon, { capture: true, passive: true });
+for (const type of ["scroll", "resize", "toggle"]) addEventListener(type, lookSoon, true);
 visualViewport.addEventListener("resize", lookSoon);
 document.addEventListener("visibilitychange", restart);
-addEventListener("pageshow", ({ persisted }) => persisted && restart());
+addEventListener("pageshow", ({ persisted }) => persisted && (restart(), connect()));
 collect();
 restart();

@@ -14,7 +14,8 @@ const usual = (field) => field instanceof HTMLSelectElement
   ? (field.querySelector("option[selected]") ?? field.options[0])?.value
   : isBox(field) ? String(field.defaultChecked) : field.defaultValue;
 const entered = (field) => isBox(field) ? String(field.checked) : field.value;
-const typedIn = (form) => form.method === "post" ? [...form.elements].filter((field) => field.name && field.matches(TYPED)) : [];
+const isTyped = (field) => field.name && field.matches(TYPED);
+const typedIn = (form) => form.method === "post" ? [...form.elements].filter(isTyped) : [];
 
 // What fields were before, where the server shows what was typed: after a refusal, or with a preview.
 const origins = new WeakMap();
@@ -25,7 +26,7 @@ function enter(field, value) {
 }
 
 function keep(field) {
-  if (field.form?.method !== "post" || !field.name || !field.matches(TYPED)) return;
+  if (field.form?.method !== "post" || !isTyped(field)) return;
   // A radio that is chosen is the end of another one's choice.
   const isBeside = (one) => one.type === "radio" && one.name === field.name;
   for (const one of field.type === "radio" ? [...field.form.elements].filter(isBeside) : [field]) {
@@ -50,8 +51,7 @@ function restore() {
 // What was sent is no draft once another page of ours has come.
 function forgetSent() {
   const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
-  const wasRefused = document.getElementById("problem") !== null;
-  if (!isBack && !wasRefused)
+  if (!isBack && !document.getElementById("problem"))
     for (const key of JSON.parse(sessionStorage.getItem(SENT) ?? "[]")) sessionStorage.removeItem(key);
   sessionStorage.removeItem(SENT);
 }

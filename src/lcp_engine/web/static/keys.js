@@ -4,7 +4,7 @@
 const help = byId("keys");
 const cards = all(".held-job");
 const card = () => document.activeElement.closest(".held-job");
-const place = () => (cards.length ? card() : first(".decide"));
+const place = () => cards.length ? card() : first(".decide");
 
 function go(step) {
   const next = cards[cards.indexOf(card()) + step];
@@ -38,7 +38,7 @@ addEventListener("submit", async (event) => {
   const [place, isViewed] = [button.parentElement, button.name === "viewed"];
   const wasSeen = allRows().every((row) => seenOf(row) === 1 || !place.contains(row.element));
   const body = new URLSearchParams([...new FormData(form, button), ["seen", wasSeen ? "yes" : ""]]);
-  const sent = await fetch(button.formAction, { method: "post", body, redirect: "manual" }).catch(() => null);
+  const sent = await fetch(button.formAction, { method: "post", body, redirect: "manual" }).catch(() => {});
   if (sent?.type !== "opaqueredirect") return say("lost");
   button.name = isViewed ? "unviewed" : "viewed";
   button.ariaPressed = isViewed;
@@ -51,10 +51,12 @@ addEventListener("submit", async (event) => {
 });
 
 // A click on the number of a line begins a comment on it, in the field of its hunk.
-addEventListener("click", ({ target, offsetX }) => {
-  if (!target.matches(".code [data-old], .code [data-new]") || offsetX > parseFloat(getComputedStyle(target).paddingLeft)) return;
-  const field = all(".comment", target.closest(".diff")).findLast((one) => one.compareDocumentPosition(target) & 4);
+addEventListener("click", (event) => {
+  const { target } = event;
+  const field = target.matches(".code a") && all(".comment", target.closest(".diff")).findLast((one) => one.compareDocumentPosition(target) & 4);
   if (!field) return;
+  event.preventDefault();
+  history.replaceState(null, "", target.href);
   field.open = true;
   const [, text] = field.children;
   text.value += `${text.value && "\n"}line ${target.dataset.new ?? `${target.dataset.old} before`}: `;
@@ -62,14 +64,11 @@ addEventListener("click", ({ target, offsetX }) => {
   text.focus();
 });
 
-const find = byId("find-file");
-if (find) {
-  find.hidden = false;
-  find.oninput = () => {
-    const has = find.value.toLowerCase();
-    for (const one of all(".file-list li")) one.hidden = !one.textContent.toLowerCase().includes(has);
-  };
+function filter({ target }) {
+  const has = target.value.toLowerCase();
+  for (const one of all(".file-list li")) one.hidden = !one.textContent.toLowerCase().includes(has);
 }
+Object.assign(byId("find-file") ?? {}, { hidden: false, oninput: filter });
 
 const at = (act) => () => place() && act(place());
 const KEYS = {
@@ -97,5 +96,5 @@ addEventListener("keydown", (event) => {
 document.documentElement.classList.add("has-keys");
 // The job that a key decides on has to be seen to be the chosen one.
 addEventListener("focusin", ({ target }) => target.matches(".held-job") && isNew());
-addEventListener("click", (event) => event.target.id === "offer-keys" && help.showModal());
+addEventListener("click", ({ target }) => target.id === "offer-keys" && help.showModal());
 cards.find((one) => one.id === location.hash.slice(1))?.focus();

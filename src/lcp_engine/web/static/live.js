@@ -12,14 +12,8 @@ const NOTICES = "lcp-notices";
 const live = byId("live");
 const away = byId("away");
 const announcement = byId("announcement");
-let source = null;
-let timer = null;
-let loadedAt = 0;
-let isLoading = false;
-let isStale = false;
-let stopWatching = null;
-let tookMs = 0;
-let pending = null;
+let source, timer, isLoading, isStale, stopWatching, pending;
+let loadedAt = 0, tookMs = 0;
 
 // A form that is being filled in stays as it is.
 function isInUse(node) {
@@ -83,7 +77,7 @@ function morphNode(node, fresh, isKept) {
   if (node.isEqualNode(fresh) && !node.matches?.("input, textarea, select") || stays(node, isKept)) return;
   if (!node.matches) { node.data = fresh.data; return; }
   if (node.dataset.mark && node.dataset.mark === fresh.dataset.mark) return;
-  for (const { name, value } of fresh.attributes) if (!isOwn(name, node) && node.getAttribute(name) !== value) node.setAttribute(name, value);
+  for (const { name, value } of fresh.attributes) if (!isOwn(name, node)) node.setAttribute(name, value);
   for (const { name } of [...node.attributes]) if (!isOwn(name, node) && !fresh.hasAttribute(name)) node.removeAttribute(name);
   morphChildren(node, [...fresh.childNodes], isKept);
   if (node.matches("option")) node.selected = fresh.selected;
@@ -94,11 +88,11 @@ function morphNode(node, fresh, isKept) {
 // What a decision at a place would be about.
 function standing(place) {
   const fields = all("input[type=hidden]", place).filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
-  const asked = all(".asked", place);
-  return JSON.stringify([fields.map(({ value }) => value.replace(/"at":\d+,/, "")), asked.map((node) => node.textContent)]);
+  const asked = all(".asked", place).map((node) => node.textContent);
+  return JSON.stringify([fields.map(({ value }) => value.replace(/"at":\d+,/, "")), asked]);
 }
 
-const NOTHING = JSON.stringify([[], []]);
+const NOTHING = "[[],[]]";
 
 // What the buttons of the page would do.
 const deeds = () => JSON.stringify(all("[data-decides]").map(
@@ -214,7 +208,6 @@ function disconnect() {
   live.hidden = true;
 }
 
-addEventListener("pageshow", ({ persisted }) => persisted && connect());
 document.onvisibilitychange = () => {
   stopWatching?.();
   disconnect();
@@ -278,11 +271,20 @@ function showTimes(page = document) {
   }
 }
 
-function unfold() {
-  const target = byId(location.hash.slice(1));
-  if (target instanceof HTMLDetailsElement) target.open = true;
+// Opens the file of an address, and fetches it until the line is there.
+let sought = "";
+
+function seek() {
+  const line = byId(sought), file = byId(sought.slice(0, 17));
+  if (!file) return;
+  const rest = file.parentElement.querySelector(".rest");
+  if (file.matches("details")) file.open = true;
+  if (line || !rest) sought = "";
+  if (!line) rest?.scrollIntoView();
+  else if (line !== file) location.replace(location.hash);
 }
-window.onhashchange = unfold;
+
+window.onhashchange = () => { sought = location.hash.slice(1); seek(); };
 
 onchange = ({ target }) => {
   if (!target.closest("[data-all]")) return;
@@ -309,7 +311,7 @@ const { page } = document.body.dataset;
 if (page && page !== location.pathname) history.replaceState(null, "", page);
 
 byId("show").onclick = showDiffering;
-unfold();
+window.onhashchange();
 Object.assign(byId("choice") ?? {}, { hidden: false, onchange: readFile });
 offerNotices();
 showTimes();
