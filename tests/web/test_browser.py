@@ -74,7 +74,7 @@ PAGES = (
         "/evals",
     ),
     *("/missions/{planned}/plan", "/jobs/{merge}", "/jobs/{merge}/edit", "/jobs/{rejected}", "/jobs/{form}"),
-    *("/nowhere", "/jobs/99999"),
+    *("/nowhere", "/jobs/99999", "/jobs/4/diff?find=e"),
 )
 BY_TURNS = (pytest.mark.proof, pytest.mark.turns(2))
 # `make test` looks at every fourth page in the hardest look; the proofs look at all in each.

@@ -13,11 +13,13 @@ from tests.web.conftest import House
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
 from lcp_engine.web.diff_view import (
     LONGEST_COMPARED,
+    LONGEST_FOUND,
     PAIRS_COMPARED,
     Excerpt,
     ExcerptLine,
     differing,
     excerpt,
+    lines_with,
     part,
     whole,
 )
@@ -160,6 +162,27 @@ def test_the_parts_of_a_diff_are_the_whole(lines: list[str], most: int, characte
     assert [replace(line, marked=()) for line in drawn] == [
         replace(line, marked=()) for line in whole(diff).lines
     ]
+
+
+def test_lines_with_a_text_are_found_in_letters_of_any_case_and_marked() -> None:
+    before = "".join(f"line {n}\n" for n in range(1, 31))
+    after = before.replace("line 20\n", "a <b> LINE 20, line 20")
+    found = lines_with(diff_bytes("f", before.encode(), after.encode()), "Line 20", 9)
+    assert [(at, line.place, _marks(line.text, line.marked)) for at, line in found] == [
+        (4, "B20", ["line 20"]),
+        (6, "L20", ["LINE 20", "line 20"]),
+    ]
+    assert "&lt;b&gt; <mark>LINE 20</mark>, " in found[1][1].body
+    assert lines_with(diff_bytes("f", None, b"x"), "newline", 9) == [], "that is no line of the file"
+    assert len(lines_with(diff_bytes("f", None, b"x\n" * 50), "X", 9)) == 9
+
+
+def test_of_a_long_line_what_is_around_the_text_is_shown() -> None:
+    text = f"{'x' * 5000} here {'y' * 5000}\n"
+    ((_, line),) = lines_with(diff_bytes("f", None, text.encode()), "HERE", 9)
+    assert _marks(line.text, line.marked) == ["here"]
+    assert len(line.text) <= LONGEST_FOUND + 3
+    assert (line.text[:3], line.text[-2:]) == ("+\u2026x", "y\u2026")
 
 
 # -- colours of the syntax

@@ -370,7 +370,7 @@ def test_what_was_not_fetched_is_said_before_it_is_approved_and_comes_when_it_is
     settled(page)
     page.locator("#approve [data-decides]").click()
     page.get_by_role("button", name=re.compile(r"Approve with [\d,]+ of 1,028 lines not seen")).wait_for()
-    page.get_by_role("searchbox").fill("small19")
+    page.get_by_role("searchbox", name="Show files").fill("small19")
     assert page.locator(".file-list li:visible").count() == 1
     page.locator(".file-list a", has_text="small19.txt").click()
     page.get_by_text("+19", exact=True).wait_for()
@@ -388,6 +388,35 @@ def test_what_was_not_fetched_is_said_before_it_is_approved_and_comes_when_it_is
     house.work()
     assert (house.root / "long.txt").read_text() == changed(1, 30)
     assert page.locator("#decide").count() == 0
+
+
+def test_a_search_finds_lines_of_all_files_and_leads_to_each(house: House) -> None:
+    merge = held_large(house)
+    found = house.get(f"/jobs/{merge}/diff?find=+lInE+15").text
+    links = [unescape(link) for link in re.findall(r'<li><a href="([^"]+)"', found)]
+    assert [link.rpartition("-")[2] for link in links if anchor_of("long.txt") in link] == ["B15", "L15"]
+    assert '<code class="add">+<mark>LINE 15</mark></code>' in found
+    for link in links:
+        page, _, place = link.partition("#")
+        assert f' id="{place}"' in house.get(page).text
+    assert (
+        "More than 200 lines have line ; the first are listed"
+        in house.get(f"/jobs/{merge}/diff?find=line").words
+    )
+    nothing = house.get(f"/jobs/{merge}/diff?find=%3Cb%3E%E2%80%AE")
+    assert "0 lines have <b><U+202E>" in nothing.words
+    assert "<b>" not in nothing.text
+    assert "find" in house.get(f"/jobs/{merge}/diff?find=+").text
+
+
+def test_lines_are_found_without_javascript(window: Window) -> None:
+    merge = held_large(window.house)
+    page = window.open(f"/jobs/{merge}", java_script_enabled=False)
+    page.get_by_role("searchbox", name="Find lines").fill("line 980")
+    page.get_by_role("button", name="Find").click()
+    page.get_by_role("link", name="line 981").click()
+    page.locator(".add:target", has_text="+line 980").wait_for()
+    page.get_by_role("link", name=f"Back to job {merge}").click()
 
 
 def test_an_address_of_a_line_opens_and_fetches_its_file(window: Window) -> None:

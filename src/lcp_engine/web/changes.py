@@ -17,9 +17,11 @@ from lcp_engine.inbox import Diff, Look
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt, shown_line
 from lcp_engine.web.forms import Form, cursor, number, shown_value
-from lcp_engine.web.review import review_of
+from lcp_engine.web.review import MOST_FOUND, find_lines, review_of
 
 FILES = 20
+LONGEST_SOUGHT = 200
+"""Characters of a text that is searched for in a diff."""
 _VIEW = "lcp-diff"
 """The cookie that keeps how this browser is shown diffs."""
 _SIDE_BY_SIDE = "split"
@@ -52,7 +54,10 @@ def changed_files(request: Request) -> Response:
 
 
 def job_diff(request: Request) -> Response:
-    """The diff of one job, of which a held one can be approved there; with `file`, a part of what the mark names."""
+    """The diff of one job, of which a held one can be approved there.
+
+    With `file`, a part of what the mark names; with `find`, the lines that have a text.
+    """
     context = context_of(request)
     job = context.engine.job(number(request.path_params["job"]))
     mark, first, is_split = (
@@ -66,6 +71,16 @@ def job_diff(request: Request) -> Response:
     else:
         look = context.engine.look(job.id) if job.state == State.HELD else None
         diffs, has_choice = _diffs(context, job, look), False
+    if text := request.query_params.get("find", "").strip()[:LONGEST_SOUGHT]:
+        context.keep_compared(job.id, diffs, has_choice=bool(look and look.files))
+        return context.render(
+            "job_diff.html",
+            job=job.json,
+            mission=context.engine.mission(job.mission_id).json,
+            find=text,
+            found=find_lines(job, diffs, text),
+            most=MOST_FOUND,
+        )
     is_part = "part" in request.query_params
     wanted = None if mark is None else (mark, first)
     review = review_of(
@@ -77,6 +92,7 @@ def job_diff(request: Request) -> Response:
         job=job.json,
         mission=context.engine.mission(job.mission_id).json,
         review=review,
+        find="",
         is_one=mark is not None,
         is_split=is_split,
         caveat="" if look is None else look.caveat,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, islice
 
 from markupsafe import Markup, escape
 
@@ -28,6 +28,8 @@ CHARACTERS_IN_PART = 100_000
 LINES_KEPT = 250
 """Lines of a diff, with no more characters than in a list, that are kept as they are drawn."""
 FOLDED_ABOVE = 30
+LONGEST_FOUND = 200
+"""Characters that are shown of a line with a text that was searched for."""
 LONGEST_COMPARED = 500
 """Characters of a line in which single words are looked for."""
 PAIRS_COMPARED = 200
@@ -38,6 +40,7 @@ LEAST_ALIKE = 0.3
 """The share of equal text in the longer of two lines from which on it is told what of them differs."""
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_SIGNS = {" ", "-", "+"}
 _WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)
 _Spans = tuple[tuple[int, int], ...]
 
@@ -67,7 +70,7 @@ class ExcerptLine:
             about = "" if is_twin else f' id="{of_file}-{self.place}"'
         twin = ' aria-hidden="true"' if is_twin else ""
         css_class = f"{self.css_class} twin" if is_twin else self.css_class
-        return f'<span class="{css_class}"{about}{twin}>{link}{around[0]}{self._body}{around[1]}</span>\n'
+        return f'<span class="{css_class}"{about}{twin}>{link}{around[0]}{self.body}{around[1]}</span>\n'
 
     @property
     def place(self) -> str:
@@ -77,12 +80,13 @@ class ExcerptLine:
         return "" if self.old is None else f"B{self.old}"
 
     @cached_property
-    def _body(self) -> str:
+    def body(self) -> Markup:
+        """Its text, with what differs and what has a colour as elements."""
         parts, at = [], 0
         for start, end in self.marked:
             parts += [self._tinted(at, start), "<mark>", self._tinted(start, end), "</mark>"]
             at = end
-        return "".join([*parts, self._tinted(at, len(self.text))])
+        return Markup("".join([*parts, self._tinted(at, len(self.text))]))  # noqa: S704  # each part is escaped
 
     def _tinted(self, at: int, end: int) -> str:
         """A part of the text; what has a colour is an element."""
@@ -179,6 +183,26 @@ def whole(diff: Diff, *, is_split: bool = False) -> Excerpt:
     return Excerpt(diff.path, diff.note, diff.added, diff.removed, lines, is_split=is_split)
 
 
+def lines_with(diff: Diff, text: str, most: int) -> list[tuple[int, ExcerptLine]]:
+    """The first lines of a diff with a text, in letters of any case, each with the number of lines before it.
+
+    The text is marked; of a long line, only what is around it is there.
+    """
+    body, sought = diff.lines[2:], text.casefold()
+    has = (at for at, line in enumerate(body) if line[:1] in _SIGNS and sought in line[1:].casefold())
+    places = dict.fromkeys(islice(has, most))
+    found, exactly = _numbered(body, places), re.compile(re.escape(text), re.IGNORECASE)
+    return [(at, _around(line, exactly)) for at, line in zip(places, found, strict=True)]
+
+
+def _around(line: ExcerptLine, sought: re.Pattern[str]) -> ExcerptLine:
+    first = sought.search(line.text, 1)
+    start = max(1, first.start() - LONGEST_FOUND // 2) if first else 1
+    cut = line.text[start : start + LONGEST_FOUND]
+    text = f"{line.text[0]}{'…' if start > 1 else ''}{cut}{'…' if start + len(cut) < len(line.text) else ''}"
+    return replace(line, text=text, marked=tuple(one.span() for one in sought.finditer(text, 1)))
+
+
 def part(
     diff: Diff, first: int = 0, *, lines: int = LINES_IN_PART, characters: int = CHARACTERS_IN_PART,
     least: int = 1, is_split: bool = False,
@@ -193,7 +217,7 @@ def part(
         behind += 1
     heads = [found for line in body if line.startswith("@@") and (found := _HUNK.match(line))]
     last = max((int(heads[-1][at]) + int(heads[-1][at + 1] or 1) for at in (1, 3)), default=0) if heads else 0
-    drawn = _marked([*_numbered(body[:behind], first)])
+    drawn = _marked([*_numbered(body, range(first, behind))])
     drawn = [
         replace(line, tints=tints) if tints else line
         for line, tints in zip(drawn, tints_of(diff.path, drawn), strict=True)
@@ -250,14 +274,15 @@ def shown_line(line: str) -> Shown:
     return Shown(line[:1] + exact(line[1:]))
 
 
-def _numbered(lines: Sequence[str], first: int = 0) -> Iterator[ExcerptLine]:
-    """The lines behind the `first` ones with their numbers.
+def _numbered(lines: Sequence[str], wanted: Collection[int] | None = None) -> Iterator[ExcerptLine]:
+    """The lines, or those at the `wanted` places alone, with their numbers.
 
     Each hunk says how many lines it has: what is beyond is the head of a file.
     """
+    places = range(len(lines)) if wanted is None else wanted
     old = new = old_left = new_left = 0
     side = "both"
-    for at, line in enumerate(lines):
+    for at, line in enumerate(lines[: max(places, default=-1) + 1]):
         sign = line[:1]
         numbers: tuple[int | None, int | None] = (None, None)
         if found := _HUNK.match(line) if old_left <= 0 and new_left <= 0 else None:
@@ -276,7 +301,7 @@ def _numbered(lines: Sequence[str], first: int = 0) -> Iterator[ExcerptLine]:
             old, old_left, new, new_left = old + 1, old_left - 1, new + 1, new_left - 1
         else:
             css_class = "file-head"
-        if at >= first:
+        if at in places:
             yield ExcerptLine(shown_line(line), css_class, *numbers)
 
 

@@ -20,7 +20,16 @@ from lcp_engine.features.stages.merge_form import UNDRAWN, OfferedFile, offered_
 from lcp_engine.inbox import Diff
 from lcp_engine.stages import MergeParams
 from lcp_engine.web.context import PageContext
-from lcp_engine.web.diff_view import CHARACTERS_IN_PART, LINES_IN_PART, Excerpt, heads_in, part
+from lcp_engine.web.diff_view import (
+    CHARACTERS_IN_PART,
+    LINES_IN_PART,
+    Excerpt,
+    ExcerptLine,
+    anchor_of,
+    heads_in,
+    lines_with,
+    part,
+)
 from lcp_engine.web.forms import Form, number
 
 _PLACE = re.compile(r"file-[0-9a-f]+")
@@ -34,6 +43,10 @@ _COMMENT_FORM = Markup(
     '<details class="comment"><summary>Comment</summary><textarea name="{}" form="approve" rows="2" '
     'maxlength="4000" aria-label="{}"></textarea></details>'
 )
+MOST_FOUND = 200
+"""Lines that a search in a diff lists."""
+LINES_BEFORE = 20
+"""Lines that are shown before one to which a search leads."""
 _UNDRAWN = Markup('<input type="hidden" name="{}" value="{} {}" form="approve">')
 LINES_OF_HEAD = 10
 """Lines that take as long to draw as the head of a file."""
@@ -143,6 +156,27 @@ def _drawn(
             if at and drawn.omitted:
                 drawn, lines = None, 0
         yield drawn
+
+
+@dataclass(frozen=True)
+class FoundLine:
+    """A line of a diff that has what was searched for."""
+
+    path: str
+    line: ExcerptLine
+    address: str
+    """A page with the line and those around it."""
+
+
+def find_lines(job: Job, diffs: Sequence[Diff], text: str) -> list[FoundLine]:
+    """The lines of all files of a job that have a text: one more than a page lists, if there are more."""
+    found: list[FoundLine] = []
+    for diff in diffs:
+        for at, line in lines_with(diff, text, MOST_FOUND + 1 - len(found)):
+            first = max(0, at - LINES_BEFORE) if at >= LINES_IN_PART // 2 else 0
+            page = f"/jobs/{job.id}/diff?file={mark_of(diff)}&from={first}"
+            found.append(FoundLine(diff.path, line, f"{page}#{anchor_of(diff.path)}-{line.place}"))
+    return found
 
 
 def words_in(form: Form) -> str:
