@@ -117,6 +117,22 @@ def test_what_is_in_a_line_stays_text(draw: object) -> None:
     assert "&lt;/mark&gt;" in drawn.html.replace("<mark>", "").replace("</mark>", "")
 
 
+def test_a_browser_is_shown_white_space_changes_as_it_chose(house: House) -> None:
+    (house.root / "a.md").write_text("one\ntwo\n")
+    job_id = house.hold("a.md", "one\n  two\n")
+    answer = house.post("/view", {"space": "hidden", "back": f"/jobs/{job_id}"})
+    assert "left out: only white space differs" in answer.words
+    assert "a decision is about them, too" in answer.words
+    assert "<mark>  </mark>two" in house.get("/inbox").text, "a list shows all"
+    house.post("/view", {"diff": "split", "back": "/"})
+    assert "Show white space changes" in house.get(f"/jobs/{job_id}/diff").words
+    assert (
+        "Hide white space changes" in house.post("/view", {"space": "shown", "back": f"/jobs/{job_id}"}).words
+    )
+    assert "<mark>  </mark>two" in house.get(f"/jobs/{job_id}").text
+    assert house.approve(job_id).status == 200
+
+
 def test_a_browser_is_shown_diffs_as_it_chose(house: House) -> None:
     (house.root / "a.md").write_text("one\ntwo\n")
     job_id = house.hold("a.md", "one\n2\n")
@@ -183,6 +199,67 @@ def test_of_a_long_line_what_is_around_the_text_is_shown() -> None:
     assert _marks(line.text, line.marked) == ["here"]
     assert len(line.text) <= LONGEST_FOUND + 3
     assert (line.text[:3], line.text[-2:]) == ("+\u2026x", "y\u2026")
+
+
+# -- changes of white space alone
+
+
+SPACED = "".join(f"line {n}\n" for n in range(1, 41))
+
+
+def test_lines_that_differ_in_white_space_alone_are_left_out_and_counted() -> None:
+    after = SPACED.replace("line 3\n", "\tline  3\n").replace(
+        "line 30\nline 31\n", "line thirty\n  line 31\n"
+    )
+    diff = diff_bytes("f", SPACED.encode(), after.encode())
+    drawn = part(diff, hides_space=True)
+    assert [(line.text, line.css_class, line.old, line.new, line.left_out) for line in drawn.lines] == [
+        ("@@ -1,6 +1,6 @@", "hunk", None, None, 0),
+        ("7 lines are left out: only white space differs", "space", None, None, 7),
+        ("@@ -27,8 +27,8 @@", "hunk", None, None, 0),
+        *((f" line {n}", "same", n, n, 0) for n in (27, 28, 29)),
+        ("-line 30", "del", 30, None, 0),
+        ("+line thirty", "add", None, 30, 0),
+        ("   line 31", "same", 31, 31, 0),
+        *((f" line {n}", "same", n, n, 0) for n in (32, 33, 34)),
+        ("1 line is left out: only white space differs", "space", None, None, 1),
+    ]
+    assert 'data-lines="7"' in drawn.html
+    assert (drawn.behind, drawn.omitted, drawn.added) == (len(diff.lines) - 2, 0, diff.added)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a\n", "b\n"), ("a\n", "a"), ("a\nb\n", "b \na\n"), ("x\n", "x\n\n"), ("", "a\n"), ("a b\n", "a-b\n")],
+)
+def test_other_changes_stay(before: str, after: str) -> None:
+    diff = diff_bytes("f", before.encode(), after.encode())
+    changed = {line.text for line in part(diff).lines if line.css_class in ("del", "add")}
+    left = {line.text for line in part(diff, hides_space=True).lines if line.css_class in ("del", "add")}
+    assert left
+    assert left <= changed
+
+
+def test_a_long_block_of_other_white_space_is_left_out_but_for_what_else_changes() -> None:
+    before = "".join(f"    x{n}\n" for n in range(450))
+    after = before.replace("    ", "  ").replace("x200\n", "y\n")
+    lines = part(diff_bytes("f", before.encode(), after.encode()), hides_space=True).lines
+    changed = [line.text for line in lines if line.css_class in ("del", "add")]
+    assert changed == ["-    x200", "+  y"]
+    assert lines[-1].left_out == 449
+
+
+@given(st.lists(st.sampled_from(["a", " a", "a ", "b", "\tb", ""]), max_size=30), st.integers(1, 9))
+def test_parts_without_white_space_changes_stand_for_all_lines(lines: list[str], most: int) -> None:
+    before = "\n".join(f"{n} same" for n in range(40))
+    after = before.replace("7 same", "\n".join(lines)).replace("20 same", "20  same")
+    diff = diff_bytes("f", before.encode(), after.encode())
+    first = stood = 0
+    while first < len(diff.lines[2:]):
+        one = part(diff, first, lines=most, hides_space=True)
+        stood += sum(line.left_out or 1 for line in one.lines)
+        first = one.behind
+    assert stood == len(diff.lines[2:])
 
 
 # -- colours of the syntax

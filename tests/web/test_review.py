@@ -152,6 +152,29 @@ def test_two_hunks_are_left_by_the_keyboard_alone(window: Window) -> None:
     assert texts(house) == (changed(15), "new\n")
 
 
+def test_lines_that_differ_in_white_space_alone_count_as_not_seen(window: Window) -> None:
+    house = window.house
+    (house.root / "long.txt").write_text("".join(LINES))
+    text = changed(1).replace("line 15\n", "  line 15\n").replace("line 30\n", "line  30\n")
+    house.run(house.ask(house.job("write_file", rel_path="long.txt", content=text)), DONE, stage=True)
+    merge = house.engine.jobs(kinds=["merge"], states=["held"])[-1].id
+    page = window.open(f"/jobs/{merge}")
+    page.get_by_role("button", name="Hide white space changes").click()
+    page.get_by_text("8 lines are left out").first.wait_for()
+    assert page.get_by_text("line 15").count() == 0
+    settled(page)
+    assert _faults(page) == []
+    page.get_by_role("checkbox", name="hunk 2").press("Space")
+    settled(page)
+    page.locator("#approve [data-decides]").click()
+    page.get_by_role("button", name=re.compile("Approve with 1[0-9] of .* lines not seen")).wait_for()
+    settled(page)
+    page.locator("#approve [data-decides]").click()
+    page.get_by_text("Approved. A runner will execute it.").wait_for()
+    house.work()
+    assert (house.root / "long.txt").read_text() == text.replace("  line 15", "line 15")
+
+
 def test_some_files_are_taken_without_javascript(window: Window) -> None:
     house = window.house
     page = window.open(f"/jobs/{held_files(house, 'a.txt', 'b.txt')}", java_script_enabled=False)

@@ -22,9 +22,10 @@ from lcp_engine.web.review import MOST_FOUND, find_lines, review_of
 FILES = 20
 LONGEST_SOUGHT = 200
 """Characters of a text that is searched for in a diff."""
-_VIEW = "lcp-diff"
-"""The cookie that keeps how this browser is shown diffs."""
 _SIDE_BY_SIDE = "split"
+_WITHOUT_SPACE = "hidden"
+_COOKIES = {"diff": "lcp-diff", "space": "lcp-space"}
+"""The cookies that keep how this browser is shown diffs, by the field that chooses."""
 
 
 def changed_files(request: Request) -> Response:
@@ -85,7 +86,7 @@ def job_diff(request: Request) -> Response:
     wanted = None if mark is None else (mark, first)
     review = review_of(
         context, job, diffs, has_choice=has_choice and is_part, is_shown=is_part and job.state == State.HELD,
-        is_split=is_split, wanted=wanted,
+        is_split=is_split, hides_space=hides_space(request), wanted=wanted,
     )  # fmt: skip
     return context.render(
         "part.html" if is_part else "job_diff.html",
@@ -123,15 +124,22 @@ def job_patch(request: Request) -> Response:
 
 def wants_split(request: Request) -> bool:
     """True if this browser is shown the old and the new lines of a diff side by side, where it is wide enough."""
-    return request.cookies.get(_VIEW) == _SIDE_BY_SIDE
+    return request.cookies.get(_COOKIES["diff"]) == _SIDE_BY_SIDE
+
+
+def hides_space(request: Request) -> bool:
+    """True if this browser is shown no lines that differ in white space alone, in reviews."""
+    return request.cookies.get(_COOKIES["space"]) == _WITHOUT_SPACE
 
 
 def choose_view(context: PageContext, request: Request, form: Form) -> Response:
     """Remember how this browser is shown diffs, and return to the page of the form."""
     # One slash: `//host` would lead to another host.
     response = RedirectResponse("/" + form.text("back").lstrip("/\\"), 303)
-    chosen = _SIDE_BY_SIDE if form.text("diff") == _SIDE_BY_SIDE else "unified"
-    response.set_cookie(_VIEW, chosen, max_age=365 * 86_400, httponly=True, samesite="strict")
+    for name, cookie in _COOKIES.items():
+        if name in form.fields:
+            chosen = text if (text := form.text(name)) in (_SIDE_BY_SIDE, _WITHOUT_SPACE) else "usual"
+            response.set_cookie(cookie, chosen, max_age=365 * 86_400, httponly=True, samesite="strict")
     return response
 
 

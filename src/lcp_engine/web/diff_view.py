@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 
 from markupsafe import Markup, escape
 
@@ -36,6 +36,9 @@ PAIRS_COMPARED = 200
 """Pairs of lines of one diff that are compared word by word; of later ones all between the equal ends is marked."""
 WORDS_COMPARED = 2_500
 """The product of the numbers of words of two lines up to which they are compared word by word."""
+LINES_COMPARED = 40_000
+"""The product of the numbers of lines that a block removes and adds up to which they are compared one by one, but for
+those at its ends."""
 LEAST_ALIKE = 0.3
 """The share of equal text in the longer of two lines from which on it is told what of them differs."""
 
@@ -56,6 +59,8 @@ class ExcerptLine:
     marked: _Spans = ()
     tints: tuple[Tint, ...] = ()
     """Its parts that have a colour of the syntax."""
+    left_out: int = 0
+    """How many lines it stands for, none of which is seen with it."""
 
     def html(self, around: tuple[str, str] = ("", ""), *, is_twin: bool = False, of_file: str = "") -> str:
         """The line as an element; the twin of an unchanged one is for the right side and has its new number alone.
@@ -70,6 +75,8 @@ class ExcerptLine:
             about = "" if is_twin else f' id="{of_file}-{self.place}"'
         twin = ' aria-hidden="true"' if is_twin else ""
         css_class = f"{self.css_class} twin" if is_twin else self.css_class
+        if self.left_out:
+            about = f' data-lines="{self.left_out}"'
         return f'<span class="{css_class}"{about}{twin}>{link}{around[0]}{self.body}{around[1]}</span>\n'
 
     @property
@@ -118,6 +125,8 @@ class Excerpt:
     """A number of a line, for the width of all; what the lines have themselves needs none."""
     has_places: bool = field(default=False, kw_only=True)
     """Whether each line has an address on the page."""
+    behind: int = field(default=0, kw_only=True)
+    """Where the next part of the diff begins."""
 
     @property
     def is_long(self) -> bool:
@@ -139,11 +148,6 @@ class Excerpt:
         """Numbers of the first lines of its hunks in the new file, or else in the old one."""
         found = (_HUNK.match(line.text) for line in self.lines if line.css_class == "hunk")
         return [int(head[3]) or int(head[1]) for head in found if head is not None]
-
-    @property
-    def behind(self) -> int:
-        """Where the next part of the diff begins."""
-        return self.first + len(self.lines)
 
     @property
     def anchor(self) -> str:
@@ -205,9 +209,12 @@ def _around(line: ExcerptLine, sought: re.Pattern[str]) -> ExcerptLine:
 
 def part(
     diff: Diff, first: int = 0, *, lines: int = LINES_IN_PART, characters: int = CHARACTERS_IN_PART,
-    least: int = 1, is_split: bool = False,
+    least: int = 1, is_split: bool = False, hides_space: bool = False,
 ) -> Excerpt:  # fmt: skip
-    """The lines of a diff behind the `first` ones, whole lines, as many as there is room for."""
+    """The lines of a diff behind the `first` ones, whole lines, as many as there is room for.
+
+    If it `hides_space`, lines that differ in white space alone are left out, with a line that says how many.
+    """
     body = diff.lines[2:]
     behind = first
     for line in body[first : first + lines]:
@@ -217,7 +224,8 @@ def part(
         behind += 1
     heads = [found for line in body if line.startswith("@@") and (found := _HUNK.match(line))]
     last = max((int(heads[-1][at]) + int(heads[-1][at + 1] or 1) for at in (1, 3)), default=0) if heads else 0
-    drawn = _marked([*_numbered(body, range(first, behind))])
+    drawn = [*_numbered(body, range(first, behind))]
+    drawn = _marked(_without_space(drawn, body[first:behind]) if hides_space else drawn)
     drawn = [
         replace(line, tints=tints) if tints else line
         for line, tints in zip(drawn, tints_of(diff.path, drawn), strict=True)
@@ -233,6 +241,7 @@ def part(
         left,
         is_split=is_split,
         first=first,
+        behind=behind,
         last_number=last,
         # Of several files in one diff, numbers would be those of several lines.
         has_places=body[:1] == () or body[0].startswith("@@"),
@@ -303,6 +312,67 @@ def _numbered(lines: Sequence[str], wanted: Collection[int] | None = None) -> It
             css_class = "file-head"
         if at in places:
             yield ExcerptLine(shown_line(line), css_class, *numbers)
+
+
+def _without_space(lines: Sequence[ExcerptLine], raw: Sequence[str]) -> list[ExcerptLine]:
+    """The lines, which are `raw` as they are compared, without changes of white space alone.
+
+    A line that replaces one is unchanged; a hunk of which nothing else is left has its head alone.
+    """
+    kept = list[ExcerptLine]()
+    starts = [at for at, line in enumerate(lines) if at == 0 or line.css_class in ("hunk", "file-head")]
+    for start, end in pairwise([*starts, len(lines)]):
+        kept += _hunk_without_space(lines[start:end], raw[start:end])
+    return kept
+
+
+def _hunk_without_space(lines: Sequence[ExcerptLine], raw: Sequence[str]) -> list[ExcerptLine]:
+    kept = list[ExcerptLine]()
+    texts = iter(raw)
+    for is_changed, block in groupby(lines, _is_changed):
+        pairs = [(line, next(texts)) for line in block]
+        kept += _block_without_space(pairs) if is_changed else [line for line, _ in pairs]
+    if len(kept) == len(lines):
+        return kept
+    if not any(map(_is_changed, kept)):
+        kept = [line for line in kept if line.css_class == "hunk"]
+    left_out = len(lines) - len(kept)
+    are = "1 line is" if left_out == 1 else f"{left_out:,} lines are"
+    words = f"{are} left out: only white space differs"
+    return [*kept, ExcerptLine(words, "space", left_out=left_out)]
+
+
+def _block_without_space(block: Sequence[tuple[ExcerptLine, str]]) -> list[ExcerptLine]:
+    """Lines that were removed and added, in place of those of them that differ in white space alone the new ones."""
+    sides = [[one for one in block if one[0].css_class == css_class] for css_class in ("del", "add")]
+    olds, news = [["".join(raw[1:].split()) for _, raw in side] for side in sides]
+    if len(olds) + len(news) < len(block):
+        return [line for line, _ in block]
+    removed, added = [[line for line, _ in side] for side in sides]
+    kept = list[ExcerptLine]()
+    for is_equal, old, old_end, new, new_end in _runs(olds, news):
+        if not is_equal:
+            kept += [*removed[old:old_end], *added[new:new_end]]
+            continue
+        for before, after in zip(removed[old:old_end], added[new:new_end], strict=True):
+            kept.append(replace(after, text=Shown(f" {after.text[1:]}"), css_class="same", old=before.old))
+    return kept
+
+
+def _runs(olds: Sequence[str], news: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+    """Runs of texts that are equal and of others, in order, each with its range on both sides."""
+    head = _common(olds, news)
+    tail = _common(olds[head:][::-1], news[head:][::-1])
+    old, new = olds[head : len(olds) - tail], news[head : len(news) - tail]
+    yield True, 0, head, 0, head
+    if len(old) * len(new) > LINES_COMPARED:
+        yield False, head, head + len(old), head, head + len(new)
+    else:
+        for tag, first, end, new_first, new_end in SequenceMatcher(
+            None, old, new, autojunk=False
+        ).get_opcodes():
+            yield tag == "equal", head + first, head + end, head + new_first, head + new_end
+    yield True, head + len(old), len(olds), head + len(new), len(news)
 
 
 def _is_changed(line: ExcerptLine) -> bool:

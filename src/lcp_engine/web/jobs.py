@@ -20,7 +20,7 @@ from lcp_engine.core.kinds import TURN, UNDO, kind_named
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import BY_PERSON, recorded_code
 from lcp_engine.core.safe_text import json_block
-from lcp_engine.web.changes import wants_split
+from lcp_engine.web.changes import hides_space, wants_split
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import is_shown
 from lcp_engine.web.forms import Form, cursor, number, shown_value
@@ -168,6 +168,7 @@ def show_job(
             has_choice=bool(look and look.files),
             is_shown=bool(shown),
             is_split=is_split,
+            hides_space=hides_space(request),
         )
         if diffs
         else None,

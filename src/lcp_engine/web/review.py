@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 
 from markupsafe import Markup
@@ -94,6 +95,8 @@ class FileReview:
     files: Sequence[ReviewedFile]
     may_mark: bool
     """Whether a person can mark them as viewed."""
+    hides_space: bool
+    """Whether lines that differ in white space alone are left out."""
 
     @property
     def offered(self) -> str:
@@ -117,7 +120,7 @@ class FileReview:
 
 def review_of(
     context: PageContext, job: Job, diffs: Sequence[Diff], *, has_choice: bool = False, is_shown: bool = False,
-    is_split: bool = False, wanted: tuple[str, int] | None = None,
+    is_split: bool = False, hides_space: bool = False, wanted: tuple[str, int] | None = None,
 ) -> FileReview:  # fmt: skip
     """The files that a job changes, as many as a page has at first; or, of the one with a mark, a later part.
 
@@ -129,28 +132,29 @@ def review_of(
     viewed = _viewed_files(context, job.mission_id).marks() if is_held and len(diffs) > 1 else {}
     names = [len(diff.path) for diff in diffs for _ in range(heads_in(diff))]
     may_comment = is_shown and len(names) <= MOST_COMMENTS and sum(names) <= LONGEST_NAMES
+    drawn_files = _drawn(diffs, wanted, partial(part, is_split=is_split, hides_space=hides_space))
     files = [
         _reviewed(diff, drawn, offered, viewed, may_comment=may_comment)
-        for diff, drawn, offered in zip_longest(diffs, _drawn(diffs, wanted, is_split=is_split), boxes)
+        for diff, drawn, offered in zip_longest(diffs, drawn_files, boxes)
         if wanted is None or drawn is not None
     ]
     if wanted is None and any(file.unread for file in files):
         context.keep_compared(job.id, diffs, has_choice=has_choice)
-    return FileReview(files, may_mark=is_held and len(diffs) > 1)
+    return FileReview(files, may_mark=is_held and len(diffs) > 1, hides_space=hides_space)
 
 
 def _drawn(
-    diffs: Sequence[Diff], wanted: tuple[str, int] | None, *, is_split: bool
+    diffs: Sequence[Diff], wanted: tuple[str, int] | None, draw: Callable[..., Excerpt]
 ) -> Iterator[Excerpt | None]:
     """Draw whole files, as long as a page has room, and the first one as far as it has; None for the others."""
     lines, characters = LINES_IN_PART, CHARACTERS_IN_PART
     for at, diff in enumerate(diffs):
         if wanted is not None:
-            yield part(diff, wanted[1], is_split=is_split) if mark_of(diff) == wanted[0] else None
+            yield draw(diff, wanted[1]) if mark_of(diff) == wanted[0] else None
             continue
         drawn = None
         if lines > 0:
-            drawn = part(diff, lines=lines, characters=characters, least=0, is_split=is_split)
+            drawn = draw(diff, lines=lines, characters=characters, least=0)
             lines -= len(drawn.lines) + LINES_OF_HEAD
             characters -= sum(len(line.text) for line in drawn.lines)
             if at and drawn.omitted:
