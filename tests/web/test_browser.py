@@ -309,6 +309,15 @@ def test_only_the_variables_of_the_chosen_mission_are_shown(window: Window) -> N
     }
 
 
+def test_what_is_remembered_stands_apart_from_its_search(window: Window) -> None:
+    window.house.engine.memory.add("Tests", "They need PYTHONPATH=src.", root=window.house.root)
+    page = window.open("/memory")
+    search, found = (page.locator(one).bounding_box() for one in ("form.card", "li.card"))
+    assert search
+    assert found
+    assert found["y"] - search["y"] - search["height"] >= 8
+
+
 @pytest.mark.proof
 @pytest.mark.usefixtures("runner")
 def test_a_person_launches_a_survey_edits_and_approves_it_and_sees_it_end(window: Window) -> None:
