@@ -309,6 +309,21 @@ def test_only_the_variables_of_the_chosen_mission_are_shown(window: Window) -> N
     }
 
 
+def _width(page: Page, selector: str) -> float:
+    box = page.locator(selector).first.bounding_box()
+    assert box
+    return box["width"]
+
+
+def test_a_reason_on_a_phone_leaves_room_for_what_a_job_is_about(window: Window) -> None:
+    house = window.house
+    missing = house.job("read_file", rel_path=f"docs/{'a-long-name-' * 15}.md")
+    mission = house.run(house.ask(missing), house.complete)
+    page = window.open(f"/missions/{mission}", viewport={"width": 390, "height": 800})
+    assert _width(page, ".job:has(.why) .what") > 150
+    assert _width(page, ".job .why") > 250
+
+
 def test_what_is_remembered_stands_apart_from_its_search(window: Window) -> None:
     window.house.engine.memory.add("Tests", "They need PYTHONPATH=src.", root=window.house.root)
     page = window.open("/memory")
@@ -406,6 +421,7 @@ def test_a_diff_has_numbers_and_stands_side_by_side_where_there_is_room(
     assert column(".del")[0] < column(".add")[0]
     assert column(".del")[1] == column(".add")[1]
     assert column(".hunk + .same")[1] > column(".hunk")[1], "the head of a hunk is above both columns"
+    assert column(".add")[0] < _width(page, ".code .hunk"), "the head of a hunk is above both sides"
     assert _faults(page) == [] if javascript else True
     page.set_viewport_size({"width": 390, "height": 700})
     assert column(".del")[1] < column(".add")[1], "a phone has room for one column"
