@@ -132,6 +132,16 @@ def test_the_inbox_says_once_what_jobs_of_a_mission_have_in_common(house: House)
     assert "open" in "".join(re.findall(r'<details class="more"[^>]*>', house.get("/inbox?mission=1").text))
 
 
+def test_a_row_that_unfolds_in_place_shows_a_long_diff_at_once(house: House) -> None:
+    long = "line\n" * 40
+    house.run(
+        house.ask(*(house.job("write_file", rel_path=f"{name}.md", content=long) for name in "abcd")),
+        house.complete,
+    )
+    rows = re.findall(r'<details class="(?:more|diff)"[^>]*>', house.get("/inbox").text)
+    assert [row.endswith(" open>") for row in rows] == [False, True] * 4
+
+
 def test_all_jobs_of_a_kind_are_a_link_away(house: House) -> None:
     _hold(house, 2)
     house.run(house.ask(house.job("make_directory", rel_path="new")), house.complete)
