@@ -10,14 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
-from lcp_engine.features.notices.composed_notice import compose_notice
-from lcp_engine.features.notices.notice import Notice
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
+
+if TYPE_CHECKING:
+    from lcp_engine.features.notices.notice import Notice
 
 SECONDS = 10.0
 # What a program needs to reach its user; everything else may be a secret.
@@ -83,6 +85,8 @@ class WaitHook:
 
     def _call(self, mission_id: int, seq: int) -> str | None:
         """Fault of the command; None if it succeeded."""
+        from lcp_engine.features.notices.composed_notice import compose_notice  # not without a command
+
         notice = compose_notice(self._instance, mission_id, seq)
         said = to_json(notice.as_json()).encode()
         with no_forks():
