@@ -133,6 +133,7 @@ def test_a_feature_that_is_installed_later_has_its_tables(new_database_url: str,
 
 
 @pytest.mark.proof
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_mission_an_approval_an_undo_and_a_check_work_without_a_feature(
     lived: tuple[str, Path], feature: str
