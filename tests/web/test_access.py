@@ -72,6 +72,12 @@ def test_no_page_opens_without_the_cookie(house: House, path: str) -> None:
     assert "open the newest link" in answer.text
 
 
+@pytest.mark.parametrize("path", ["/d/x/", "/jobs/", "/inbox/", "/static"])
+def test_an_address_with_another_end_leads_nowhere(house: House, path: str) -> None:
+    assert house.stranger().get(path).status_code == (404 if path.startswith(("/d/", "/static/")) else 401)
+    assert house.browser.get(path, follow_redirects=False).status_code == 404
+
+
 @pytest.mark.parametrize("path", CHANGES)
 def test_nothing_is_changed_without_the_cookie(house: House, path: str) -> None:
     assert house.stranger().post(path, data={"csrf": house.keys.csrf}).status_code == 401

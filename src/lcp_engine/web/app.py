@@ -97,10 +97,7 @@ ACTIONS = {
     "/view": changes.choose_view,
 }
 
-STREAM_ROUTES = (
-    Route("/events", events.events),
-    Route("/missions/{mission}/events", events.events),
-)
+STREAM_ROUTES = (Route("/events", events.events), Route("/missions/{mission}/events", events.events))
 
 
 def all_pages() -> list[tuple[str, Page]]:
@@ -148,6 +145,8 @@ def make_app(
             Exception: handlers.defect,
         },
     )
+    # Each address has one spelling: the router would lead from `/d/x/` to `/d/x` also who has no access.
+    app.router.redirect_slashes = False
     app.state.context = context
     # Around everything, so that error pages have the security headers as well.
     error_page = make_error_page(context.templates)
