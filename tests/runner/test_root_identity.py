@@ -262,6 +262,14 @@ def test_a_directory_that_a_runner_was_given_by_name_must_stay_the_same(engine: 
     assert code_of(engine, job) == "ROOT_CHANGED"
 
 
+def test_a_runner_that_has_ended_has_no_root_open(engine: Engine, root: Path) -> None:
+    runner = engine.runner(until_idle=True)
+    launch(engine, root, WRITE)
+    runner.run()
+    opened = [*Path("/proc/self/fd").iterdir()]
+    assert not [one for one in opened if one.exists() and one.samefile(root)]
+
+
 def test_another_process_finds_the_root_changed(sqlite_copy_url: str, root: Path) -> None:
     with Engine(sqlite_copy_url) as engine:
         mission = launch(engine, root, WRITE)

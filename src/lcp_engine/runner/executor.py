@@ -131,11 +131,12 @@ class Executor:
         self._turns = Turns(instance, self._missions, self._confinement, self._executing.get(commands))
 
     def close(self) -> None:
-        """Stop the confined processes, and what else waits for jobs."""
+        """Stop the confined processes, and what else waits for jobs; close the roots."""
         for one in self._executing.values():
             one.close()
         if self._confinement is not None:
             self._confinement.close()
+        self._missions.close()
 
     @property
     def attempts(self) -> frozenset[Attempt]:

@@ -122,6 +122,11 @@ class OpenMissions:
                 self._missions.pop(next(iter(self._missions)))
             return known
 
+    def close(self) -> None:
+        """Close the roots that no job uses any more, without waiting for the garbage collector."""
+        with self._lock:
+            self._missions.clear()
+
     def of_jobs(self, jobs: Sequence[JobRow]) -> OpenMission:
         """The mission of these jobs, with the rules under which they were requested: people may have added some since
         it was opened.
@@ -202,12 +207,7 @@ class OpenMissions:
                 worker.named, has_effects=worker.has_effects, writes=worker.writes
             )
             followed.judges[worker.kind] = judge
-        return Context(
-            mission.root,
-            mission.aliases,
-            judge,
-            self._instance.caps,
-        )
+        return Context(mission.root, mission.aliases, judge, self._instance.caps)
 
     def readable(self, mission: OpenMission, context: Context) -> Callable[[str], bool]:
         """Which files a program may be given a copy of. Raises `INVALID_PARAMS` if the mission has no root.
