@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import os
 import stat
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,25 @@ def test_a_refusal_is_found_at_the_index_of_its_path(files: FileAccess, root: Ro
         assert isinstance(refused, LcpError)
         assert refused.code is ErrorCode.NOT_A_FILE
         assert isinstance(held, LockedFile)
+
+
+def test_what_was_refused_keeps_no_root_open(place: Path) -> None:
+    (place / "file").touch()
+    root = Root(place, kernel=False)
+    descriptor, known = root.descriptor, weakref.ref(root)
+    gc.disable()
+    try:
+        with suppress(LcpError):
+            root.open_file("file/b")
+        with HERE.lock(beneath(root, ["file/b", "taken"])) as batch:
+            (place / "taken").mkdir()
+            assert isinstance(batch.found[0], LcpError)
+            assert isinstance(put(batch, _1="2")[0], LcpError)
+        del root, batch
+        assert known() is None
+    finally:
+        gc.enable()
+        os.close(descriptor)
 
 
 def test_a_directory_that_was_made_stays_where_a_file_was_put_into_it(

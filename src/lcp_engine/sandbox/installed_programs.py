@@ -43,9 +43,8 @@ def places_of(path: str, *, foreign: Sequence[str] = (), is_alone: bool = False)
     waiting, seen = [path], set[str]()
     while waiting:
         found = waiting.pop()
-        if found in seen or not os.path.isabs(
-            found
-        ):  # "#!./sh" is looked for wherever the program happens to be
+        # "#!./sh" is looked for wherever the program happens to be.
+        if found in seen or not os.path.isabs(found):
             continue
         seen.add(found)
         real = os.path.realpath(found)

@@ -154,7 +154,7 @@ class _LocalFiles:
                 put.file.bring_to(put.data, put.temporary, put.mode, until=put.until)
                 errors.append(None)
             except LcpError as error:
-                errors.append(error)
+                errors.append(error.with_traceback(None))  # which would know `errors`, and the open root
         try:
             self._sync(puts, starts)
         except LcpError as error:
@@ -164,6 +164,7 @@ class _LocalFiles:
     def release(self) -> None:
         self._remove_unused()
         self._close()
+        self.found = []  # the traceback of a refusal knows this, and the open root
 
     def _remove_unused(self) -> None:
         """Remove the directories that were created for files that were not written, the innermost first."""
@@ -228,9 +229,8 @@ class _LocalFiles:
 
     def _is_distinct(self, path: str) -> bool:
         """True if a file is none of those before it, is beneath none, and none is beneath it."""
-        alike = unicodedata.normalize(
-            "NFKC", path.removesuffix("/")
-        ).casefold()  # a file system may take these for the same
+        # A file system may take these for the same.
+        alike = unicodedata.normalize("NFKC", path.removesuffix("/")).casefold()
         above = {alike[:at] for at, character in enumerate(alike) if character == "/"}
         is_distinct = self._seen.isdisjoint({alike, *above}) and alike not in self._above
         self._seen.add(alike)

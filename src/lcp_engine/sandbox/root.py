@@ -409,8 +409,9 @@ def _walk(directory: int, flags: int, path: str) -> int:
             here = there
         try:
             return os.open(name, flags | os.O_NOFOLLOW, dir_fd=here)
-        except NotADirectoryError as error:
-            raise _link_error(here, name, error) from error
+        except NotADirectoryError:
+            _refuse_link(here, name)
+            raise
     finally:
         os.close(here)
 
@@ -419,14 +420,16 @@ def step_into(directory: int, name: str) -> int:
     """A descriptor of the directory `name` in `directory`, which must not be a link. Raises OSError."""
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    except NotADirectoryError as error:
-        raise _link_error(directory, name, error) from error
+    except NotADirectoryError:
+        _refuse_link(directory, name)
+        raise
 
 
-def _link_error(directory: int, name: str, error: OSError) -> OSError:
+def _refuse_link(directory: int, name: str) -> None:
     # O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR for a link; the message should say that it is one.
     try:
-        is_link = stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError:
-        return error
-    return OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) if is_link else error
+        return
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
