@@ -140,10 +140,12 @@ _MOVED = {
     "inbox": (
         "Act",
         "Awaits",
+        "Contents",
         "Diff",
         "DiskState",
         "FileNow",
         "Forecast",
+        "Gap",
         "HeldJob",
         "Hunk",
         "Inbox",

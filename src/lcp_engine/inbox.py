@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lcp_engine.api.inbox import HeldJob, Inbox, Review
 from lcp_engine.changes.show import FileNow, Forecast, Look
-from lcp_engine.changes.unified_diff import Diff, Hunk
+from lcp_engine.changes.unified_diff import Contents, Diff, Gap, Hunk
 from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import Need
@@ -15,10 +15,12 @@ from lcp_engine.store.people import Sight, Unseen
 __all__ = [
     "Act",
     "Awaits",
+    "Contents",
     "Diff",
     "DiskState",
     "FileNow",
     "Forecast",
+    "Gap",
     "HeldJob",
     "Hunk",
     "Inbox",

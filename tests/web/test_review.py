@@ -8,6 +8,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from tests.tables import table
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 from tests.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 
@@ -16,6 +17,7 @@ from lcp_engine.api.user import user_name
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.web.diff_view import anchor_of
+from lcp_engine.web.images import image_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -474,6 +476,117 @@ def test_a_large_review_is_read_without_javascript(window: Window) -> None:
     page.get_by_role("button", name=re.compile("Approve 22 files, 1,0")).wait_for()
 
 
+# -- lines that a diff leaves out, and images
+
+
+def held_far_apart(house: House, count: int = 200) -> tuple[int, list[str]]:
+    """A held write that changes lines 100 and 180 of a file with so many lines, and the links of its page to others."""
+    lines = [f"line {n}\n" for n in range(1, count + 1)]
+    (house.root / "far.txt").write_text("".join(lines))
+    lines[99], lines[179] = "LINE 100\n", "LINE 180\n"
+    job = house.hold("far.txt", "".join(lines))
+    return job, _gaps(house.get(f"/jobs/{job}").text)
+
+
+def _gaps(text: str) -> list[str]:
+    return [unescape(link) for link in re.findall(r'<a href="([^"]*gap=[^"]*)"', text)]
+
+
+def test_lines_around_hunks_are_shown_on_request_until_none_are_left_out(house: House) -> None:
+    job, links = held_far_apart(house)
+    assert [link.rpartition("=")[2] for link in links] == ["up.0.0.0", "down.1.0.0", "up.1.0.0", "down.2.0.0"]
+    first = house.get(f"{links[0]}&part").text
+    assert re.findall(r'id="file-[0-9a-f]+-L(\d+)"', first) == [str(n) for n in range(77, 97)]
+    assert _gaps(first)[0].endswith("up.0.0.20")
+    shown = {*range(97, 104), *range(177, 184)}
+    while links:
+        text = house.get(f"{links.pop()}&part").text
+        shown |= {int(n) for n in re.findall(r'id="file-[0-9a-f]+-L(\d+)"', text)}
+        links = [*{link.rpartition("=")[2].split(".")[1]: link for link in [*links, *_gaps(text)]}.values()]
+    assert shown == {*range(1, 201)}
+    assert "line 90" in house.get(held_far_apart(house)[1][0]).words, "a page of its own"
+    assert house.get(f"/jobs/{job}/diff?file={'0' * 32}&gap=up.0.0.0").status == 409
+
+
+def test_lines_of_a_file_that_has_changed_are_not_shown(house: House) -> None:
+    _, links = held_far_apart(house)
+    house.get(links[0])
+    (house.root / "far.txt").write_text("other\n")
+    assert house.get(links[0]).status == 409
+    assert house.get(links[0].replace("up.0", "up.7")).status in (404, 409)
+
+
+def test_lines_that_jobs_may_not_read_are_not_shown(house: House) -> None:
+    (house.root / "far.txt").write_text("".join(f"line {n}\n" for n in range(100)))
+    content = "".join(f"line {n}\n" for n in range(99)) + "last\n"
+    policy: JsonValue = [{"kinds": ["read_file"], "paths": ["far.txt"], "do": "deny"}]
+    house.run(house.ask(house.job("write_file", rel_path="far.txt", content=content)), policy=policy)
+    (job,) = house.engine.jobs(states=["held"])
+    (link,) = _gaps(house.get(f"/jobs/{job.id}").text)[:1]
+    refused = house.get(link)
+    assert (refused.status, "is not shown beyond its diff" in refused.words) == (422, True)
+
+
+def test_what_a_job_has_changed_shows_its_other_lines_as_well(house: House) -> None:
+    job, _ = held_far_apart(house)
+    house.approve(job)
+    house.work()
+    links = _gaps(house.get(f"/jobs/{job}").text)
+    assert "line 90" in house.get(links[0]).words
+
+
+def test_lines_between_hunks_appear_in_place_and_do_not_count_as_unseen(window: Window) -> None:
+    job, _ = held_far_apart(window.house)
+    page = window.open(f"/jobs/{job}")
+    counted = page.evaluate("allRows().length")
+    page.get_by_role("link", name="Show 20 lines").first.press("Enter")
+    page.get_by_text("line 77").wait_for()
+    assert page.evaluate("allRows().length") == counted
+    assert _faults(page) == []
+
+
+def test_images_are_shown_with_their_sizes_and_sent_as_nothing_else(house: House) -> None:
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes((0, 0, 0, 3, 0, 0, 0, 2)) + bytes(20)
+    for name, content in (("a.png", png), ("b.png", b"<script>\0</script>")):
+        (house.root / name).write_bytes(content)
+    house.run(house.ask(*(house.job("delete_file", rel_path=name) for name in ("a.png", "b.png"))))
+    links = []
+    for job in house.engine.jobs(states=["held"]):
+        (link,) = re.findall(r'href="(/jobs/\d+/images[^"]*)"', house.get(f"/jobs/{job.id}").text)
+        links.append(house.get(f"{link}&part").text)
+    assert "3 \u00d7 2 pixels, 44 bytes" in links[0]
+    assert "no image that a browser shows" in links[1]
+    assert "<img" not in links[1]
+    (address,) = re.findall(r'<img src="([^"]*)" width="3" height="2"', links[0])
+    answer = house.browser.get(unescape(address))
+    assert (answer.content, answer.headers["content-type"]) == (png, "image/png")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-disposition"] == "attachment"
+    assert house.get(unescape(address)[:-1] + "x").status == 409
+
+
+@table(
+    ("data", "found"),
+    [
+        (b"GIF89a\x05\0\x04\0", ("image/gif", 5, 4)),
+        (b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + b"\x04\0\0\x03\0\0", ("image/webp", 5, 4)),
+        (b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x04\xc0\0\0", ("image/webp", 5, 4)),
+        (b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x05\0\x04\0", ("image/webp", 5, 4)),
+        (b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\0\x04\0\x05", ("image/jpeg", 5, 4)),
+        (b"\0\0\0\x1cftypavif" + bytes(8) + b"ispe\0\0\0\0\0\0\0\x05\0\0\0\x04", ("image/avif", 5, 4)),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", None),
+        (b"\xff\xd8\xff\xe0\0", None),
+        (b"\xff\xd8\xff\xe0\0\0" * 3, None),
+        (b"GIF89a\0\0\0\0", None),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', None),
+        (b"", None),
+    ],
+)
+def test_an_image_is_what_its_first_bytes_say(data: bytes, found: tuple[str, int, int] | None) -> None:
+    image = image_in(data)
+    assert (None if image is None else (image.media_type, image.width, image.height)) == found
+
+
 # -- comments, and some now, the rest later
 
 
@@ -591,14 +704,25 @@ def test_a_click_on_the_number_of_a_line_begins_a_comment_on_it(window: Window) 
         page.get_by_text(text).click(position={"x": 12, "y": 5})
         page.keyboard.type(words)
     page.reload()
-    field = page.get_by_label("comment on long.txt from line 12")
-    assert field.input_value() == "line 15: Why?\nline 15 before: It was good."
+    fields = [page.get_by_label(f"comment on long.txt from line {place}") for place in ("L15", "B15")]
+    assert [field.input_value() for field in fields] == ["Why?", "It was good."]
+    assert page.evaluate("document.querySelector('.add + .comment [name^=\"comment.L15.\"]') !== null")
+    house.engine.say(house.engine.job(merge).mission_id, "Something is new.", job_id=merge)
+    page.get_by_text("Something is new.").wait_for(state="attached")
+    assert [field.input_value() for field in fields] == ["Why?", "It was good."]
+    page.locator(".comment summary").nth(1).press("Enter")
+    page.keyboard.type("All of it.")
     page.locator("#back summary").press("Enter")
     assert _faults(page) == []
     settled(page)
     page.get_by_role("button", name="Only send the words").press("Enter")
     page.get_by_text("Sent.").wait_for()
-    assert _said(house, merge) == ["long.txt, from line 12: line 15: Why?\nline 15 before: It was good."]
+    sent = {
+        "long.txt, from line 12: All of it.",
+        "long.txt, line 15: Why?",
+        "long.txt, removed line 15: It was good.",
+    }
+    assert {*str(_said(house, merge)[-1]).splitlines()} == sent
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -26,7 +26,7 @@ from lcp_engine.api.queries import approvals_for, read_reply_to
 from lcp_engine.api.user import user_name
 from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
-from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.changes.unified_diff import Contents, Diff
 from lcp_engine.clock import Clock
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Rule
@@ -289,6 +289,14 @@ class KernelEngine(KernelHistory):
         """
         chosen = None if params is None else dict(params)
         return show.merged_text(self.instance, known_id("job", job_id), path, chosen)
+
+    def contents(self, job_id: int, path: str) -> Contents:
+        """Both contents that the diff of a file compares, of a held job or one that has changed it.
+
+        Nothing but what `diff` or `look` compare is read. Raises `NOT_FOUND` for a job or a path that they do not show,
+        or a content that is not kept; `PATH_DENIED` where policy keeps jobs from reading the file; `TOO_LARGE`.
+        """
+        return show.contents_of(self.instance, known_id("job", job_id), path)
 
     def last_seen(self, job_id: int, *, by: str | None = None) -> Sight | None:
         """What this person was last shown of a job by `diff`; None if nothing was."""

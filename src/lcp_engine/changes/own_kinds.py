@@ -10,6 +10,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from lcp_engine.changes.set_view import SetView
+from lcp_engine.changes.unified_diff import Contents
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
@@ -41,6 +42,7 @@ class OwnKind:
 
     `view` shows what a job of a mission with these params would do now; `path` is what an approval names as its file.
     `text` is for kinds of which a person takes parts: the text that a file would get, to be edited.
+    `compared` finds both contents that the diff of one of these files compares.
     `content` finds the content that a change of this mode leads to, None if it removes the file; without it, it is
     what the database or the change itself keeps.
     """
@@ -49,6 +51,7 @@ class OwnKind:
     view: Callable[[Instance, int, Params], SetView]
     path: str
     text: Callable[[Instance, int, str, Params], str] | None = None
+    compared: Callable[[Instance, int, str, Params], Contents] | None = None
     content: Callable[[Database, ChangeRow], bytes | None] | None = None
 
 

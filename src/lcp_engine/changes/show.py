@@ -11,9 +11,11 @@ from functools import partial
 from lcp_engine.changes.own_kinds import own_kind
 from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.recovery import MOVE, is_directory
-from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.changes.unified_diff import Contents, Diff, diff_bytes
 from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.job_states import State
+from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.policy import Policy, Verdict
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import confined_threads
@@ -28,8 +30,9 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.people import Sight, see
 from lcp_engine.store.queries import history
 from lcp_engine.store.queries.held_jobs import met
-from lcp_engine.store.queries.mission_spec import root_of_change
+from lcp_engine.store.queries.mission_spec import root_of_change, spec_and_root
 from lcp_engine.store.row_types import ChangeRow
+from lcp_engine.workers.read_file import WORKER as READ_FILE
 
 _BEFORE_IS_GONE = "what it was before is not in the database"
 _AFTER_IS_GONE = "it has been changed since, and what this wrote was not kept"
@@ -186,6 +189,48 @@ def merged_text(instance: Instance, job_id: int, path: str, params: JsonObject |
     return own.text(instance, mission_id, path, stated if params is None else params)
 
 
+def contents_of(instance: Instance, job_id: int, path: str) -> Contents:
+    """Contents that the diff of a file compares, of a held job or of one that has changed it.
+
+    `path` is that of one of its diffs. Raises `NOT_FOUND` for any other one, and for a content that is gone;
+    `PATH_DENIED` if jobs of the mission may not read the file; and what `OwnKind.compared` raises.
+    """
+    job = instance.database.read(lambda tx: history.find_job(tx, job_id))
+    mission_id, kind, params = _parts(job)
+    _check_readable(instance, mission_id, path)
+    found: Contents | None = None
+    if job["state"] != State.HELD:
+        made = instance.database.read(lambda tx: changes.changes_of(tx, job_id))
+        applied = [change for change in reversed(made) if change.state == "applied"]
+        moved = _moved(applied)
+        of_path = (of_file for of_file in _by_file(applied).values() if of_file[-1].path == path)
+        if of_file := next(of_path, None):
+            found = _contents(instance, of_file[-1], *_ends(of_file[0], of_file[-1], moved)[:2])
+    elif own := own_kind(kind):
+        found = own.compared and own.compared(instance, mission_id, path, params)
+    else:
+        with Previews(instance) as previews:
+            preview = previews.of(mission_id, kind, params)
+        if preview is not None and preview.path == path and preview.refused is None and not preview.unread:
+            found = Contents(preview.before, preview.after)
+    if found is None:
+        message = f"job {job_id} has no content of {path!r} to show: it is not one of its files, or is gone"
+        raise LcpError(ErrorCode.NOT_FOUND, message, advice=GENERAL)
+    return found
+
+
+def _check_readable(instance: Instance, mission_id: int, path: str) -> None:
+    def policy_now(tx: Tx) -> Policy:
+        spec_text, root = spec_and_root(tx, mission_id)
+        return instance.admission.policy_now(tx, mission_id, spec_of(spec_text), root)
+
+    policy = instance.database.read(policy_now)
+    ruling = policy.for_kind(READ_FILE.named, has_effects=False, writes=False)(path)
+    if ruling.verdict is Verdict.DENY:
+        message = f"{path!r} is not shown beyond its diff: {ruling.reason}"
+        raise LcpError(ErrorCode.PATH_DENIED, message, advice=GENERAL)
+
+
 def note_first_sight(instance: Instance, jobs: Iterable[JsonObject], person: str) -> None:
     """Note that `person` has seen these held jobs in a list, if no earlier sight is noted.
 
@@ -251,29 +296,35 @@ def _moved(made: Iterable[ChangeRow]) -> dict[int, str]:
 
 def _difference(instance: Instance, first: ChangeRow, last: ChangeRow, moved: Mapping[int, str]) -> Diff:
     """The change of a file; of one that was moved, what else was changed of it, with the other path in words."""
+    old, new, note = _ends(first, last, moved)
+    if note and old == new:
+        return Diff(last.path, note=f"{note}, as it was")
+    found = _contents(instance, last, old, new)
+    if found is None:
+        is_before = old is not None and _kept(instance, old) is None
+        diff = Diff(last.path, note=_BEFORE_IS_GONE if is_before else _AFTER_IS_GONE)
+    else:
+        diff = diff_bytes(last.path, found.before, found.after)
+    return replace(diff, note="; ".join(filter(None, [note, diff.note])) or None)
+
+
+def _ends(first: ChangeRow, last: ChangeRow, moved: Mapping[int, str]) -> tuple[str | None, str | None, str]:
+    """The hashes of a file before and after its changes, and where it was moved from or to, in words."""
     new, old = last.sha256_after, first.sha256_before
     if last.id in moved and new is None:
-        new, note = last.sha256_before, f"moved to {moved[last.id]!r}"
-    elif first.id in moved and first.sha256_after is not None and new is not None:
-        old, note = first.sha256_after, f"moved from {moved[first.id]!r}"
-    else:
-        return _compare(instance, last, old, new)
-    if old == new:
-        return Diff(last.path, note=f"{note}, as it was")
-    diff = _compare(instance, last, old, new)
-    return replace(diff, note="; ".join(filter(None, [note, diff.note])))
+        return old, last.sha256_before, f"moved to {moved[last.id]!r}"
+    if first.id in moved and first.sha256_after is not None and new is not None:
+        return first.sha256_after, new, f"moved from {moved[first.id]!r}"
+    return old, new, ""
 
 
-def _compare(instance: Instance, last: ChangeRow, old: str | None, new: str | None) -> Diff:
+def _contents(instance: Instance, last: ChangeRow, old: str | None, new: str | None) -> Contents | None:
+    """The contents with these hashes, None for no file; None if one of them is gone."""
     if is_directory(last):
-        return diff_bytes(last.path, None if old is None else b"", None if new is None else b"")
+        return Contents(None if old is None else b"", None if new is None else b"")
     before = None if old is None else _kept(instance, old)
-    if old is not None and before is None:
-        return Diff(last.path, note=_BEFORE_IS_GONE)
-    if new is None:
-        return diff_bytes(last.path, before, None)
-    after = _after(instance, last, new)
-    return Diff(last.path, note=_AFTER_IS_GONE) if after is None else diff_bytes(last.path, before, after)
+    after = None if new is None or (old and before is None) else _after(instance, last, new)
+    return None if (old and before is None) or (new and after is None) else Contents(before, after)
 
 
 def show_restored(instance: Instance, root: KnownRoot, path: str, now: str | None, then: str | None) -> Diff:

@@ -25,6 +25,7 @@ MAX_EDITS = 400
 """The most insertions and deletions searched for between two anchors; beyond them, that part is replaced whole."""
 EFFORT = 4_000_000
 """Steps of that search for a whole file; then the rest is replaced whole, so that the time is bounded for any input."""
+_HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_END = "\\ No newline at end of file"
 
 
@@ -47,6 +48,18 @@ class Hunk:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Unchanged lines that a diff leaves out: the number of the first one on both sides, and how many there are.
+
+    Nothing in a diff says how many are behind its last hunk (None).
+    """
+
+    old: int
+    new: int
+    count: int | None
+
+
+@dataclass(frozen=True)
 class Diff:
     """A change of one file. `lines` are those of a unified diff; `note` states what they cannot show."""
 
@@ -65,6 +78,19 @@ class Diff:
         """The hunks between which there is a choice: none if the file is taken or left as a whole."""
         return self.hunks if len(self.hunks) > 1 else ()
 
+    @property
+    def gaps(self) -> list[Gap]:
+        """The gap above each hunk, and the one behind the last, which is empty where the file certainly ends."""
+        found: list[Gap] = []
+        old = new = 1
+        for header in filter(None, (_HEADER.match(line) for line in self.lines[2:] if line.startswith("@@"))):
+            # An empty range names the line before it.
+            starts = [int(header[at]) + (header[at + 1] == "0") for at in (1, 3)]
+            found.append(Gap(old, new, starts[1] - new))
+            old, new = (start + int(header[at] or 1) for start, at in zip(starts, (2, 4), strict=True))
+        has_more = all(line.startswith(" ") for line in self.lines[-CONTEXT:])
+        return [*found, Gap(old, new, None if has_more else 0)] if found else []
+
     def taking(self, names: Sequence[str]) -> list[str] | None:
         """The hunks of these names, for `params_taking`; None, the whole file, if they are all or it has no parts."""
         return None if {hunk.name for hunk in self.parts} <= {*names} else [*names]
@@ -79,6 +105,38 @@ class Diff:
             "path": self.path, "added": self.added, "removed": self.removed, "note": self.note, "diff": self.text,
             "hunks": [hunk.name for hunk in self.hunks],
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Both contents that the diff of a file compares; None where there is no file."""
+
+    before: bytes | None
+    after: bytes | None
+
+    def lines(self, diff: Diff) -> list[str] | None:
+        """The lines of the new one, as they were compared; None if the diff is of other ones."""
+        sides = self.before or b"", self.after or b""
+        encodings = zip(sides, _encodings(*sides), strict=True)
+        raw = [(encoding or UTF_8).decode(side) for side, encoding in encodings]
+        old, new = ([line.removesuffix("\n") for line in _lines(text)] for text in _comparable(raw))
+        for gap in diff.gaps:
+            end = None if gap.count is None else gap.old - 1 + gap.count
+            found = old[gap.old - 1 : end]
+            if found != new[gap.new - 1 : gap.new - 1 + len(found)]:
+                return None
+        places = [0, 0]
+        gaps = iter(diff.gaps)
+        for line in diff.lines[2:]:
+            if line.startswith("@@"):
+                gap = next(gaps)
+                places = [start - 1 + (gap.count or 0) for start in (gap.old, gap.new)]
+            for at, (side, signs) in enumerate(((old, "- "), (new, "+ "))):
+                if line[0] in signs:
+                    if side[places[at] : places[at] + 1] != [line[1:]]:
+                        return None
+                    places[at] += 1
+        return new
 
 
 def diff_bytes(path: str, before: bytes | None, after: bytes | None) -> Diff:

@@ -61,6 +61,7 @@ PAGES: Sequence[tuple[str, Page]] = (
     ("/jobs/{job}/json", jobs.job_json),
     ("/jobs/{job}/diff", changes.job_diff),
     ("/jobs/{job}/diff.txt", changes.job_patch),
+    ("/jobs/{job}/images", changes.job_images),
     ("/jobs/{job}/policy", jobs.policy),
     ("/jobs/{job}/edit", edit.edit_form),
     ("/jobs/{job}/undo", undo.undo_form),

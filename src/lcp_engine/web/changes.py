@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
@@ -11,13 +12,14 @@ from lcp_engine import Job
 from lcp_engine.api.inbox import mark_of
 from lcp_engine.core.job_states import State
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.errors import LcpError
 from lcp_engine.features.reports.reports import disk_note
 from lcp_engine.inbox import Diff, Look
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.diff_view import excerpt, shown_line
+from lcp_engine.web.diff_view import Excerpt, excerpt, shown_line
 from lcp_engine.web.forms import Form, cursor, number, shown_value
-from lcp_engine.web.review import MOST_FOUND, find_lines, review_of
+from lcp_engine.web.images import Images, sides_of
+from lcp_engine.web.review import MOST_FOUND, changed_since, find_lines, lines_in_gap, review_of
 
 FILES = 20
 LONGEST_SOUGHT = 200
@@ -72,6 +74,9 @@ def job_diff(request: Request) -> Response:
     else:
         look = context.engine.look(job.id) if job.state == State.HELD else None
         diffs, has_choice = _diffs(context, job, look), False
+    if mark is not None and (asked := request.query_params.get("gap")) is not None:
+        diff = next(one for one in diffs if mark_of(one) == mark)
+        return _page_of(context, request, job, gap=lines_in_gap(context, job, diff, asked, is_split=is_split))
     if text := request.query_params.get("find", "").strip()[:LONGEST_SOUGHT]:
         context.keep_compared(job.id, diffs, has_choice=bool(look and look.files))
         return context.render(
@@ -93,11 +98,50 @@ def job_diff(request: Request) -> Response:
         job=job.json,
         mission=context.engine.mission(job.mission_id).json,
         review=review,
+        gap=None,
+        images=None,
         find="",
         is_one=mark is not None,
         is_split=is_split,
         caveat="" if look is None else look.caveat,
         shown=shown_value(look.sight) if look is not None and diffs and look.is_whole else "",
+    )
+
+
+def job_images(request: Request) -> Response:
+    """Both sides of a file of a job as images, or why they are not shown; with `side`, one of them itself."""
+    context = context_of(request)
+    job = context.engine.job(number(request.path_params["job"]))
+    mark, side = (request.query_params.get(name, "") for name in ("file", "side"))
+    diff = next(one for one in _compared(context, job, mark)[0] if mark_of(one) == mark)
+    try:
+        contents = context.engine.contents(job.id, diff.path)
+    except LcpError as refused:
+        return _page_of(context, request, job, images=Images(diff.path, mark, (), str(refused)))
+    sides = sides_of(contents)
+    if not side:
+        return _page_of(context, request, job, images=Images(diff.path, mark, sides))
+    wanted = [one for one in sides if one.name == side and one.digest == request.query_params.get("hash")]
+    data = contents.before if side == "before" else contents.after
+    if data is None or not wanted or wanted[0].image is None or wanted[0].fault:
+        raise changed_since(job.id)
+    # A browser that opens it as a document keeps it as a file.
+    headers = {"Content-Disposition": "attachment"}
+    return Response(data, media_type=wanted[0].image.media_type, headers=headers)
+
+
+def _page_of(
+    context: PageContext, request: Request, job: Job, *,
+    gap: tuple[Markup, Excerpt, Markup] | None = None, images: Images | None = None,
+) -> Response:  # fmt: skip
+    """A part of a file, to be put into the page of its job, or as a page of its own."""
+    return context.render(
+        "part.html" if "part" in request.query_params else "job_part.html",
+        job=job.json,
+        mission=context.engine.mission(job.mission_id).json,
+        gap=gap,
+        images=images,
+        review=None,
     )
 
 
@@ -108,8 +152,7 @@ def _compared(context: PageContext, job: Job, mark: str) -> tuple[Sequence[Diff]
         look = context.engine.look(job.id) if job.state == State.HELD else None
         found = _diffs(context, job, look), bool(look and look.files)
         if not any(mark_of(diff) == mark for diff in found[0]):
-            message = f"what was shown of that file has changed since; open job {job.id} again"
-            raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
+            raise changed_since(job.id)
         context.keep_compared(job.id, found[0], has_choice=found[1])
     return found
 

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Shown, exact, json_block
-from lcp_engine.inbox import Diff, Look
+from lcp_engine.inbox import Diff, Gap, Look
 from lcp_engine.web.syntax import Tint, tints_of
 
 LINES_IN_LIST = 120
@@ -157,23 +157,27 @@ class Excerpt:
     def html(self) -> Markup:
         return self.drawn()
 
-    def drawn(self, around: Sequence[tuple[Markup, Markup]] = ()) -> Markup:
+    def drawn(self, around: Sequence[tuple[Markup, Markup]] = (), gaps: Sequence[Markup] = ()) -> Markup:
         """The lines; those that were replaced are together with what replaced them, to be placed side by side.
 
-        `around` is what stands before and behind the head of each hunk, such as its box.
+        `around` is what stands before and behind the head of each hunk, such as its box; `gaps` is what stands above
+        each hunk, and behind the last.
         """
         drawn: list[str] = []
-        left, of_file = iter(around), self.anchor if self.has_places else ""
+        left, above, of_file = iter(around), iter(gaps), self.anchor if self.has_places else ""
         for is_block, lines in groupby(self.lines, _is_changed):
             if is_block:
                 drawn += ['<span class="block">', *(line.html(of_file=of_file) for line in lines), "</span>"]
                 continue
             for line in lines:
-                boxes = next(left, ("", "")) if line.css_class == "hunk" else ("", "")
+                boxes = ("", "")
+                if line.css_class == "hunk":
+                    boxes = next(left, boxes)
+                    drawn.append(next(above, ""))
                 drawn.append(line.html(boxes, of_file=of_file))
                 if self.is_split and line.css_class == "same":
                     drawn.append(line.html(is_twin=True, of_file=of_file))
-        return Markup("".join(drawn))  # noqa: S704  # each part of a text is escaped above
+        return Markup("".join([*drawn, *above]))  # noqa: S704  # each part of a text is escaped above
 
 
 def anchor_of(path: str) -> str:
@@ -246,6 +250,18 @@ def part(
         # Of several files in one diff, numbers would be those of several lines.
         has_places=body[:1] == () or body[0].startswith("@@"),
     )
+
+
+def unchanged(diff: Diff, gap: Gap, lines: Sequence[str], *, is_split: bool) -> Excerpt:
+    """Lines of a gap of a diff, of which `gap` has the numbers."""
+    drawn = [
+        ExcerptLine(shown_line(f" {line}"), "same", gap.old + at, gap.new + at)
+        for at, line in enumerate(lines)
+    ]
+    tinted = [
+        replace(line, tints=tints) for line, tints in zip(drawn, tints_of(diff.path, drawn), strict=True)
+    ]
+    return Excerpt(diff.path, None, 0, 0, tinted, is_split=is_split, has_places=True)
 
 
 def heads_in(diff: Diff, lines: int | None = None) -> int:

@@ -41,7 +41,13 @@ from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.stages.merge_contents import PART, kept_of, merged_content
 from lcp_engine.features.stages.merge_parts import Part, part_of
-from lcp_engine.features.stages.merge_view import PATH, merged_text, unknown_file, view_merge
+from lcp_engine.features.stages.merge_view import (
+    PATH,
+    merged_contents,
+    merged_text,
+    unknown_file,
+    view_merge,
+)
 from lcp_engine.features.stages.merge_worker import MERGE, MergedFile, MergeParams, MergeResult
 from lcp_engine.features.stages.staged_files import (
     Compared,
@@ -311,5 +317,10 @@ def _reason(compared: Sequence[Compared]) -> Reason:
 
 
 CARRIED_OUT = OwnKind(
-    execute=execute_merge, view=view_merge, path=PATH, text=merged_text, content=merged_content
+    execute=execute_merge,
+    view=view_merge,
+    path=PATH,
+    text=merged_text,
+    compared=merged_contents,
+    content=merged_content,
 )

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from lcp_engine.changes.own_kinds import Params
 from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_in_words
-from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.changes.unified_diff import Contents, Diff, diff_bytes
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.instance import Instance
@@ -84,24 +84,37 @@ def merged_text(instance: Instance, mission_id: int, path: str, stated: Params) 
 
     Raises `INVALID_PARAMS` for a file that is not in the merge, or is not text; `TOO_LARGE`; and like `view_merge`.
     """
-    params, known = _params(stated), instance.database.read(lambda tx: changed_root(tx, mission_id))
+    params, contents = _params(stated), _contents(instance, mission_id, path)
+    if path in params.edits:
+        return params.edits[path]
+    part = part_of(params, path, contents.before, contents.after, instance.caps.write_bytes)
+    return text_of(path, contents.after if part is None else part.data)
+
+
+def merged_contents(instance: Instance, mission_id: int, path: str, stated: Params) -> Contents:
+    """Contents that the diff of a file of a merge with these params compares. Raises like `merged_text`."""
+    params, contents = _params(stated), _contents(instance, mission_id, path)
+    if path not in params.edits:
+        return contents
+    part = part_of(params, path, contents.before, contents.after, instance.caps.write_bytes)
+    return contents if part is None else replace(contents, after=part.data)
+
+
+def _contents(instance: Instance, mission_id: int, path: str) -> Contents:
+    """The contents of a file of the merge in the root and in the stage."""
+    known, cap = instance.database.read(lambda tx: changed_root(tx, mission_id)), instance.caps.write_bytes
     assert known is not None
     threads = confined_threads(instance.isolation)
     with opened(instance, mission_id, lambda: open_known(known)) as (root, stage):
         if all(path != one.path for one in staged_files_of(instance, mission_id, stage.path)):
             raise unknown_file(path)
-        if path in params.edits:
-            return params.edits[path]
         with threads.access(root, stage) as access:
-            cap = instance.caps.write_bytes
             before, staged = _Found(root, stage, access, cap, instance.caps.preimage_bytes).both(path)
     for side in (before, staged):
         if side is not None and side.data is None:
-            message = f"{path!r} has {side.size:,} bytes; at most {cap:,} can be edited"
+            message = f"{path!r} has {side.size:,} bytes; at most {cap:,} can be shown or edited"
             raise LcpError(ErrorCode.TOO_LARGE, message, advice="Take it as it is, or leave it out.")
-    contents = (data_of(before), data_of(staged))
-    part = part_of(params, path, *contents, cap)
-    return text_of(path, contents[1] if part is None else part.data)
+    return Contents(data_of(before), data_of(staged))
 
 
 def _params(stated: Params) -> MergeParams:

@@ -1,4 +1,4 @@
-// Deciding: a press counts for what has been on the screen, and says how much of it has not.
+// Deciding: a press counts for what has been on the screen.
 "use strict";
 
 const SETTLE_MS = 500;
@@ -11,18 +11,19 @@ const APPROVES = "[data-decides=approve]";
 const byId = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const first = (selector) => document.querySelector(selector);
+const onClick = (selector, act) => addEventListener("click", (event) => {
+  const target = event.target.closest(selector);
+  if (target && act(target) !== false) event.preventDefault();
+});
 const parse = async (response) => new DOMParser().parseFromString(await response.text(), "text/html");
 const rectOf = (node) => node?.getBoundingClientRect();
 const differs = byId("differs");
-// Places where a decision would be about something else than is shown.
+// Places that show something else than they would decide on.
 const differing = new Set();
-let drawnAt = Infinity;
-let rows = new Map();
-let seen = new WeakMap();
+let drawnAt = Infinity, rows = new Map(), seen = new WeakMap(), rounds = 0, newAt = 0, lookMs = 0;
 let press, frame, armed;
-let rounds = 0, newAt = 0, lookMs = 0;
 
-// A callback runs before its frame is drawn: in the second, the first has been.
+// In the second frame, the first has been drawn.
 function restart() {
   const round = ++rounds;
   drawnAt = Infinity;
@@ -44,7 +45,7 @@ function showButtons() {
     button.ariaDisabled = isEarly || isOff(button.form) ? "true" : null;
 }
 
-// -- Presses: judged by when they were made, however late they are handled.
+// -- Presses: judged by when they were made.
 
 function note({ type, timeStamp, detail, repeat = false }) {
   const handledAt = performance.now();
@@ -72,7 +73,7 @@ function mayDecide(form, button) {
   return true;
 }
 
-// -- What a form decides on, and how much of it was seen
+// -- What a form decides on
 
 const placeOf = (node) => node.closest(".held-job") ?? byId("main");
 
@@ -120,13 +121,12 @@ function rowOf(node) {
   return { element: text, box: text, lines: text.textContent.split("\n").length };
 }
 
-// The top of a row in the window, and its height; of a text that scrolls, of all its lines.
+// The top and the height of a row, or of all lines of a text that scrolls.
 function extentOf({ element, box }) {
   const { top, height } = rectOf(element);
   return element === box && height ? [top - box.scrollTop, box.scrollHeight] : [top, height];
 }
 
-// The part of the window that nothing covers.
 function clearing() {
   const { offsetTop, height } = visualViewport;
   const bar = first(".batch");
@@ -139,7 +139,7 @@ function clearing() {
 // The head of a file may cover its lines.
 const headOf = ({ box }) => box?.closest("details")?.firstElementChild;
 
-// A row was seen as far as it was on the screen from its top on, at once or by scrolling.
+// A row was seen as far as it was on the screen from its top on.
 function look() {
   frame = null;
   if (document.hidden || drawnAt === Infinity || differing.size || first("dialog[open]")) return;
@@ -218,11 +218,11 @@ function goTo(row) {
   if (unseenTop() < start || unseenTop() > bottom - CONTEXT_PX) scrollBy(0, unseenTop() - start - CONTEXT_PX);
 }
 
-// -- Parts of diffs, fetched near the window
+// -- Parts of diffs, fetched near the window or on request
 
-const asked = new Set();
+const asked = new Map();
 const near = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) if (isIntersecting) asked.add(target); else asked.delete(target);
+  for (const { target, isIntersecting } of entries) asked[isIntersecting ? "set" : "delete"](target, target.lastElementChild.href);
   fetchParts();
 }, { rootMargin: "100%" });
 let isFetching = false;
@@ -230,19 +230,22 @@ let isFetching = false;
 async function fetchParts() {
   if (isFetching) return;
   isFetching = true;
-  for (const rest of asked) {
+  for (const [rest, href] of asked) {
     asked.delete(rest);
-    const response = await fetch(`${rest.querySelector("a").href}&part`).catch(() => {});
+    const response = await fetch(`${href}&part`).catch(() => {});
     if (response?.ok) {
       rest.replaceWith(...(await parse(response)).body.childNodes);
       collect();
-      restore();
+      window.recall?.();
       lookSoon();
       seek();
-    } else setTimeout(() => { near.unobserve(rest); near.observe(rest); }, 2000);
+    } else if (rest.matches(".gap")) location = href;
+    else setTimeout(() => { near.unobserve(rest); near.observe(rest); }, 2000);
   }
   isFetching = false;
 }
+
+onClick(".gap a", (link) => { asked.set(link.parentNode, link.href); fetchParts(); });
 
 for (const type of ["scroll", "resize", "toggle"]) addEventListener(type, lookSoon, true);
 visualViewport.addEventListener("resize", lookSoon);

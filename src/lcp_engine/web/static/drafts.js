@@ -1,4 +1,4 @@
-// Keeps what is being typed until it is sent: pages are not stored, so that Back would show empty fields.
+// Keeps what is being typed until it is sent, also for Back.
 "use strict";
 
 const DRAFT = "lcp-draft ";
@@ -17,17 +17,13 @@ const entered = (field) => isBox(field) ? String(field.checked) : field.value;
 const isTyped = (field) => field.name && field.matches(TYPED);
 const typedIn = (form) => form.method === "post" ? [...form.elements].filter(isTyped) : [];
 
-// What fields were before, where the server shows what was typed: after a refusal, or with a preview.
+// What fields were before, where the server shows what was typed.
 const origins = new WeakMap();
 const draftOf = (field) => JSON.parse(sessionStorage.getItem(keyOf(field)) ?? "[null, null]");
 
-function enter(field, value) {
-  if (isBox(field)) field.checked = value === "true"; else field.value = value;
-}
-
 function keep(field) {
   if (field.form?.method !== "post" || !isTyped(field)) return;
-  // A radio that is chosen is the end of another one's choice.
+  // One radio ends the choice of another.
   const isBeside = (one) => one.type === "radio" && one.name === field.name;
   for (const one of field.type === "radio" ? [...field.form.elements].filter(isBeside) : [field]) {
     const was = origins.get(one) ?? usual(one);
@@ -42,31 +38,26 @@ function restore() {
     const [was, value] = draftOf(field);
     if (was !== null && value === usual(field)) origins.set(field, was);
     else if (was !== null && was === usual(field) && entered(field) === was) {
-      enter(field, value);
+      if (isBox(field)) field.checked = value === "true"; else field.value = value;
       field.closest("details:not(.diff)")?.setAttribute("open", "");
     }
   }
 }
 
-// What was sent is no draft once another page of ours has come.
-function forgetSent() {
+function start() {
+  // What was sent is no draft once another page of ours has come.
   const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
   if (!isBack && !document.getElementById("problem"))
     for (const key of JSON.parse(sessionStorage.getItem(SENT) ?? "[]")) sessionStorage.removeItem(key);
   sessionStorage.removeItem(SENT);
-}
-
-function start() {
-  forgetSent();
   restore();
-  for (const news of ["input", "change"]) document.addEventListener(news, ({ target }) => keep(target));
-  document.addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
+  for (const news of ["input", "change"]) addEventListener(news, ({ target }) => keep(target));
+  addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
     if (!defaultPrevented && !submitter?.matches("[data-previews]")) sessionStorage.setItem(SENT, JSON.stringify(typedIn(target).map(keyOf)));
   });
 }
 
 try {
-  sessionStorage.getItem(SENT);
   start();
 } catch {
   // Without storage nothing is kept.

@@ -1,8 +1,7 @@
-// The keyboard in the inbox and on a job: each key does what a control of the page does.
+// The keyboard: each key does what a control of the page does.
 "use strict";
 
-const help = byId("keys");
-const cards = all(".held-job");
+const help = byId("keys"), cards = all(".held-job");
 const card = () => document.activeElement.closest(".held-job");
 const place = () => cards.length ? card() : first(".decide");
 
@@ -35,7 +34,7 @@ addEventListener("submit", async (event) => {
   const { target: form, submitter: button } = event;
   if (form.id !== "viewed") return;
   event.preventDefault();
-  const [place, isViewed] = [button.parentElement, button.name === "viewed"];
+  const place = button.parentElement, isViewed = button.name === "viewed";
   const wasSeen = allRows().every((row) => seenOf(row) === 1 || !place.contains(row.element));
   const body = new URLSearchParams([...new FormData(form, button), ["seen", wasSeen ? "yes" : ""]]);
   const sent = await fetch(button.formAction, { method: "post", body, redirect: "manual" }).catch(() => {});
@@ -50,17 +49,34 @@ addEventListener("submit", async (event) => {
   ((isViewed && place.nextElementSibling) || place).scrollIntoView();
 });
 
-// A click on the number of a line begins a comment on it, in the field of its hunk.
-addEventListener("click", (event) => {
-  const { target } = event;
-  const field = target.matches(".code a") && all(".comment", target.closest(".diff")).findLast((one) => one.compareDocumentPosition(target) & 4);
-  if (!field) return;
-  event.preventDefault();
-  history.replaceState(null, "", target.href);
-  field.open = true;
-  const [, text] = field.children;
-  text.value += `${text.value && "\n"}line ${target.dataset.new ?? `${target.dataset.old} before`}: `;
-  keep(text);
+// The field for a comment on a line.
+function commentOn(line) {
+  const like = line.closest(".diff").querySelector(".comment textarea");
+  if (!like) return null;
+  const place = line.id.slice(18), name = like.name.replace(/\d+/, place), made = like.form.elements[name];
+  if (made) return made;
+  const own = like.parentNode.cloneNode(true), text = own.lastElementChild, next = line.nextElementSibling;
+  Object.assign(text, { name, value: "", ariaLabel: like.ariaLabel.replace(/\d+$/, place) });
+  (next?.matches(".twin") ? next : line).after(own);
+  return text;
+}
+
+// Begun comments have their fields again.
+function recall() {
+  try {
+    for (const key of Object.keys(sessionStorage)) {
+      const [, action, , place, file] = key.split(/[\n.]/), line = byId(`${file}-${place}`);
+      if (line && action === `${location.pathname}/approve`) commentOn(line);
+    }
+    restore();
+  } catch {}
+}
+
+onClick(".comment:not([open]) > summary, .code [href^='#']", (target) => {
+  const text = target.hash ? commentOn(byId(target.hash.slice(1))) : target.nextElementSibling;
+  if (!text) return false;
+  if (target.hash) history.replaceState(null, "", target.hash);
+  text.parentNode.open = true;
   text.focus();
 });
 
@@ -96,5 +112,6 @@ addEventListener("keydown", (event) => {
 document.documentElement.classList.add("has-keys");
 // The job that a key decides on has to be seen to be the chosen one.
 addEventListener("focusin", ({ target }) => target.matches(".held-job") && isNew());
-addEventListener("click", ({ target }) => target.id === "offer-keys" && help.showModal());
+onClick("#offer-keys", () => help.showModal());
 cards.find((one) => one.id === location.hash.slice(1))?.focus();
+recall();

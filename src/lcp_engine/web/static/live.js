@@ -9,11 +9,8 @@ const RETRY_MS = 2000;
 const TICK_MS = 15_000;
 const UNITS = [["d", 86_400], ["h", 3600], ["min", 60]];
 const NOTICES = "lcp-notices";
-const live = byId("live");
-const away = byId("away");
-const announcement = byId("announcement");
-let source, timer, isLoading, isStale, stopWatching, pending;
-let loadedAt = 0, tookMs = 0;
+const live = byId("live"), away = byId("away"), announcement = byId("announcement");
+let source, timer, isLoading, isStale, stopWatching, pending, loadedAt = 0, tookMs = 0;
 
 // A form that is being filled in stays as it is.
 function isInUse(node) {
@@ -28,7 +25,6 @@ function isInUse(node) {
 // A note stays until it has been read; a refusal until the reader leaves.
 const isNote = (node) => node.id === "problem" || (node.id === "flash" && performance.now() < FLASH_MS);
 
-// What the page sets itself.
 const isOwn = (name, node) => name === "aria-disabled" || name === "hidden" || (name === "open" && node.matches("details"))
   || (name === "checked" && node.name === "job");
 const stays = (node, isKept) => node.matches && (node.dataset.copy || node.matches(".armed") || (isKept(node) && isInUse(node)));
@@ -36,11 +32,11 @@ const isForm = (node) => node.matches("form, .decide");
 // What is shown anew comes with its form.
 const isOther = (node) => node.matches("form") && !node.querySelector("[name=shown]");
 
-// -- Morphing: elements become like fresh ones, and keep focus, scroll position and what was typed.
+// -- Morphing: elements become like fresh ones, and keep focus and what was typed.
 
 const keyOfNode = (node) => node.id || node.querySelector?.("[id]")?.id;
 
-// The child that becomes like a fresh one: that with its key, or else the next of its kind.
+// The child that becomes like a fresh one: that with its key, or the next of its kind.
 function partner(fresh, at, keys) {
   const key = keyOfNode(fresh);
   let next = null;
@@ -85,7 +81,6 @@ function morphNode(node, fresh, isKept) {
   else if (node.matches("textarea, input:not([type=search], [type=file])") && node.value !== fresh.value) node.value = fresh.value;
 }
 
-// What a decision at a place would be about.
 function standing(place) {
   const fields = all("input[type=hidden]", place).filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
   const asked = all(".asked", place).map((node) => node.textContent);
@@ -94,7 +89,6 @@ function standing(place) {
 
 const NOTHING = "[[],[]]";
 
-// What the buttons of the page would do.
 const deeds = () => JSON.stringify(all("[data-decides]").map(
   ({ form, textContent }) => [form.getAttribute("action"), standing(form), textContent]));
 
@@ -105,7 +99,6 @@ function morph(nodes, isKept) {
   if (deeds() === before) lookSoon(); else restart();
 }
 
-// Says that what a decision would be about has changed.
 function tellDiffering(fresh) {
   const known = [...differing].join();
   differing.clear();
@@ -188,7 +181,7 @@ function say(what) {
   away.hidden = false;
 }
 
-// Browsers limit the connections to a host, so only a visible page keeps one open.
+// Browsers limit connections, so only a visible page keeps one open.
 function connect(address = document.body.dataset.events) {
   if (!address || source || (document.hidden && !stopWatching)) return;
   source = new EventSource(address);
@@ -225,18 +218,17 @@ function watch() {
 }
 
 const wantsNotices = () => window.Notification?.permission === "granted" && NOTICES in localStorage;
-const waiting = (page) => Number(page.querySelector("[data-count]")?.dataset.count ?? 0);
+const waiting = (page) => +(page.querySelector("[data-count]")?.dataset.count ?? 0);
 
 function notify(fresh) {
   if (!document.hidden || !wantsNotices() || waiting(fresh) <= waiting(document)) return;
-  const notice = new Notification(`${waiting(fresh)} waiting for you`, { tag: NOTICES });
-  notice.onclick = () => { focus(); location = "/inbox"; };
+  new Notification(`${waiting(fresh)} waiting for you`, { tag: NOTICES }).onclick = () => { focus(); location = "/inbox"; };
 }
 
 function offerNotices() {
   const offer = byId("notices");
   if (!offer || !window.Notification) return;
-  const show = () => offer.setAttribute("aria-pressed", wantsNotices());
+  const show = () => { offer.ariaPressed = wantsNotices(); };
   offer.hidden = false;
   offer.onclick = async () => {
     if (wantsNotices()) delete localStorage[NOTICES];
@@ -247,7 +239,7 @@ function offerNotices() {
 }
 window.onpagehide = disconnect;
 
-// A form that cannot arrive would lose what was typed.
+// What was typed would be lost.
 addEventListener("submit", (event) => {
   if (away.hidden || event.target.method !== "post") return;
   event.preventDefault();
@@ -257,21 +249,20 @@ addEventListener("submit", (event) => {
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 function age(at) {
-  const seconds = Math.max(0, Math.floor((Date.now() - at) / 1000));
+  const seconds = Math.max(0, (Date.now() - at) / 1000 | 0);
   const [unit, length] = UNITS.find(([, length]) => seconds >= length) ?? ["s", 1];
   return seconds ? `${Math.floor(seconds / length)} ${unit} ago` : "now";
 }
 
 function showTimes(page = document) {
   for (const one of all("time", page)) {
-    const at = new Date(one.dateTime), full = clock.format(at);
-    const text = "age" in one.dataset ? age(at) : full;
+    const at = new Date(one.dateTime), full = clock.format(at), text = "age" in one.dataset ? age(at) : full;
     if (text !== full) one.title = full;
     if (one.textContent !== text) one.textContent = text;
   }
 }
 
-// Opens the file of an address, and fetches it until the line is there.
+// Opens the file of an address, and fetches the line.
 let sought = "";
 
 function seek() {
@@ -292,16 +283,12 @@ onchange = ({ target }) => {
 };
 
 async function readFile({ target }) {
-  const [file] = target.files;
-  const text = byId("text");
+  const [file] = target.files, text = byId("text");
   target.setCustomValidity(file?.size > text.maxLength ? target.dataset.large : "");
-  if (!file || !target.reportValidity()) return;
-  text.value = await file.text();
+  if (file && target.reportValidity()) text.value = await file.text();
 }
 
-addEventListener("click", async (event) => {
-  const button = event.target.closest("button[data-copy]");
-  if (!button) return;
+onClick("button[data-copy]", async (button) => {
   await navigator.clipboard.writeText(byId(button.dataset.copy).value);
   announcement.textContent = button.textContent = "Copied";
 });

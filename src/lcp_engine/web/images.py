@@ -1,0 +1,142 @@
+"""Images of a diff, before and after: told by their content, with their dimensions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from lcp_engine.inbox import Contents, Diff
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif")
+"""Ends of names of files that may be images. An SVG is a program, and shown as the text that it is."""
+LARGEST = 5 * 1024 * 1024
+"""Bytes of an image that is shown."""
+MOST_PIXELS = 40_000_000
+"""Pixels of an image that is shown: few bytes can stand for any number of them."""
+# Markers of a JPEG that begin a frame, which has its dimensions.
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_BARE = {0x01, *range(0xD0, 0xD8)}
+"""Markers without a length."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image: its media type, and its dimensions in pixels."""
+
+    media_type: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a file that may be an image; `fault` is why it is not shown."""
+
+    name: str
+    size: int
+    digest: str
+    image: Image | None
+    fault: str
+
+
+@dataclass(frozen=True)
+class Images:
+    """The sides of a file of a job, which has this mark; without them `fault` is why nothing is shown."""
+
+    path: str
+    mark: str
+    sides: Sequence[Side]
+    fault: str = ""
+
+
+def may_be_image(diff: Diff) -> bool:
+    """True for a file that has no lines to show, and the name of an image."""
+    return not diff.lines and diff.path.lower().endswith(SUFFIXES)
+
+
+def sides_of(contents: Contents) -> list[Side]:
+    """The sides of a file that are there, the old one first."""
+    sides = {"before": contents.before, "after": contents.after}
+    return [_side(name, data) for name, data in sides.items() if data is not None]
+
+
+def _side(name: str, data: bytes) -> Side:
+    found, fault = image_in(data), ""
+    if found is None:
+        fault = "it is no image that a browser shows"
+    elif len(data) > LARGEST or found.width * found.height > MOST_PIXELS:
+        fault = f"it is too large to be shown; at most {LARGEST:,} bytes and {MOST_PIXELS:,} pixels are"
+    return Side(name, len(data), sha256(data).hexdigest(), found, fault)
+
+
+def image_in(data: bytes) -> Image | None:
+    """The image that a content is, by its first bytes; None for anything else, or without dimensions."""
+    try:
+        found = _read(data)
+    except (struct.error, IndexError):
+        return None
+    return found if found is not None and found.width > 0 and found.height > 0 else None
+
+
+def _read(data: bytes) -> Image | None:
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR":
+        return Image("image/png", *struct.unpack_from(">II", data, 16))
+    if data[:6] in (b"GIF87a", b"GIF89a"):
+        return Image("image/gif", *struct.unpack_from("<HH", data, 6))
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return _read_webp(data)
+    if data[:3] == b"\xff\xd8\xff":
+        return _read_jpeg(data)
+    if data[4:8] == b"ftyp" and {b"avif", b"avis"} & {data[at : at + 4] for at in (8, *range(16, 64, 4))}:
+        return _read_avif(data)
+    return None
+
+
+def _read_webp(data: bytes) -> Image | None:
+    match data[12:16]:
+        case b"VP8 ":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return Image("image/webp", width & 0x3FFF, height & 0x3FFF)
+        case b"VP8L":
+            (bits,) = struct.unpack_from("<I", data, 21)
+            return Image("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+        case b"VP8X":
+            width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+            return Image("image/webp", width, height) if len(data) >= 30 else None
+        case _:
+            return None
+
+
+def _read_jpeg(data: bytes) -> Image | None:
+    """Goes from marker to marker, each of which says how long its part is."""
+    at = 2
+    while data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return Image("image/jpeg", width, height)
+        if marker == 0xFF:
+            at += 1
+        elif marker in _BARE:
+            at += 2
+        else:
+            at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
+    return None
+
+
+def _read_avif(data: bytes) -> Image | None:
+    """The dimensions of the largest image in its properties: others are previews, or a layer of it."""
+    found = [
+        Image("image/avif", *struct.unpack_from(">II", data, at + 8))
+        for at in _places(data[: 64 * 1024], b"ispe")
+    ]
+    return max(found, key=lambda one: one.width * one.height, default=None)
+
+
+def _places(data: bytes, name: bytes) -> Iterator[int]:
+    at = data.find(name)
+    while at >= 0:
+        yield at
+        at = data.find(name, at + len(name))
