@@ -55,6 +55,17 @@ from lcp_engine.features.programs.wall_words import named_as_walls, said_of_comm
             "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
             "fatal: Unable to create '/w/.git/index.lock': Read-only file system",
         ),
+        (0, "State Recv-Q Send-Q Local Address:Port Peer Address:PortProcess\n", "no sockets are listed"),
+        (
+            1,
+            "objects: openError: a.bin (dfad) could not be checked: no such file or directory\nobjects: repair",
+            "objects: openError: a.bin (dfad) could not be checked",
+        ),
+        (
+            2,
+            "Failed to run `git update-index`: error running /usr/lib/git-core/git: '' 'exit status 128'",
+            "Failed to run `git update-index`",
+        ),
         (1, "cp: '/usr/x': Read-only file system", "cp: '/usr/x': Read-only file system"),
         (126, "sh: 1: ./run: Permission denied", "sh: 1: ./run: Permission denied"),
         (
@@ -101,6 +112,8 @@ def test_a_reason_is_that_of_the_wall_which_holds(step: Step, said: str, why: st
         (Step.COPY, "ModuleNotFoundError: No module named 'tally'"),
         (Step.LANDLOCK, "Error: Cannot find module './dist/main'"),
         (Step.COPY, "Invalid cross-device link"),
+        (Step.LANDLOCK, "State Recv-Q Send-Q Local Address:Port"),
+        (Step.OVERLAY, "State Recv-Q Send-Q Local Address:Port\nLISTEN 0 5 127.0.0.1:8000 0.0.0.0:*"),
     ],
 )
 def test_a_failure_that_a_wall_does_not_cause_is_not_named_as_its(step: Step, said: str) -> None:

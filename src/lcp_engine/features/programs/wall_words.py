@@ -44,12 +44,14 @@ def named_as_walls(
 ) -> tuple[str, ...]:
     """Causes of a failure behind a wall that are the wall's and not the program's, one sentence for each.
 
-    Of a success only that it traced nothing, with which debuggers may end. `masked` are paths of files that commands
-    do not see; with `network` it has one, so that no failure of it is the wall's.
+    Of a success only that it traced nothing, with which debuggers may end, or listed no sockets. `masked` are paths of
+    files that commands do not see; with `network` it has one, so that no failure of it is the wall's.
     """
     lines = [line[:_LONGEST] for line in f"{stdout}\n{stderr}".split("\n")]
     text = "\n".join(lines)
     found = [_sentence(match[0], _NOT_TRACED)] if (match := _TRACED.search(text)) else []
+    if not network and step is not Step.LANDLOCK and _NO_ENTRIES.search(text):
+        found.append(_perhaps("no sockets are listed", _OWN_SOCKETS))
     if exit_code == 0:
         return (*found,)
     text = _TRACED.sub("", text)
@@ -109,10 +111,18 @@ _NOT_TRACED = (
     "no program can be traced, as debuggers, strace and searches for leaks do; for these, ASAN_OPTIONS=detect_leaks=0 "
     "does without"
 )
+_NO_ENTRIES = re.compile(r"^[^\n]*\bRecv-Q +Send-Q +Local Address\b[^\n]*$(?!\n\S)", re.MULTILINE)
+"""The head of what ss and netstat list, with nothing below it."""
+_OWN_SOCKETS = "commands have a network of their own, and see no sockets of programs outside"
 _NO_MODULES = (
     re.compile(r"not a git repository: [^\n]*\.git/modules/"),
     "repositories of submodules are not there for commands",
 )
+_NO_LFS = (
+    re.compile(r"^objects: openError: [^\n]* could not be checked|[^\n]*/tmp/git-lfs/[^\n]*", re.MULTILINE),
+    "objects of LFS are not there for commands",
+)
+_REFRESHED = (re.compile("Failed to run `git update-index`"), ".git can only be read; a person commits")
 _NO_GIT = (re.compile("not a git repository"), "commands run on a copy of the root without .git")
 _NO_SOCKETS = (
     _EPERM,
@@ -122,7 +132,7 @@ _NO_SOCKETS = (
 
 def _causes(step: Step, *, network: bool) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Words of a failure with the reason for it behind a wall."""
-    of_root = (_RENAMED, _NO_MODULES) if step is Step.OVERLAY else (_NO_GIT,)
+    of_root = (_RENAMED, _NO_MODULES, _NO_LFS, _REFRESHED) if step is Step.OVERLAY else (_NO_GIT,)
     if network:
         return (*of_root, _OWNED, _TOO_LARGE)
     return (*_OF_NETWORK, *of_root, _NO_SOCKETS if step is Step.LANDLOCK else _OWNED, _TOO_LARGE)
