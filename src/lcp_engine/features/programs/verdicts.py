@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import basename
@@ -154,20 +155,6 @@ def _unittest(text: str) -> _Found | None:
     has_failed = found[2] != "OK" or count == 0
     said = f"{_s(count, 'test')}: {outcome}"
     return _ended(said, has_failed, _UNITTEST_FAILED, text)
-
-
-_CARGO = _lines(r"^test result: (ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
-_CARGO_FAILED = _lines(r"^test (\S[^\n]*?) \.\.\. FAILED$")
-
-
-def _cargo(text: str) -> _Found | None:
-    found = [*_CARGO.finditer(text)]
-    if not found:
-        return None
-    passed, failed, ignored = (sum(int(each[column]) for each in found) for column in (2, 3, 4))
-    said = _counts(((failed, "failed"), (passed, "passed"), (ignored, "ignored"))) or "no tests ran"
-    # Programs of tests without any test, such as those of a crate's documentation, are the usual case: no failure.
-    return _ended(said, failed > 0, _CARGO_FAILED, text)
 
 
 _GO = _lines(r"^(ok|FAIL|\?) *\t(\S+)(?:[ \t]+([^\n]*))?$")
@@ -357,35 +344,57 @@ def _prove(text: str) -> _Found | None:
     return _ended(said, has_failed, _PROVE_FAILED, text)
 
 
-_SUREFIRE = _lines(
-    r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+)(?:, Skipped: (\d+))?(?! *, Time)\.?$"
+def _sums(failed: str, *patterns: str, is_last: bool = False, may_be_empty: bool = False) -> _Reader:
+    """A reader of the counts on all lines, or the last one, that the first fitting pattern finds.
+
+    Groups are named by what they count; of `run` the rest is what has no group, `passed` or `failed`. The expression
+    `failed` finds the first test that did.
+    """
+    first, lines = _lines(failed), [*map(_lines, patterns)]
+
+    def read(text: str) -> _Found | None:
+        found = next(filter(None, ([*line.finditer(text)] for line in lines)), [])
+        if not found:
+            return None
+        counts = Counter[str]()
+        for each in found[-1:] if is_last else found:
+            counts.update({word: int(count or 0) for word, count in each.groupdict().items()})
+        run, rest = counts.pop("run", None), "failed" if "passed" in counts else "passed"
+        counts["failed"] += counts.pop("errors", 0)
+        if run is not None:
+            counts[rest] += run - counts.total()
+        words = [(counts[word], word) for word in ("failed", "passed", "skipped", "ignored")]
+        total = _total(words, counts["failed"] > 0)
+        has_failed = total.has_failed and (counts.total() > 0 or not may_be_empty)
+        return _ended(total.said, has_failed, first, text)
+
+    return read
+
+
+_cargo = _sums(
+    r"^test (\S[^\n]*?) \.\.\. FAILED$",
+    r"^test result: (?:ok|FAILED)\. (?P<passed>\d+) passed; (?P<failed>\d+) failed; (?P<ignored>\d+) ignored;",
+    may_be_empty=True,  # as the programs of tests of a crate's documentation usually are
 )
-_SUREFIRE_FAILED = _lines(
-    r"^(?:\[ERROR\] {2,}(?=\w[\w.$]*[.:])| *\[junit\] Test (?=\S+ FAILED))([^\n]*?)(?: »[^\n]*| FAILED)?$"
+_JAVA = r"Tests run: (?P<run>\d+), Failures: (?P<failed>\d+), Errors: (?P<errors>\d+)(?:, Skipped: (?P<skipped>\d+))?"
+_java = _sums(
+    r"^(?:\[ERROR\] {2,}(?=\w[\w.$]*[.:])| *\[junit\] Test (?=\S+ FAILED))([^\n]*?)(?: »[^\n]*| FAILED)?$",
+    rf"^(?:\[\w+\] )?{_JAVA}(?! *, Time)\.?$",
+    rf"^ *\[junit\] {_JAVA}, Time",
 )
-_ANT = _lines(r"^ *\[junit\] Tests run: (\d+), Failures: (\d+), Errors: (\d+)(?:, Skipped: (\d+))?, Time")
-_GRADLE = _lines(r"^(\d+) tests? completed, (\d+) failed(?:, (\d+) skipped)?$")
-_GRADLE_FAILED = _lines(r"^(\S[^\n]*) FAILED$")
-
-
-def _java(text: str) -> _Found | None:
-    if modules := [*_SUREFIRE.finditer(text)] or [*_ANT.finditer(text)]:
-        run, failures, errors, skipped = (
-            sum(int(each[column] or 0) for each in modules) for column in (1, 2, 3, 4)
-        )
-        counts = (
-            (failures + errors, "failed"),
-            (run - failures - errors - skipped, "passed"),
-            (skipped, "skipped"),
-        )
-        found = _total(counts, failures + errors > 0)
-        return _ended(found.said, found.has_failed, _SUREFIRE_FAILED, text)
-    if completed := _last(_GRADLE, text):
-        run, failed, skipped = (int(completed[column] or 0) for column in (1, 2, 3))
-        said = _counts(((failed, "failed"), (run - failed - skipped, "passed"), (skipped, "skipped")))
-        return _ended(said, failed > 0, _GRADLE_FAILED, text)
-    return None
-
+_gradle = _sums(
+    r"^(\S[^\n]*) FAILED$",
+    r"^(?P<run>\d+) tests? completed, (?P<failed>\d+) failed(?:, (?P<skipped>\d+) skipped)?$",
+    is_last=True,
+)
+_dotnet = _sums(
+    r"^ +Failed (\S+) \[",
+    r"^(?:Passed|Failed)! +- Failed: +(?P<failed>\d+), Passed: +(?P<passed>\d+), Skipped: +(?P<skipped>\d+), Total: ",
+)
+_cabal = _sums(
+    r"^Test suite (\S+): FAIL$",
+    r"^\d+ of \d+ test suites \((?P<passed>\d+) of (?P<run>\d+) test cases\) passed\.$",
+)
 
 _BAD = re.compile(
     r"[1-9]\d* (?:failed|failures?|errors?|timed out)\b|\b(?:Failures|Errors|FAIL|Failed):?\s+[1-9]"
@@ -425,35 +434,9 @@ _SUMMARIES = tuple(_summary(line, failed) for line, failed in (
 """Also of nextest, minitest, JUnit 4 by hand, testthat, busted and tcltest."""
 
 
-_DOTNET = _lines(r"^(?:Passed|Failed)! +- Failed: +(\d+), Passed: +(\d+), Skipped: +(\d+), Total: ")
-_DOTNET_FAILED = _lines(r"^ +Failed (\S+) \[")
-
-
-def _dotnet(text: str) -> _Found | None:
-    found = [*_DOTNET.finditer(text)]
-    if not found:
-        return None
-    failed, passed, skipped = (sum(int(each[column]) for each in found) for column in (1, 2, 3))
-    total = _total(((failed, "failed"), (passed, "passed"), (skipped, "skipped")), failed > 0)
-    return _ended(total.said, total.has_failed, _DOTNET_FAILED, text)
-
-
-_CABAL = _lines(r"^(\d+) of (\d+) test suites \((\d+) of (\d+) test cases\) passed\.$")
-_CABAL_FAILED = _lines(r"^Test suite (\S+): FAIL$")
-
-
-def _cabal(text: str) -> _Found | None:
-    packages = [*_CABAL.finditer(text)]
-    if not packages:
-        return None
-    passed, count = (sum(int(each[column]) for each in packages) for column in (1, 2))
-    total = _total(((count - passed, "failed"), (passed, "passed")), passed < count)
-    return _ended(total.said, total.has_failed, _CABAL_FAILED, text)
-
-
 _OF_TESTS: Sequence[_Reader] = (
     _pytest, _unittest, _cargo, _go, _jest, _vitest, _mocha, _node, _bun, _automake, _meson, _googletest,
-    _junit, _tap, _ctest, _prove, _java, *_SUMMARIES, _dotnet, _cabal,
+    _junit, _tap, _ctest, _prove, _java, _gradle, *_SUMMARIES, _dotnet, _cabal,
 )  # fmt: skip
 
 
