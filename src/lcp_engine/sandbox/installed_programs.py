@@ -71,15 +71,15 @@ class Places(tuple[str, ...]):
             return directories
         return cls(dict.fromkeys(one for place in directories for one in (place, os.path.realpath(place))))
 
+    def hold(self, path: str) -> bool:
+        """True if a path is in one of them as it is spelled."""
+        return any(path == one or path.startswith(one if one.endswith("/") else f"{one}/") for one in self)
+
 
 def is_in(directories: Sequence[str], path: str) -> bool:
     """True if a path is in one of some directories, as it is spelled or where its links lead."""
     normal, places = os.path.normpath(path), Places.of(directories)
-    return _is_below(places, normal) or _is_below(places, os.path.realpath(path))
-
-
-def _is_below(places: Places, path: str) -> bool:
-    return any(path == one or path.startswith(one if one.endswith("/") else f"{one}/") for one in places)
+    return places.hold(normal) or places.hold(os.path.realpath(path))
 
 
 def _around(real: str, found: str, foreign: Sequence[str], *, is_alone: bool) -> Iterator[str]:

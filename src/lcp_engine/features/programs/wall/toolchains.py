@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
+from glob import glob
 from pathlib import Path
 
 from lcp_engine.core.secret_files import is_secret
@@ -199,14 +200,15 @@ def toolchain_of(
     own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
     if not is_alone and (is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)):
         programs |= {found: _names_of(found) for found in _all_of(environment, foreign)}
-    private = (str(home), str(Path.home()), *own_directories())
+    private = Places.of((str(home), str(Path.home()), *own_directories()))
     places, variables = dict[str, Place](), dict[str, str]()
-    for found in _of_system({name for names in programs.values() for name in names}):
+    all_names = frozenset[str]().union(*programs.values())
+    for found in _of_system(all_names):
         places[found] = Place(found, _credentials_in(found, (), ("settings.xml",)))
     for store in _STORES:
         place = environment.get(store.variable, "") if store.setting == "{}" else ""
         place = place or str(home / store.place)
-        if not _is_used(store, place, programs):
+        if not _is_used(store, place, programs, all_names):
             continue
         is_written = can_write and store.access is not _Access.READ and _is_of(user, place)
         is_of_use = is_written or (store.access is not _Access.WRITE and _is_of(user, place, or_read=True))
@@ -228,8 +230,10 @@ def toolchain_of(
 def _installed(programs: Iterable[str], foreign: Sequence[str]) -> Iterator[str]:
     """Where programs are installed, but for the system and the foreign directories."""
     shown = Places.of((*_SYSTEM, *foreign))
-    for program in programs:
-        if os.path.realpath(program).startswith("/usr/"):
+    # Of the names that one program has in one directory, such as those of rustup, one tells where it is.
+    distinct = {(os.path.dirname(one), os.path.realpath(one)): one for one in programs}
+    for (_, real), program in distinct.items():
+        if real.startswith("/usr/"):
             continue
         for one in places_of(program, foreign=foreign):
             if not is_in(shown, one) and os.path.exists(one):
@@ -258,13 +262,14 @@ def _all_of(environment: Mapping[str, str], foreign: Sequence[str]) -> Iterator[
 def _of_system(names: Iterable[str]) -> Iterator[str]:
     patterns = (*_ANY, *(_ETC_OF_JAVA if any(_is_named(name, _JAVA) for name in names) else ()))
     for pattern in patterns:
-        yield from map(str, sorted(Path("/").glob(pattern[1:])))
+        yield from filter(os.path.exists, sorted(glob(pattern)))
 
 
-def _is_used(store: _Store, place: str, programs: Mapping[str, Iterable[str]]) -> bool:
+def _is_used(store: _Store, place: str, programs: Iterable[str], names: Iterable[str]) -> bool:
     if store.programs:
-        return any(_is_named(name, store.programs) for names in programs.values() for name in names)
-    return os.path.exists(place) and any(is_in([place], path) for path in programs)
+        return any(_is_named(name, store.programs) for name in names)
+    around = Places.of([place] if os.path.exists(place) else [])
+    return bool(around) and any(is_in(around, path) for path in programs)
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
@@ -280,17 +285,15 @@ def _is_of(user: int | None, place: str, *, or_read: bool = False) -> bool:
     return user in (None, status.st_uid) or (or_read and status.st_mode & _READ_BY_ALL == _READ_BY_ALL)
 
 
-def _may_be_shown(place: str, private: Sequence[str]) -> bool:
+def _may_be_shown(place: str, private: Places) -> bool:
     """True if the place is there, and neither the home directory nor the engine's own files are in it."""
     if not (os.path.isabs(place) and os.path.exists(place)):
         return False
     around = Places.of([place])
-    return not any(is_in(around, one) for one in private)
+    return not any(map(around.hold, private))
 
 
-def _certificates(
-    environment: Mapping[str, str], private: Sequence[str], shown: Sequence[str]
-) -> dict[str, str]:
+def _certificates(environment: Mapping[str, str], private: Places, shown: Sequence[str]) -> dict[str, str]:
     """Variables that name certificates without a private key beside them."""
     stated = {name: environment[name] for name in _OF_CERTIFICATES if environment.get(name)}
     return {
