@@ -141,6 +141,8 @@ _MOVED = {
         "Act",
         "Awaits",
         "Contents",
+        "Decision",
+        "Decisions",
         "Diff",
         "DiskState",
         "FileNow",

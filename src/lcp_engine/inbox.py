@@ -9,6 +9,7 @@ from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import Need
 from lcp_engine.core.reasons import Reason, ReasonCode
+from lcp_engine.features.decisions.calls import Decision, Decisions
 from lcp_engine.runner.undo import Undo
 from lcp_engine.store.people import Sight, Unseen
 
@@ -16,6 +17,8 @@ __all__ = [
     "Act",
     "Awaits",
     "Contents",
+    "Decision",
+    "Decisions",
     "Diff",
     "DiskState",
     "FileNow",

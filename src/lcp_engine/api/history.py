@@ -12,11 +12,12 @@ from lcp_engine.store.db.open import open_database
 from lcp_engine.store.host.liveness import runtime_place
 
 if TYPE_CHECKING:
+    from lcp_engine.features.decisions.calls import DecisionCalls
     from lcp_engine.features.notices.calls import DeliveryCalls
     from lcp_engine.features.plans.calls import GraphCalls
     from lcp_engine.features.reports.calls import ReportCalls
 
-    class _Calls(GraphCalls, DeliveryCalls, ReportCalls): ...
+    class _Calls(GraphCalls, DecisionCalls, DeliveryCalls, ReportCalls): ...
 
 else:
 

@@ -60,6 +60,10 @@ UNFULFILLED = (State.HELD, State.FAILED, State.REJECTED, State.SKIPPED, State.CA
 """The states of a job whose effect was refused, failed, or still waits for a person."""
 
 
+DECISIONS = "event IN ('decided', 'consented')"
+"""Events that are decisions of people, or of holds that expired."""
+
+
 def one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
     """No IN: for each row written, SQLite would copy a longer list into a temporary table."""
     return CheckConstraint(" OR ".join(f"{column} = '{value}'" for value in values), name=column)
@@ -332,6 +336,7 @@ events = Table(
     Column("event", Text, nullable=False),
     Column("data", Text),
     _kept_by_the_ledger("mission_id", "missions.id"),
+    partial_index("ix_events_decisions", "at", "mission_id", "seq", where=DECISIONS),
     sqlite_with_rowid=False,
 )
 
