@@ -72,6 +72,8 @@ class ErrorCode(StrEnum):
     NOT_ALLOWED = "NOT_ALLOWED"
     NOT_SHOWN = "NOT_SHOWN"
     LINK_REFUSED = "LINK_REFUSED"
+    TOKEN_REFUSED = "TOKEN_REFUSED"  # noqa: S105  # a name
+    TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
     WEBHOOK_FAILED = "WEBHOOK_FAILED"
     NOT_FOUND = "NOT_FOUND"
     WRONG_STATE = "WRONG_STATE"
@@ -258,6 +260,17 @@ MEANINGS: Mapping[ErrorCode, Meaning] = {
         "A signed link was edited, forwarded, used before, or has expired.",
         "Ask for a new link, or decide on the page or at the terminal.",
     ),
+    ErrorCode.TOKEN_REFUSED: Meaning(
+        _T.PERMISSION,
+        "A program's token is missing, unknown, ended, has not the scope for this, or was sent in an address.",
+        "Send the token of `lcp tokens add` in the header `Authorization`.",
+    ),
+    ErrorCode.TOO_MANY_REQUESTS: Meaning(
+        _T.RESOURCE,
+        "A program's token has made as many requests as it may for now.",
+        "Ask again after the seconds of `Retry-After`.",
+        retry=True,
+    ),
     ErrorCode.WEBHOOK_FAILED: Meaning(
         _T.EXECUTION,
         "The webhook's server did not take a notice that was sent as a test.",
@@ -443,13 +456,15 @@ class Conflict(LcpError):
 class Refused(LcpError):
     """The root, policy, a permission level or a person does not allow this."""
 
-    codes = frozenset({_C.PATH_OUTSIDE_ROOT, _C.PATH_DENIED, _C.NOT_ALLOWED, _C.LINK_REFUSED})
+    codes = frozenset(
+        {_C.PATH_OUTSIDE_ROOT, _C.PATH_DENIED, _C.NOT_ALLOWED, _C.LINK_REFUSED, _C.TOKEN_REFUSED}
+    )
 
 
 class LimitReached(LcpError):
     """A cap, a limit of the mission, a timeout or the memory is used up."""
 
-    codes = frozenset({_C.TOO_LARGE, _C.LIMIT_REACHED, _C.TIMEOUT, _C.OUT_OF_MEMORY})
+    codes = frozenset({_C.TOO_LARGE, _C.LIMIT_REACHED, _C.TIMEOUT, _C.OUT_OF_MEMORY, _C.TOO_MANY_REQUESTS})
 
 
 class ExecutionFailed(LcpError):

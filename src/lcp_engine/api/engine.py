@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from lcp_engine.features.replay.calls import ReplayCalls
     from lcp_engine.features.rules.calls import RuleCalls
     from lcp_engine.features.schedules.calls import ScheduleCalls
+    from lcp_engine.features.tokens.calls import TokenCalls
 
-    class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls): ...
+    class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls, TokenCalls): ...
 
 else:
     _places = (*installed().engine_calls, *installed().history_calls)

@@ -1,0 +1,29 @@
+"""Let programs in by tokens.
+
+Revision ID: 0036
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0036"
+down_revision = "0035"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "tokens",
+        sa.Column("name", sa.Text(), primary_key=True),
+        sa.Column("hash", sa.Text(), nullable=False, unique=True),
+        sa.Column("scopes", sa.Text(), nullable=False),
+        sa.Column("person", sa.Text(), nullable=False),
+        sa.Column("approver", sa.Text()),
+        sa.Column("per_minute", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger()),
+        sqlite_with_rowid=False,
+    )
