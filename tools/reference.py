@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.config_file import CapSettings, ConfigFile
+from lcp_engine.config_file import CapSettings, ConfigFile, ServeSettings
 from lcp_engine.core.contacts import SignedLinks, Webhook
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
@@ -102,6 +102,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         Webhook,
         SignedLinks,
         CapSettings,
+        ServeSettings,
         NetworkGrant,
         AllowedHost,
         Prices,
@@ -143,6 +144,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     Expectation: "missions.expect",
     Webhook: "webhook",
     SignedLinks: "links",
+    ServeSettings: "serve",
 }
 """Where each model stands in its file."""
 

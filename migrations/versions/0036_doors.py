@@ -1,4 +1,4 @@
-"""Let programs in by tokens.
+"""Let programs in by tokens, and remember what they wrote.
 
 Revision ID: 0036
 """
@@ -25,5 +25,16 @@ def upgrade() -> None:
         sa.Column("per_minute", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger()),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "api_writes",
+        sa.Column("token", sa.Text(), primary_key=True),
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("done", sa.Text()),
+        sa.Column("status", sa.Integer()),
+        sa.Column("answer", sa.Text()),
+        sa.Column("at", sa.BigInteger(), nullable=False, index=True),
         sqlite_with_rowid=False,
     )

@@ -59,6 +59,27 @@ def _without_keys(planners: dict[str, dict[str, JsonValue]]) -> dict[str, dict[s
     return planners
 
 
+class ServeSettings(BaseModel):
+    """Doors that `lcp serve` opens for programs besides the page."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    api: bool = Field(
+        default=False, description="Serve the HTTP API below `/v1` (api.md), as `lcp serve --api` does."
+    )
+    origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/\s]+$")], ...] = Field(
+        default=(),
+        description="Origins of pages in browsers that may use it, such as `https://board.example.org`.",
+    )
+    roots: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="Directories over which programs may launch missions; relative to this file."
+    )
+    missions: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Missions that programs may launch: names of shipped ones, or files, relative to this file.",
+    )
+
+
 class ConfigFile(BaseModel):
     """`config.yaml` in the user's configuration directory; every key is optional."""
 
@@ -124,6 +145,9 @@ class ConfigFile(BaseModel):
         default=None,
         description="Walls behind which commands may run, of `overlay`, `copy` and `landlock`: the strongest of them "
         "that holds here is used (commands.md). Default: any; with `isolation: require`, `overlay` alone.",
+    )
+    serve: ServeSettings = Field(
+        default=ServeSettings(), description="What `lcp serve` opens for programs (api.md)."
     )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -93,6 +93,9 @@ class Feature(NamedTuple):
     """Functions that carry out what a page sends, by the form of its path."""
     routes: tuple[str, ...] = ()
     """Sequences of further routes of the page."""
+    doors: Mapping[str, str] = _NONE
+    """Functions that open what programs use on the page's server, by the beginning of its paths: each takes the engine,
+    the settings of `lcp serve`, and whether only this machine reaches it."""
     engine_calls: tuple[str, ...] = ()
     """Classes of further methods of `Engine`, each a `KernelEngine`."""
     history_calls: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lcp_engine.config_file import ConfigFile
+    from lcp_engine.config_file import ConfigFile, ServeSettings
     from lcp_engine.core.contacts import SignedLinks, Webhook
     from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.policy import Rule
@@ -85,6 +85,22 @@ class Settings:
     def approvers(self) -> Mapping[str, str]:
         """The hash of the token of each person who decides from afar, by name."""
         return {} if self.stated is None else self.stated.approvers
+
+    @property
+    def serve(self) -> ServeSettings:
+        """Doors that `lcp serve` opens for programs; places are absolute."""
+        from lcp_engine.config_file import ServeSettings
+        from lcp_engine.shipped_missions import shipped_missions
+
+        if self.stated is None:
+            return ServeSettings()
+        stated, shipped = self.stated.serve, shipped_missions()
+        return stated.model_copy(
+            update={
+                "roots": tuple(map(self._place, stated.roots)),
+                "missions": tuple(one if one in shipped else self._place(one) for one in stated.missions),
+            }
+        )
 
     def _with_secret(self, stated: _Source | None) -> _Source | None:
         """What is stated, with the place of its secret made absolute."""

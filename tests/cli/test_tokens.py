@@ -46,3 +46,16 @@ def test_a_token_is_an_approvers_only_with_that_persons_own(lcp: Lcp) -> None:
     assert lcp("tokens", "add", "phone", "--as", "anna", LCP_APPROVER_TOKEN=token).code == 0
     (listed,) = map(object_in, list_in(lcp("tokens", "list", "--json").json))
     assert (listed["person"], listed["is_approver"]) == ("anna", True)
+
+
+def test_the_api_is_not_served_to_other_machines_without_a_token(lcp: Lcp) -> None:
+    refused = lcp("serve", "--api", "--host", "0.0.0.0", "--port", "0", "--json")
+    assert (refused.code, refused.error["error_code"]) == (2, "INVALID_ARGUMENT")
+    assert "the API has no token" in str(refused.error["user_message"])
+
+
+def test_what_may_be_launched_is_there_and_belongs_to_the_api(lcp: Lcp) -> None:
+    assert lcp("serve", "--root", ".").code == 2
+    assert "is neither a file nor a shipped mission" in lcp("serve", "--api", "--mission", "nothing").err
+    config(lcp, "serve: {api: true, roots: [gone]}")
+    assert "is not a directory" in lcp("serve", "--port", "0").err

@@ -49,7 +49,7 @@ from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.people import Sight, seen
+from lcp_engine.store.people import Sight, see, seen
 from lcp_engine.store.queries.history import known_id
 from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Caps, Worker, Workers
@@ -301,6 +301,11 @@ class KernelEngine(KernelHistory):
     def last_seen(self, job_id: int, *, by: str | None = None) -> Sight | None:
         """What this person was last shown of a job by `diff`; None if nothing was."""
         return self.instance.read(seen, known_id("job", job_id), by or user_name())
+
+    def note_sight(self, job_id: int, sight: Sight, *, by: str) -> None:
+        """Record what was shown of a held job (`look`), so that `last_seen` gives it. Raises `NOT_FOUND`."""
+        job = known_id("job", job_id)
+        self.instance.database.write(lambda tx: see(tx, job, by, sight))
 
     def look_over(self, jobs: Sequence[JsonObject]) -> dict[int, Look]:
         """What held jobs would change now, by their ids; like `look`."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -17,9 +18,13 @@ from lcp_engine.cli.signals import POLL_SECONDS, catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 
 if TYPE_CHECKING:
+    from lcp_engine.api.engine import Engine
+    from lcp_engine.config_file import ServeSettings
     from lcp_engine.web.access import Secrets
+    from lcp_engine.web.app import Door
     from lcp_engine.web.server import PageServer
 
+API = "/v1"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -36,6 +41,7 @@ class _Work(Protocol):
     examples=(
         "lcp serve",
         "lcp serve --threads 4          also execute jobs",
+        "lcp serve --api --root .       also let programs in, and launch missions here",
         "lcp serve --port 0             on any free port",
     ),
 )
@@ -49,6 +55,11 @@ class _Work(Protocol):
               help="Another host name for the page; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Also execute jobs, N at a time; with 0 only runners elsewhere (`lcp work`) do.")  # fmt: skip
+@click.option("--api", is_flag=True, help="Also serve the HTTP API for programs, below /v1.")
+@click.option("--root", "roots", type=click.Path(exists=True, file_okay=False), multiple=True, metavar="DIR",
+              help="With --api: a directory over which programs may launch missions; may be repeated.")  # fmt: skip
+@click.option("--mission", "missions", multiple=True, metavar="MISSION",
+              help="With --api: a mission that programs may launch, a file or shipped; may be repeated.")  # fmt: skip
 @click.option("--evals", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
               help="Show the evaluation in DIR, or those beneath it, that `lcp eval run` has made.")  # fmt: skip
 @click.option("--sign-out", is_flag=True,
@@ -61,6 +72,9 @@ def serve_command(
     port: int,
     names: Sequence[str],
     threads: int,
+    api: bool,
+    roots: Sequence[str],
+    missions: Sequence[str],
     evals: Path | None,
     sign_out: bool,
 ) -> int:
@@ -68,20 +82,30 @@ def serve_command(
 
     The link gives one browser access to the page, once: keep it secret. When it has been used, the next one is printed.
     A browser keeps its access when the server is started again with the same database and port, for 30 days.
-    For a browser that does not find names below localhost, use --name localhost. SIGTERM and the first Ctrl-C stop the
-    server.
+    For a browser that does not find names below localhost, use --name localhost. With --api programs use the engine by
+    tokens (`lcp tokens`); without one, a token for this start is printed, once, and only this machine is served.
+    SIGTERM and the first Ctrl-C stop the server.
     """
     server_type = _load()
+    stated = invocation.settings.serve
+    if not (api or stated.api) and (roots or missions):
+        raise click.UsageError("--root and --mission need --api", click.get_current_context())
+    stated = stated.model_copy(
+        update={"roots": (*stated.roots, *roots), "missions": (*stated.missions, *missions)}
+    )
     with invocation.engine() as engine, catching_interrupts() as interrupts:
+        doors = {API: _door(API, engine, stated, host)} if api or stated.api else {}
         server = server_type(
             engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link),
-            secrets=_kept_secrets(engine.instance.url, anew=sign_out), evals=evals,
+            secrets=_kept_secrets(engine.instance.url, anew=sign_out), evals=evals, doors=doors,
         )  # fmt: skip
         works: list[_Work] = [server]
         if threads:
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: _stop(works)):
             _announce(invocation, server, host)
+            for door in doors.values():
+                _announce_token(invocation, door.token)
             _run(works)
     return Exit.DONE
 
@@ -95,6 +119,31 @@ def _load() -> type[PageServer]:
         message = f"the page needs the extra 'web' ({missing.name} is missing): {install('web')}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=f"{install('web')}.") from missing
     return PageServer
+
+
+def _door(path: str, engine: Engine, stated: ServeSettings, host: str) -> Door:
+    """The door below a path. Raises `NOT_INSTALLED`, and what opening it raises."""
+    from lcp_engine.feature import installed, load
+
+    place = installed().doors.get(path)
+    if place is None:
+        raise LcpError(ErrorCode.NOT_INSTALLED, f"no installed feature serves programs below {path}")
+    opened: Door = load(place, FunctionType)(engine, stated, only_here=host in LOOPBACK)
+    return opened
+
+
+def _announce_token(invocation: Invocation, token: str | None) -> None:
+    if token is None:
+        return
+    if invocation.json:
+        print_json_line({"token": token})
+        return
+    print_out(token)
+    sys.stdout.flush()
+    if not invocation.quiet:
+        print_err(
+            "this is a token for programs until the server ends, shown once; `lcp tokens add` adds others"
+        )
 
 
 def _kept_secrets(url: str, *, anew: bool) -> Secrets | None:

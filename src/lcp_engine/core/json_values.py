@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pydantic import JsonValue
 else:  # what annotations name at run time: pydantic's own takes long to load
-    JsonValue = list | dict | str | int | float | None
+    JsonValue = list | dict | str | bool | int | float | None
 
 __all__ = ["JsonObject", "JsonValue", "int_in", "list_in", "object_in"]
 

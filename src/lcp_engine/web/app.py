@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from types import FunctionType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lcp_engine.errors import LcpError
 from lcp_engine.feature import Unfit, installed, leave_out, load_all
@@ -152,6 +152,28 @@ def make_app(
     # Around everything, so that error pages have the security headers as well.
     error_page = make_error_page(context.templates)
     return AccessControl(app, secrets=secrets, address=address, error_page=error_page, on_used=on_used)
+
+
+class Door(Protocol):
+    """An entrance for programs beside the page, with an access control of its own."""
+
+    token: str | None
+    """A token that it has made for itself, to be shown once."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+    def close(self) -> None:
+        """End what would go on for long, so that the server can end."""
+
+
+def with_doors(page: ASGIApp, doors: Mapping[str, Door]) -> ASGIApp:
+    """The page, and doors by the beginning of their paths."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        path = f"{scope.get('path', '')}/"
+        begin = next((begin for begin in doors if path.startswith(f"{begin}/")), None)
+        await (page if begin is None else doors[begin])(scope, receive, send)
+
+    return answer
 
 
 def rendered_once(page: Page) -> Callable[[Request], Awaitable[Response]]:

@@ -6,7 +6,7 @@ import errno
 import ipaddress
 import re
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.web.access import HTTP_PORT, Address, Secrets
-from lcp_engine.web.app import make_app
+from lcp_engine.web.app import Door, make_app, with_doors
 from lcp_engine.web.connections import (
     BACKLOG,
     ClosingServer,
@@ -42,12 +42,12 @@ class PageServer:
     def __init__(
         self, engine: Engine, *, host: str = HOST, port: int = PORT, names: Collection[str] = (),
         announce: Announce = lambda link: None, limits: ConnectionLimits | None = None,
-        secrets: Secrets | None = None, evals: Path | None = None,
+        secrets: Secrets | None = None, evals: Path | None = None, doors: Mapping[str, Door] | None = None,
     ) -> None:  # fmt: skip
         """`port` 0 is any free one; `names` are more hosts, with or without a port, that browsers may ask for.
 
         Browsers that have access by the `secrets` of an earlier start keep it; without them, there are new ones.
-        `evals` is a directory whose evaluations are shown.
+        `evals` is a directory whose evaluations are shown; programs use `doors`, by the beginning of their paths.
         A link gives access to one browser. Once it has been used, `announce` is called in a thread with the next one.
         Raises `INVALID_ARGUMENT` for an address that cannot be bound and for a name that is not valid.
         """
@@ -62,8 +62,10 @@ class PageServer:
         hosts = _accepted_hosts(own, named, self.port) | _host_of_links(engine.instance.options.links)
         address = Address(self.port, hosts, any_address=host in _EVERY_INTERFACE)
         self._context = PageContext(engine, make_templates(), self._secrets.csrf, evals=evals)
+        self._doors = doors or {}
+        page = make_app(self._context, self._secrets, address, lambda: announce(self.link))
         config = uvicorn.Config(
-            make_app(self._context, self._secrets, address, lambda: announce(self.link)),
+            with_doors(page, self._doors),
             http=limited_protocol((limits or ConnectionLimits()).within(descriptor_limit())),
             ws="none",
             lifespan="off",
@@ -99,6 +101,8 @@ class PageServer:
     def stop(self) -> None:
         """Finish the requests that are being answered, then end."""
         self._context.closing.set()
+        for door in self._doors.values():
+            door.close()
         self._server.should_exit = True
 
 

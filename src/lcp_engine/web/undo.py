@@ -31,7 +31,7 @@ def undo(context: PageContext, request: Request, form: Form) -> Response:
     """Undo exactly what the form's page showed, or nothing."""
     try:
         planned = _undo(context, request, dry_run=True)
-        if form.text("shown") != _fingerprint(planned, _diffs(context, request)):
+        if form.text("shown") != fingerprint_of(planned, _diffs(context, request)):
             raise LcpError(ErrorCode.CONFLICT, OUTDATED, advice=GENERAL)
         done = _undo(context, request)
     except LcpError as refused:
@@ -60,7 +60,7 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
         planned=planned,
         diffs=[excerpt(diff, is_split=wants_split(request)) for diff in diffs],
         is_split=wants_split(request),
-        shown="" if planned is None else _fingerprint(planned, diffs),
+        shown="" if planned is None else fingerprint_of(planned, diffs),
         problem="" if refused is None else str(refused),
     )
 
@@ -81,7 +81,7 @@ def _diffs(context: PageContext, request: Request) -> list[Diff]:
     return context.engine.undo_diffs(None if job_id else mission_id, job_id=job_id)
 
 
-def _fingerprint(planned: Undo, diffs: Sequence[Diff]) -> str:
-    """A hash of everything that would be done, for the form."""
+def fingerprint_of(planned: Undo, diffs: Sequence[Diff]) -> str:
+    """A hash of everything that would be done, to which an undo is bound."""
     files: list[JsonValue] = [*planned.files, *(diff.json for diff in diffs)]
     return hashlib.sha256(json_line(files).encode()).hexdigest()

@@ -34,8 +34,7 @@ from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
-from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.ledger import Ledger, ledger_of
+from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.queries.mission_spec import changed_root
 from lcp_engine.store.row_types import ChangeRow
 from lcp_engine.store.turns import MEMORIES, StoredReply, keep_memories
@@ -111,11 +110,11 @@ def fork(
     }
     noted["changed"] = [drift.path for drift in changed[:MOST_LISTED]]
 
-    def work(tx: Tx) -> int:
-        branch = _store(ledger_of(tx), mission_id, at, spec, identity)
-        return _begin(ledger_of(tx), branch, reply, noted, has_changed=bool(changed))
+    def work(ledger: Ledger) -> int:
+        branch = _store(ledger, mission_id, at, spec, identity)
+        return _begin(ledger, branch, reply, noted, has_changed=bool(changed))
 
-    return Forked(instance.database.write(work), changed, unknown)
+    return Forked(instance.write(work), changed, unknown)
 
 
 def _find_point(past: Archive, at: int | str) -> tuple[PastEvent, PastTurn | None]:

@@ -1,0 +1,463 @@
+"""Values that the API takes and gives, from which its OpenAPI document is made."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from types import UnionType
+from typing import Annotated, Generic, Literal, TypeVar, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
+
+from lcp_engine import Job, Mission, MissionStatus
+from lcp_engine.core.inbox import Act, Awaits
+from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import JsonObject
+from lcp_engine.features.tokens.calls import Scope
+from lcp_engine.operation import ActiveRunner
+
+T = TypeVar("T")
+MOST = 200
+Id = Annotated[int, Field(ge=1, lt=2**62)]
+Cursor = Annotated[int, Field(ge=0, lt=2**62)]
+Words = Annotated[str, Field(min_length=1, max_length=100_000)]
+Mark = Annotated[str, Field(min_length=1, max_length=100, description="The `shown` of what is decided on.")]
+
+
+# -- What it takes
+
+
+class Asked(BaseModel):
+    """The fields of a query."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Listed(Asked):
+    """A page of a list."""
+
+    limit: int = Field(default=50, ge=1, le=MOST, description="At most so many items.")
+    cursor: Cursor | None = Field(default=None, description="`next` of the page before.")
+
+
+class MissionsAsked(Listed):
+    """Which missions to list."""
+
+    status: MissionStatus | None = None
+    text: str = Field(default="", max_length=200, description="Occurs in name, goal, root or summary.")
+
+
+class Waited(Asked):
+    """A wait for a mission."""
+
+    wait: float = Field(default=0, ge=0, le=60, description="Seconds to wait until it rests or has ended.")
+    until: Literal["rest", "end"] = Field(
+        default="rest", description="`rest`: until nothing of it runs. `end`: until it has ended."
+    )
+
+
+class JobsAsked(Listed):
+    """Which jobs to list."""
+
+    mission: Id | None = None
+    state: tuple[State, ...] = Field(default=(), description="May be repeated.")
+    kind: str = Field(default="", max_length=64)
+    text: str = Field(
+        default="", max_length=200, description="Occurs in name, kind, reason, params or result."
+    )
+    newest_first: bool = False
+
+
+class HeldAsked(Listed):
+    """Which held jobs to list."""
+
+    mission: Id | None = None
+    kind: str = Field(default="", max_length=64)
+    text: str = Field(default="", max_length=200)
+
+
+class EventsAsked(Asked):
+    """Which events of a mission to send."""
+
+    after: Cursor = Field(default=0, description="Only those with a higher `seq`.")
+    limit: int = Field(default=MOST, ge=1, le=1000, description="At most so many; a stream has no limit.")
+    until: Literal["never", "end"] = Field(
+        default="never", description="A stream ends with the mission, after its last event (`end`), or never."
+    )
+
+
+class MemoryAsked(Listed):
+    """Which entries of memory to list."""
+
+    root: str | None = Field(default=None, max_length=4096)
+    tag: str | None = Field(default=None, max_length=200)
+    text: str | None = Field(default=None, max_length=200)
+
+
+class Body(BaseModel):
+    """The body of a request, as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Launch(Body):
+    """A mission to launch: one that the operator listed, or any over a root that the operator listed."""
+
+    mission: str | None = Field(default=None, max_length=200, description="The name of a listed mission.")
+    spec: dict[str, JsonValue] | None = Field(
+        default=None, description="A mission as a mission file states it, without `root`; needs a root."
+    )
+    root: str | None = Field(default=None, max_length=4096, description="A listed root.")
+    variables: dict[str, str] = Field(default={}, description="Variables of a listed mission.")
+    planner: dict[str, JsonValue] | None = Field(default=None, description="Another planner than it states.")
+
+
+class Params(Body):
+    """Other params of a held job."""
+
+    params: dict[str, JsonValue]
+
+
+class Approve(Body):
+    """An approval of what was shown."""
+
+    shown: Mark
+    params: dict[str, JsonValue] | None = Field(
+        default=None,
+        description="Other params, as they were shown by `look`; of a merge, a choice of its parts.",
+    )
+    words: Words | None = Field(default=None, description="Words for the planner.")
+
+
+class Always(Body):
+    """An approval with a rule that lets such jobs run from now on."""
+
+    shown: Mark
+    rule: int = Field(ge=0, lt=100, description="Which of the `rules` of the held job, counted from 0.")
+
+
+class Reject(Body):
+    """A rejection."""
+
+    reason: Words = Field(description="The planner reads it.")
+    shown: Mark | None = None
+
+
+class Answer(Body):
+    """An answer to a question, or the reply of a planner who is a person."""
+
+    text: str = Field(default="", max_length=1_000_000)
+    words: bool = Field(
+        default=False, description="Take the text as words, also if it is the number of an option."
+    )
+    form: dict[str, JsonValue] | None = Field(default=None, description="Values by the ids of the fields.")
+    shown: Mark | None = Field(default=None, description="Needed for a question: `shown` of it.")
+
+
+class Say(Body):
+    """A message to the planner, which decides nothing."""
+
+    text: Words
+
+
+class Undo(Body):
+    """An undo of what was shown."""
+
+    shown: Mark
+
+
+class Resume(Body):
+    """A mission that goes on."""
+
+    limits: dict[str, JsonValue] = Field(default={}, description="Other limits.")
+
+
+class Fork(Body):
+    """A new mission in the state that one had."""
+
+    turn: Id | None = None
+    step: str | None = Field(default=None, min_length=1, max_length=200)
+    reply: str | None = Field(default=None, max_length=1_000_000, description="Answers the turn.")
+    planner: str | None = Field(default=None, max_length=200, description="The type of another planner.")
+
+
+class Edit(Body):
+    """Changes of an entry of memory; what is left out stays."""
+
+    title: str | None = Field(default=None, max_length=1000)
+    content: str | None = Field(default=None, max_length=100_000)
+    tags: tuple[str, ...] | None = None
+    files: tuple[str, ...] | None = None
+    importance: int | None = Field(default=None, ge=1, le=10)
+
+
+# -- What it gives
+
+
+class Page(BaseModel, Generic[T]):
+    """A page of a list; `next` is the cursor of the one behind it, null at the end."""
+
+    items: list[T]
+    next: int | None
+
+
+def _published(kind: type, **renamed: str) -> type[BaseModel]:
+    """The model of the object that a record is read from, where objects and lists may be null."""
+    hints = get_type_hints(kind)
+
+    def may_be_null(of: type) -> type | UnionType:
+        return of | None if get_origin(of) in (dict, list) else of
+
+    made = {
+        renamed.get(one.name, one.name): (may_be_null(hints[one.name]), ...)
+        for one in fields(kind)
+        if one.name != "json"
+    }
+    first, _, _ = (kind.__doc__ or "").partition("\n")
+    return create_model(kind.__name__, __doc__=first, **made)  # type: ignore[call-overload, no-any-return]
+
+
+MissionObject = _published(Mission, session="session_id", user="user_id")
+JobObject = _published(Job)
+RunnerObject = _published(ActiveRunner)
+
+
+RunnerPage = Page[RunnerObject]  # type: ignore[valid-type]  # made above
+
+
+class MissionHead(BaseModel):
+    """A mission in a list."""
+
+    id: int
+    name: str
+    goal: str
+    root: str | None
+    status: MissionStatus
+    outcome: str | None
+    turns: int
+    jobs: dict[str, int]
+    open: int
+    created_at: str
+    ended_at: str | None
+
+
+class JobHead(BaseModel):
+    """A job in a list: params and result are null where they are large; `about` then has what it is about."""
+
+    id: int
+    mission_id: int
+    turn: int | None
+    parent_id: int | None
+    name: str | None
+    kind: str
+    state: State
+    reason: str | None
+    params: JsonObject | None
+    result: JsonObject | None
+    error: JsonObject | None
+    about: JsonObject | None = None
+
+
+class TurnHead(BaseModel):
+    """A question to the planner in a list."""
+
+    number: int
+    turn: int
+    job_id: int
+    corrects: int | None
+    action: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    asked_at: str
+    replied_at: str | None
+
+
+class Turn(TurnHead):
+    """A question to the planner, with its prompt and the reply as it came."""
+
+    prompt: str | None
+    reply: str | None
+
+
+class EventObject(BaseModel):
+    """An event of a mission; `seq` counts from 1 without gaps."""
+
+    mission_id: int
+    seq: int
+    job_id: int | None
+    at: str
+    event: str
+    data: JsonObject | None
+
+
+class DiffObject(BaseModel):
+    """The change of a file, as a unified diff; `note` says what that cannot show."""
+
+    path: str
+    added: int
+    removed: int
+    note: str | None
+    diff: str
+    hunks: list[str]
+
+
+class Changed(DiffObject):
+    """The change of a file by a mission, and whether the file is as it was left."""
+
+    jobs: list[int]
+    disk: str | None
+
+
+class HeldObject(BaseModel):
+    """A held job in a list."""
+
+    id: int
+    mission_id: int
+    kind: str
+    about: str
+    reason: str | None
+    awaits: Awaits
+    acts: list[Act]
+    expires_at: str | None
+    has_ended: bool = Field(description="Whether its mission has.")
+
+
+class Asks(BaseModel):
+    """A question to a person."""
+
+    text: str
+    options: list[str]
+    fields: list[JsonObject] = Field(description="Its form; empty without one.")
+    shown: str = Field(description="Names the question; an answer states it.")
+
+
+class Shown(HeldObject):
+    """A held job with all that a person has to know before they decide."""
+
+    params: JsonObject
+    diffs: list[DiffObject]
+    caveat: str = Field(description="What the diffs do not show; empty if there is nothing to say.")
+    shown: str | None = Field(description="Names what is shown here; an approval states it. Null for words.")
+    approvals: JsonObject | None
+    question: Asks | None
+    prompt: str | None = Field(description="Of a turn: what the planner is asked.")
+    rules: list[JsonObject] = Field(
+        description="The rules that would let such jobs run, the narrowest first."
+    )
+
+
+class Looked(BaseModel):
+    """The changes that a held job would make."""
+
+    diffs: list[DiffObject]
+    caveat: str
+    shown: str
+
+
+class ToUndo(BaseModel):
+    """The plan of an undo, file by file."""
+
+    files: list[JsonObject]
+    diffs: list[DiffObject]
+    shown: str
+
+
+class ScheduleObject(BaseModel):
+    """A schedule, its last due time and its newest mission."""
+
+    name: str
+    rule: str
+    next_due_at: str | None
+    missed: int
+    skipped: int
+    last: JsonObject | None
+    mission: JsonObject | None
+    error: str | None
+
+
+class MemoryObject(BaseModel):
+    """An entry of memory."""
+
+    number: int
+    id: str
+    root: str
+    title: str
+    content: str
+    tags: list[str]
+    files: list[str]
+    importance: int
+    source: str
+    author: str | None
+    mission_id: int | None
+    created_at: str
+    updated_at: str
+    expires_at: str | None
+
+
+class Report(BaseModel):
+    """A report as JSON, and for people."""
+
+    report: JsonObject
+    markdown: str
+
+
+class Statistics(BaseModel):
+    """Figures of the database."""
+
+    missions: dict[str, int]
+    jobs: dict[str, int]
+    held: int
+    pruned: int
+    waiting: dict[str, int]
+    oldest_mission: str | None
+    bytes: int
+    roots: list[JsonObject]
+
+
+class Offered(BaseModel):
+    """Roots and missions that may be launched, and the token that asked for them."""
+
+    roots: list[str]
+    missions: list[str]
+    token: str
+    scopes: list[Scope]
+    person: str
+
+
+class Decided(BaseModel):
+    """The job after a decision; `changed` is false if it had been decided so before."""
+
+    job: JobObject  # type: ignore[valid-type]  # made above
+    changed: bool
+
+
+class Steered(BaseModel):
+    """The mission after an act; `changed` is false if nothing was to be done."""
+
+    mission: MissionObject  # type: ignore[valid-type]  # made above
+    changed: bool
+
+
+class Undone(BaseModel):
+    """The result of an undo; `job_id` is its job, null if nothing was to be undone."""
+
+    mission_id: int
+    job_id: int | None
+    files: list[JsonObject]
+
+
+class Removed(BaseModel):
+    """The name or number of something that is gone."""
+
+    removed: str
+
+
+class Problem(BaseModel):
+    """A refusal, by RFC 9457; `code` is one of docs/errors.md, or `DEFECT`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    advice: str
+    details: JsonObject

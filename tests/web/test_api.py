@@ -1,0 +1,600 @@
+"""Programs look, launch and decide over HTTP: each by its token, each write once, nothing unseen."""
+
+# mypy: disable-error-code="comparison-overlap"
+# `Found` equals the value that it reads.
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from runpy import run_path
+from typing import TypeAlias
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import JsonValue
+from starlette.testclient import TestClient
+from tests.patience import in_thread, wait_until
+
+from lcp_engine import Engine
+from lcp_engine.config_file import ServeSettings
+from lcp_engine.core.json_values import object_in
+from lcp_engine.features.approvers.rules import hash_of
+from lcp_engine.features.http_api.document import document
+from lcp_engine.features.http_api.server import Api, open_api
+from lcp_engine.features.tokens.calls import Scope
+from lcp_engine.web.server import PageServer
+
+PROJECT = Path(__file__).parent.parent.parent
+Object: TypeAlias = dict[str, JsonValue]
+DOCUMENT = document()
+PATHS = object_in(DOCUMENT["paths"])
+DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
+PORT = "http://127.0.0.1"
+
+
+def asks(*jobs: Object) -> Object:
+    return {"ok": True, "action": "create_followup_jobs", "new_jobs": [*jobs]}
+
+
+def write(path: str = "new.md", content: str = "new\n") -> Object:
+    return {"kind": "write_file", "params": {"rel_path": path, "content": content}}
+
+
+class Found:
+    """What was answered, read by keys."""
+
+    def __init__(self, value: JsonValue) -> None:
+        self.value = value
+
+    def __getitem__(self, key: str | int) -> Found:
+        if isinstance(self.value, dict) and isinstance(key, str):
+            return Found(self.value[key])
+        assert isinstance(self.value, list)
+        assert isinstance(key, int)
+        return Found(self.value[key])
+
+    def __iter__(self) -> Iterator[Found]:
+        assert isinstance(self.value, list)
+        return map(Found, self.value)
+
+    def __contains__(self, part: str) -> bool:
+        return part in str(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, Found) else other)
+
+    def __hash__(self) -> int:
+        return hash(str(self.value))
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+
+class Client:
+    """A program with a token; each answer is held to the document."""
+
+    def __init__(self, api: Api, token: str) -> None:
+        self.http = TestClient(api, base_url=PORT, raise_server_exceptions=False)
+        self.token = token
+
+    def send(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Found]:
+        sent = {"Authorization": f"Bearer {self.token}", **headers}
+        if method != "GET":
+            sent.setdefault("Idempotency-Key", str(uuid.uuid4()))
+        stated = json.loads(json.dumps(body, default=lambda one: one.value))
+        answer = self.http.request(method, f"/v1{path}", json=stated, headers=sent)
+        self.check(method, f"/v1{path.partition('?')[0]}", answer.status_code, answer.json())
+        self.headers = answer.headers
+        return answer.status_code, Found(answer.json())
+
+    def get(self, path: str) -> Found:
+        status, found = self.send("GET", path)
+        assert status == 200, found
+        return found
+
+    def post(self, path: str, body: object = None, **headers: str) -> Found:
+        status, found = self.send("POST", path, body, **headers)
+        assert status in (200, 201), found
+        return found
+
+    def refused(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Found]:
+        status, found = self.send(method, path, body, **headers)
+        assert status >= 400, found
+        return status, found["code"]
+
+    @staticmethod
+    def check(method: str, path: str, status: int, found: JsonValue) -> None:
+        template = next((one for one in PATHS if re.fullmatch(re.sub(r"{\w+}", "[^/]+", one), path)), "")
+        name: object = "#/components/schemas/Problem"
+        if status < 400:
+            responses = Found(PATHS[template])[method.lower()]["responses"]
+            name = responses[str(status)]["content"]["application/json"]["schema"]["$ref"].value
+        schema = {"$ref": name, "components": DOCUMENT["components"]}
+        Draft202012Validator(schema).validate(found)
+
+
+class Hall:
+    """An engine with its API, and programs with tokens."""
+
+    def __init__(self, url: str, root: Path, **options: object) -> None:
+        self.url, self.root = url, root
+        self.engine = Engine(url, **options)  # type: ignore[arg-type]
+        self.api = open_api(
+            self.engine, ServeSettings(roots=(str(root),), missions=("survey",)), only_here=True
+        )
+        assert self.api.token is not None
+        self.client = Client(self.api, self.api.token)
+
+    def program(self, name: str, *scopes: Scope, **given: object) -> Client:
+        return Client(self.api, self.engine.tokens.add(name, scopes, **given))  # type: ignore[arg-type]
+
+    def run(self, *replies: Object, **spec: JsonValue) -> int:
+        planner: Object = {"type": "script", "replies": [*replies]}
+        spec = {"goal": "Find out.", "planner": planner, **spec}
+        id_ = self.engine.launch(spec, root=self.root).id
+        self.engine.work(until_idle=True)
+        return id_
+
+    def hold(self, path: str = "new.md") -> int:
+        self.run(asks(write(path)), DONE)
+        return self.engine.jobs(states=["held"])[-1].id
+
+
+@pytest.fixture
+def hall(emptied_database_url: str, tmp_path: Path) -> Iterator[Hall]:
+    root = tmp_path / "root"
+    root.mkdir()
+    made = Hall(emptied_database_url, root)
+    with made.engine:
+        yield made
+
+
+def test_the_committed_document_is_that_of_the_code() -> None:
+    written = run_path(str(PROJECT / "tools" / "openapi.py"))["page"]()
+    committed = (PROJECT / "docs" / "openapi.json").read_text(encoding="utf-8")
+    assert committed == written, "python tools/openapi.py"
+
+
+def test_a_mission_is_launched_decided_and_undone(hall: Hall) -> None:
+    client = hall.client
+    spec: Object = {"goal": "write", "planner": {"type": "script", "replies": [asks(write()), DONE]}}
+    mission = client.post("/missions", {"root": str(hall.root), "spec": spec})["id"]
+    hall.engine.work(until_idle=True)
+    assert client.get(f"/missions/{mission}?wait=5")["status"] == "waiting"
+    (held,) = client.get(f"/held?mission={mission}")["items"]
+    shown = client.get(f"/held/{held['id']}")
+    assert "+new" in shown["diffs"][0]["diff"]
+    decided = client.post(f"/jobs/{held['id']}/approve", {"shown": shown["shown"]})
+    assert (decided["changed"], decided["job"]["state"]) == (True, "queued")
+    hall.engine.work(until_idle=True)
+    assert client.get(f"/missions/{mission}")["status"] == "completed"
+    assert (hall.root / "new.md").read_text() == "new\n"
+    assert client.get(f"/missions/{mission}/changes")["items"][0]["path"] == "new.md"
+    planned = client.get(f"/missions/{mission}/undo")
+    assert client.post(f"/missions/{mission}/undo", {"shown": planned["shown"]})["job_id"] is not None
+    assert not (hall.root / "new.md").exists()
+
+
+def test_everything_can_be_read_and_is_as_the_document_says(hall: Hall) -> None:
+    hall.run(asks(write()), DONE)
+    job = hall.hold("other.md")
+    hall.engine.memory.add("Title", "Content", root=hall.root)
+    hall.engine.add_schedule("daily", {"goal": "again", "planner": {"type": "script", "replies": [DONE]}},
+                             root=hall.root, every="1h")  # fmt: skip
+    client = hall.client
+    pages = [
+        "/missions", "/missions?status=waiting&text=find", "/missions/1", "/missions/1/turns", "/missions/1/turns/1",
+        "/missions/1/events", "/missions/1/changes", "/missions/1/report", "/missions/1/rules", "/missions/1/undo",
+        "/jobs", "/jobs?state=held&state=queued&kind=write_file", "/jobs/1", "/jobs/1/attempts", "/jobs/1/diff",
+        "/held", f"/held/{job}", "/memory", "/memory/1", "/runners", "/schedules", "/kinds", "/statistics", "/offers",
+    ]  # fmt: skip
+    for page in pages:
+        client.get(page)
+    assert client.refused("GET", f"/jobs/{job}/diff") == (409, "WRONG_STATE")
+    assert client.refused("GET", "/held/1") == (409, "WRONG_STATE")
+
+
+def test_lists_are_read_to_their_ends_by_cursors(hall: Hall) -> None:
+    for _ in range(3):
+        hall.run(DONE)
+    for path, name in (("/missions", "id"), ("/jobs", "id"), ("/missions/1/events", "seq")):
+        whole, found, query = hall.client.get(path)["items"], list[Found](), "limit=1"
+        while query:
+            page = hall.client.get(f"{path}?{query}")
+            found += page["items"]
+            key = "after" if "events" in path else "cursor"
+            query = "" if page["next"] == None else f"limit=1&{key}={page['next']}"  # noqa: E711
+        assert [one[name] for one in found] == [one[name] for one in whole]
+        assert len(found) >= 3
+
+
+def test_each_scope_lets_in_its_own_and_no_token_nothing(hall: Hall) -> None:
+    programs = {scope: hall.program(scope, scope) for scope in Scope}
+    stranger = Client(hall.api, "lcp-token-unknown")
+    for template, operations in PATHS.items():
+        path = re.sub(r"{\w+}", "999", template.removeprefix("/v1"))
+        for method, operation in object_in(operations).items():
+            (scope,) = re.findall(r"Scope: `(\w+)`", str(object_in(operation)["description"]))
+            assert stranger.refused(method.upper(), path) == (401, "TOKEN_REFUSED")
+            assert stranger.headers["www-authenticate"] == "Bearer"
+            for own, program in programs.items():
+                if own != scope:
+                    assert program.refused(method.upper(), path) == (403, "TOKEN_REFUSED")
+    assert programs[Scope.LOOK].get("/offers")["scopes"] == ["look"]
+
+
+def test_an_approval_names_what_this_token_was_shown_last_of_this_job(hall: Hall) -> None:
+    job, other = hall.hold("a.md"), hall.hold("b.md")
+    client, second = hall.client, hall.program("second", Scope.LOOK, Scope.DECIDE)
+    assert client.refused("POST", f"/jobs/{job}/approve", {"shown": "guessed"}) == (409, "CONFLICT")
+    assert client.refused("POST", f"/jobs/{job}/approve", {}) == (422, "INVALID_ARGUMENT")
+    first = client.get(f"/held/{job}")["shown"]
+    of_other = client.get(f"/held/{other}")["shown"]
+    for mark in (of_other, second.get(f"/held/{job}")["shown"]):
+        assert client.refused("POST", f"/jobs/{job}/approve", {"shown": mark}) == (409, "CONFLICT")
+    (hall.root / "a.md").write_text("changed meanwhile\n")
+    assert client.refused("POST", f"/jobs/{job}/approve", {"shown": first}) == (409, "CONFLICT")
+    newer = client.get(f"/held/{job}")["shown"]
+    assert client.refused("POST", f"/jobs/{job}/approve", {"shown": first}) == (409, "CONFLICT")
+    assert client.post(f"/jobs/{job}/approve", {"shown": newer})["job"]["state"] == "queued"
+    assert client.post(f"/jobs/{job}/approve", {"shown": newer})["changed"] == False  # noqa: E712
+
+
+def test_other_params_are_shown_before_they_are_approved(hall: Hall) -> None:
+    job = hall.hold("a.md")
+    other: Object = {"rel_path": "a.md", "content": "other\n"}
+    plain = hall.client.get(f"/held/{job}")["shown"]
+    body = {"shown": plain, "params": other}
+    assert hall.client.refused("POST", f"/jobs/{job}/approve", body)[0] == 409
+    shown = hall.client.post(f"/jobs/{job}/look", {"params": other})
+    assert "+other" in shown["diffs"][0]["diff"]
+    hall.client.post(f"/jobs/{job}/approve", {"shown": shown["shown"], "params": other})
+    hall.engine.work(until_idle=True)
+    assert (hall.root / "a.md").read_text() == "other\n"
+
+
+@pytest.mark.both
+def test_a_key_gives_the_same_answer_and_no_second_effect(hall: Hall) -> None:
+    spec: Object = {"goal": "write", "planner": {"type": "script", "replies": [DONE]}}
+    body: Object = {"root": str(hall.root), "spec": spec}
+    key = {"Idempotency-Key": "one"}
+    first = hall.client.post("/missions", body, **key)
+    hall.engine.work(until_idle=True)
+    again = Client(open_api(hall.engine, ServeSettings(), only_here=True), hall.client.token)
+    assert again.refused("POST", "/missions", body, **key) == (401, "TOKEN_REFUSED")  # of another start
+    assert hall.client.post("/missions", body, **key) == first
+    assert hall.client.headers["idempotency-replayed"] == "true"
+    assert hall.client.refused("POST", "/missions", {**body, "planner": {"type": "none"}}, **key) == (
+        409,
+        "CONFLICT",
+    )
+    assert hall.client.refused("POST", "/missions/1/cancel", **key) == (409, "CONFLICT")
+    assert len(hall.engine.missions()) == 1
+    for wrong in ("", "x" * 201):
+        assert hall.client.refused("POST", "/missions", body, **{"Idempotency-Key": wrong})[0] == 422
+
+
+def test_a_refused_write_is_not_remembered(hall: Hall) -> None:
+    key = {"Idempotency-Key": "one"}
+    assert hall.client.refused("POST", "/missions/1/cancel", **key) == (404, "NOT_FOUND")
+    hall.engine.launch({"goal": "x", "planner": {"type": "script", "replies": [DONE]}}, root=hall.root)
+    assert hall.client.post("/missions/1/cancel", **key)["changed"] == True  # noqa: E712
+
+
+@pytest.mark.both
+def test_many_requests_with_one_key_have_one_effect(hall: Hall) -> None:
+    spec: Object = {"goal": "write", "planner": {"type": "script", "replies": [DONE]}}
+    found: list[Found] = []
+
+    def launch() -> None:
+        one = Client(hall.api, hall.client.token)
+        found.append(
+            one.post("/missions", {"root": str(hall.root), "spec": spec}, **{"Idempotency-Key": "k"})["id"]
+        )
+
+    threads = [threading.Thread(target=launch) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(found), len(set(found)), len(hall.engine.missions())) == (6, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "INVALID_ARGUMENT"),
+        ({"spec": {"goal": "x"}}, "INVALID_ARGUMENT"),
+        ({"spec": {"goal": "x"}, "root": "/etc"}, "NOT_ALLOWED"),
+        ({"spec": {"goal": "x"}, "root": "ROOT/.."}, "NOT_ALLOWED"),
+        ({"spec": {"goal": "x", "root": "/etc"}, "root": "ROOT"}, "INVALID_MISSION"),
+        ({"mission": "survey"}, "INVALID_ARGUMENT"),
+        ({"mission": "../survey"}, "NOT_ALLOWED"),
+        ({"mission": "survey", "spec": {}}, "INVALID_ARGUMENT"),
+        ({"mission": "survey", "root": "ROOT", "allow_admin": True}, "INVALID_ARGUMENT"),
+    ],
+)
+def test_a_launch_names_what_the_operator_listed(hall: Hall, body: Object, code: str) -> None:
+    sent = {
+        key: value.replace("ROOT", str(hall.root)) if isinstance(value, str) else value
+        for key, value in body.items()
+    }
+    assert hall.client.refused("POST", "/missions", sent)[1] == code
+    assert hall.engine.missions() == []
+
+
+def test_a_listed_mission_is_launched_over_a_listed_root(hall: Hall) -> None:
+    found = hall.client.post("/missions", {"mission": "survey", "root": str(hall.root)})
+    assert (found["root"], found["planner"]) == (str(hall.root), "surveyor")
+
+
+def test_questions_are_answered_as_they_were_shown(hall: Hall) -> None:
+    question: Object = {"kind": "ask_user", "params": {"question": "Which?", "options": ["red", "blue"]}}
+    hall.run(asks(question), DONE)
+    (held,) = hall.client.get("/held")["items"]
+    shown = hall.client.get(f"/held/{held['id']}")["question"]
+    path = f"/jobs/{held['id']}/answer"
+    assert (shown["text"], shown["options"]) == ("Which?", ["red", "blue"])
+    assert hall.client.refused("POST", path, {"text": "2"})[1] == "NOT_SHOWN"
+    assert hall.client.refused("POST", path, {"text": "2", "shown": "another"})[1] == "CONFLICT"
+    assert hall.client.post(path, {"text": "2", "shown": shown["shown"]})["job"]["state"] == "succeeded"
+
+
+def test_two_tokens_of_one_person_are_one_approval(emptied_database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    two: JsonValue = [{"kinds": ["write_file"], "do": "hold", "approvals": 2}]
+    approvers = {"anna": hash_of("a"), "ben": hash_of("b")}
+    made = Hall(emptied_database_url, tmp_path / "root", approvers=approvers)
+    with made.engine:
+        both = (Scope.LOOK, Scope.DECIDE)
+        anna = [made.program(f"a{n}", *both, person="anna", is_approver=True) for n in (1, 2)]
+        ben, feigned = (
+            made.program("b", *both, person="ben", is_approver=True),
+            made.program("f", *both, person="ben"),
+        )
+        made.run(asks(write()), DONE, policy=two)
+        (job,) = made.engine.jobs(states=["held"])
+
+        def approve(client: Client) -> tuple[int, Found]:
+            shown = client.get(f"/held/{job.id}")["shown"]
+            return client.send("POST", f"/jobs/{job.id}/approve", {"shown": shown})
+
+        assert approve(anna[0])[1]["job"]["state"] == "held"
+        assert approve(anna[1])[1]["changed"] == False  # noqa: E712
+        assert [approve(one)[1]["code"] for one in (made.client, feigned)] == ["NOT_ALLOWED"] * 2
+        assert approve(ben)[1]["job"]["state"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/missions/x", 404), ("GET", f"/missions/{'9' * 5000}", 404), ("GET", "/missions?limit=0", 422),
+        ("GET", "/missions?limit=1&limit=2", 422), ("GET", "/missions?foo=1", 422), ("GET", "/runners?x=1", 422),
+        ("GET", "/jobs?state=odd", 422), ("GET", "/jobs?text=%00", 422), ("GET", "/jobs?text=%ff", 422),
+        ("GET", "/missions?cursor=-1", 422), ("PUT", "/missions", 405), ("DELETE", "/missions/1", 405),
+        ("GET", "/nothing", 404), ("GET", "/missions/1/turns/1", 404), ("GET", "/memory?root=%2fnowhere", 404),
+    ],
+)  # fmt: skip
+def test_an_address_that_is_not_valid_is_refused_in_words(
+    hall: Hall, method: str, path: str, status: int
+) -> None:
+    assert hall.client.refused(method, path)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422), (b"[]", 422), (b'{"text": "a"} {}', 422), (b'{"text": "a", "text": "b"}', 422),
+        (b'{"text": NaN}', 422),
+        (b'{"text": "\xff"}', 422), (b'{"text": "\\u0000"}', 422), (b'{"text": "\\ud800"}', 422), (b'{"text": 1}', 422),
+        (b'{"text": ' + b"[" * 100_000, 422), (b'{"text": "a", "more": 1}', 422), (b"x" * (1024 * 1024 + 1), 413),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_a_body_that_is_not_valid_is_refused_in_words(hall: Hall, body: bytes, status: int) -> None:
+    headers = {
+        "Authorization": f"Bearer {hall.client.token}",
+        "Idempotency-Key": "k",
+        "Content-Type": "application/json",
+    }
+    answer = hall.client.http.post("/v1/missions/1/say", content=body, headers=headers)
+    Client.check("POST", "/v1/missions/1/say", answer.status_code, answer.json())
+    assert answer.status_code == status, answer.text
+    plain = hall.client.http.post(
+        "/v1/missions/1/say", content=b"{}", headers={**headers, "Content-Type": "text/plain"}
+    )
+    assert plain.status_code == 415
+
+
+def test_a_token_over_its_limit_is_told_when_to_come_again(hall: Hall) -> None:
+    client = hall.program("slow", Scope.LOOK, per_minute=2)
+    assert [client.send("GET", "/runners")[0] for _ in range(3)] == [200, 200, 429]
+    assert 1 <= int(client.headers["retry-after"]) <= 30
+
+
+def test_no_page_of_another_origin_is_let_in_unless_named(hall: Hall) -> None:
+    named = open_api(hall.engine, ServeSettings(origins=("https://board.example.org",)), only_here=True)
+    asked = {"Origin": "https://board.example.org", "Access-Control-Request-Method": "GET"}
+    for api, allowed in ((hall.api, None), (named, "https://board.example.org")):
+        answer = TestClient(api, base_url=PORT).options("/v1/missions", headers=asked)
+        assert answer.headers.get("access-control-allow-origin") == allowed
+
+
+# -- A real server
+
+
+@contextmanager
+def serving(hall: Hall, api: Api, port: int = 0) -> Iterator[PageServer]:
+    server = PageServer(hall.engine, port=port, doors={"/v1": api})
+    with in_thread(server.run, server.stop):
+        yield server
+
+
+class Stream:
+    """What a client of server-sent events receives."""
+
+    def __init__(self, port: int, token: str, path: str, last: str = "") -> None:
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+        self.connection.request(
+            "GET", f"/v1{path}", headers=headers | ({"Last-Event-ID": last} if last else {})
+        )
+        self.answer = self.connection.getresponse()
+        self.last = last
+
+    def events(self) -> Iterator[Object]:
+        while line := self.answer.readline().decode():
+            field, _, value = line.rstrip("\n").partition(": ")
+            if field == "id":
+                self.last = value
+            if field == "data":
+                yield json.loads(value)
+        self.close()
+
+    def close(self) -> None:
+        self.answer.close()
+        self.connection.close()
+
+
+def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> None:
+    token = hall.engine.tokens.add("ci", {Scope.LOOK})
+    stated = ServeSettings()
+    planner: Object = {"type": "script", "replies": [asks(write()), DONE]}
+    mission = hall.engine.launch({"goal": "x", "planner": planner}, root=hall.root).id
+    with serving(hall, open_api(hall.engine, stated, only_here=True)) as server:
+        port = server.port
+        one, all_ = Stream(port, token, f"/missions/{mission}/events"), Stream(port, token, "/events")
+        seen = [next(one.events())]
+        everything: list[Object] = []
+        reader = threading.Thread(target=lambda: everything.extend(all_.events()), daemon=True)
+        reader.start()
+        hall.engine.work(until_idle=True)
+        wait_until(lambda: any(event["event"] == "held" for event in everything))
+    reader.join(60)
+    one.close()
+    (job,) = hall.engine.jobs(states=["held"])
+    hall.engine.approve(job.id)
+    hall.engine.work(until_idle=True)
+    with serving(hall, open_api(hall.engine, stated, only_here=True)) as server:
+        rest = Stream(server.port, token, f"/missions/{mission}/events?until=end", one.last)
+        seen += rest.events()
+        later = Stream(server.port, token, "/events", all_.last)
+        wanted = hall.engine.events(mission)
+        assert [event["seq"] for event in seen] == [event["seq"] for event in wanted]
+        for event in later.events():
+            everything.append(event)
+            if event["seq"] == wanted[-1]["seq"]:
+                break
+        later.close()
+        assert {event["seq"] for event in everything} >= {event["seq"] for event in wanted[1:]}
+        for path, last in ((f"/missions/{mission}/events", "999"), ("/events", "9" * 18), ("/events", "x")):
+            future = Stream(server.port, token, path, last)
+            assert (future.answer.status, json.loads(future.answer.read())["code"]) == (
+                422,
+                "INVALID_ARGUMENT",
+            )
+            future.close()
+
+
+def test_a_wait_ends_when_the_mission_rests(hall: Hall) -> None:
+    planner: Object = {"type": "script", "replies": [DONE]}
+    mission = hall.engine.launch({"goal": "x", "planner": planner}, root=hall.root).id
+    worker = threading.Timer(0.3, lambda: hall.engine.work(until_idle=True))
+    worker.start()
+    assert hall.client.get(f"/missions/{mission}?wait=60&until=end")["status"] == "completed"
+    worker.join(60)
+    assert hall.client.get(f"/missions/{mission}?wait=0.05")["status"] == "completed"
+
+
+def test_the_page_and_the_api_know_nothing_of_each_others_access(hall: Hall) -> None:
+    token = hall.engine.tokens.add("ci", {Scope.LOOK})
+    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+
+        def get(path: str, **headers: str) -> tuple[int, str]:
+            connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            connection.close()
+            return answer.status, text
+
+        bearer = f"Bearer {token}"
+        assert get("/v1/runners", Authorization=bearer)[0] == 200
+        assert get("/", Authorization=bearer)[0] == 403
+        assert get("/v1/runners", Cookie=f"lcp-{server.port}={server._secrets.cookie}")[0] == 401
+        status, text = get(f"/v1/runners?token={token}", Authorization=bearer)
+        assert (status, json.loads(text)["code"], token in text) == (400, "TOKEN_REFUSED", False)
+        assert json.loads(get("/v1/openapi.json")[1])["openapi"] == "3.1.0"
+
+
+def test_what_is_large_slow_or_many_holds_nothing_up(hall: Hall) -> None:
+    token = hall.engine.tokens.add("ci", {Scope.LOOK, Scope.DECIDE})
+    head = f"POST /v1/missions/1/say HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    head += "Content-Type: application/json\r\nIdempotency-Key: k\r\n"
+    large = 100 * 1024 * 1024
+    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+        address = ("127.0.0.1", server.port)
+        for framing, chunk in (
+            (f"Content-Length: {large}", b"x" * 65536),
+            ("Transfer-Encoding: chunked", b"10000\r\n" + b"x" * 65536 + b"\r\n"),
+        ):
+            with socket.create_connection(address, timeout=60) as connection:
+                connection.sendall(f"{head}{framing}\r\n\r\n".encode())
+                with suppress(OSError):  # it is closed once it is too much
+                    for _ in range(large // 65536):
+                        connection.sendall(chunk)
+                with suppress(ConnectionError):
+                    assert b" 413 " in connection.recv(100)
+        slow = [Stream(server.port, token, "/events") for _ in range(4)]  # nobody reads them
+        silent = [socket.create_connection(address, timeout=60) for _ in range(300)]
+        hall.run(*[asks(write(f"{n}.md")) for n in range(3)], DONE)
+        heard = Stream(server.port, token, "/missions/1/events?after=1")
+        assert next(heard.events())["seq"] == 2
+        heard.close()
+        for one in silent:
+            one.close()
+        for reader in slow:
+            reader.close()
+
+
+def blocks(language: str) -> list[str]:
+    text = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_clients_of_the_docs_do_what_they_say(hall: Hall, tmp_path: Path) -> None:
+    token = hall.engine.tokens.add("ci", {Scope.LOOK, Scope.LAUNCH, Scope.DECIDE})
+    (python,), (shell,) = blocks("python"), blocks("sh")
+    assert len(python.strip().splitlines()) <= 62
+    question: Object = {"kind": "ask_user", "params": {"question": "Which?"}}
+    planner: Object = {"type": "script", "replies": [asks(write(), question), DONE]}
+    auto: Object = {"type": "script", "replies": [asks({"kind": "list_files", "params": {}}), DONE]}
+    (tmp_path / "client.py").write_text(python)
+    (tmp_path / "follow.sh").write_text(shell)
+    api = open_api(hall.engine, ServeSettings(roots=(str(hall.root),)), only_here=True)
+    runner = hall.engine.runner(threads=1)
+    with serving(hall, api) as server, in_thread(runner.run, runner.stop):
+        given = {"LCP_API": f"{PORT}:{server.port}/v1", "LCP_TOKEN": token, "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(
+            [sys.executable, tmp_path / "client.py", hall.root, "Write."], input="yes\nthe blue one\n", text=True,
+            env={**given, "LCP_PLANNER_JSON": json.dumps(planner)}, capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "+new" in done.stdout
+        assert (hall.root / "new.md").read_text() == "new\n"
+        followed = subprocess.run(
+            ["sh", tmp_path / "follow.sh", hall.root, "Look."], text=True, capture_output=True, timeout=120,
+            check=False, env={**given, "LCP_PLANNER_JSON": json.dumps(auto)},
+        )  # fmt: skip
+        assert followed.returncode == 0, followed.stderr
+        assert '"event": "mission_completed"' in followed.stdout
+        assert '"job_id": null' in followed.stdout
