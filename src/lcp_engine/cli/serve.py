@@ -28,7 +28,7 @@ API = "/v1"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class _Work(Protocol):
+class Work(Protocol):
     """The web server, or a runner."""
 
     def run(self) -> None: ...
@@ -99,14 +99,14 @@ def serve_command(
             engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link),
             secrets=_kept_secrets(engine.instance.url, anew=sign_out), evals=evals, doors=doors,
         )  # fmt: skip
-        works: list[_Work] = [server]
+        works: list[Work] = [server]
         if threads:
             works.append(engine.runner(threads=threads))
-        with interrupts.draining(lambda: _stop(works)):
+        with interrupts.draining(lambda: stop_together(works)):
             _announce(invocation, server, host)
             for door in doors.values():
                 _announce_token(invocation, door.token)
-            _run(works)
+            run_together(works)
     return Exit.DONE
 
 
@@ -190,7 +190,7 @@ def _print_link(invocation: Invocation, link: str) -> None:
         sys.stdout.flush()
 
 
-def _run(works: Sequence[_Work]) -> None:
+def run_together(works: Sequence[Work]) -> None:
     """Run all until one ends, then stop the others. Re-raises the error that ended it."""
     with ThreadPoolExecutor(len(works), thread_name_prefix="lcp-serve") as pool:
         running = [pool.submit(work.run) for work in works]
@@ -198,11 +198,11 @@ def _run(works: Sequence[_Work]) -> None:
             while not wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
                 pass
         finally:
-            _stop(works)
+            stop_together(works)
     for done in running:
         done.result()
 
 
-def _stop(works: Sequence[_Work]) -> None:
+def stop_together(works: Sequence[Work]) -> None:
     for work in works:
         work.stop()

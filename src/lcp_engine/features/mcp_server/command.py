@@ -1,0 +1,106 @@
+"""Serve missions to MCP clients (`lcp mcp`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.completion import mission_files, planner_names
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.output import print_err
+from lcp_engine.cli.serve import Work, run_together, stop_together
+from lcp_engine.cli.signals import catching_interrupts
+from lcp_engine.errors import ErrorCode, LcpError, install
+from lcp_engine.settings import resolve_root
+
+
+@click.command(
+    "mcp",
+    cls=LcpCommand,
+    examples=(
+        "lcp mcp                                   look at missions, and answer their questions",
+        "lcp mcp --root ~/src/shop --threads 2     also launch missions there, and execute them",
+        "lcp mcp --root . --mission survey         launch this mission alone",
+    ),
+)
+@click.option("--root", "roots", multiple=True, metavar="DIR",
+              help="A directory over which clients may launch missions; may be repeated.")  # fmt: skip
+@click.option("--mission", "missions", multiple=True, metavar="MISSION", shell_complete=mission_files,
+              help="A mission that they may launch there; may be repeated.  [default: any goal in words]")  # fmt: skip
+@click.option("--planner", shell_complete=planner_names, metavar="NAME",
+              help="Who answers in what they launch.  [env: LCP_PLANNER]")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Set any key of what they launch, e.g. limits.max_turns=5.")  # fmt: skip
+@click.option("--stage", is_flag=True,
+              help="Let what they launch work in a private copy of the root, and ask once what is merged.")  # fmt: skip
+@click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
+              help="Also execute jobs, N at a time; with 0 only runners elsewhere (`lcp work`) do.")  # fmt: skip
+@pass_invocation
+def mcp_command(
+    invocation: Invocation,
+    *,
+    roots: Sequence[str],
+    missions: Sequence[str],
+    planner: str | None,
+    settings: Sequence[str],
+    stage: bool,
+    threads: int,
+) -> int:
+    """Serve missions over stdin and stdout to a client of the Model Context Protocol, such as an agent or an editor.
+
+    The client starts it. It can look at the missions of the database, launch those that are listed here, and answer
+    questions; it cannot approve. It ends when the client closes stdin, and what it began stays in the database.
+    """
+    try:
+        from lcp_engine.features.mcp_server.door import Listed, McpDoor
+        from lcp_engine.features.mcp_server.stdio import StdioServer, protocol_streams
+    except ModuleNotFoundError as missing:
+        raise _not_installed(missing) from missing
+    pairs(settings, "--set")
+    if missions and not roots:
+        raise click.UsageError("--mission needs --root", click.get_current_context())
+    listed = Listed(
+        roots=tuple(resolve_root(None, Path.cwd(), Path(root).expanduser()) for root in roots),
+        missions=_named(missions),
+        planner=planner,
+        settings=settings,
+        stage=stage,
+        environment=invocation.planner_environment,
+    )
+    if sys.stdin.isatty() and not invocation.quiet:
+        print_err("this speaks MCP on stdin and stdout: a client starts it; Ctrl-C stops it")
+    with (
+        protocol_streams() as (source, sink),
+        invocation.engine() as engine,
+        catching_interrupts() as interrupts,
+    ):
+        works: list[Work] = [StdioServer(McpDoor(engine, listed).lowlevel, source, sink)]
+        if threads:
+            works.append(engine.runner(threads=threads))
+        with interrupts.draining(lambda: stop_together(works)):
+            run_together(works)
+    return Exit.DONE
+
+
+def _named(missions: Sequence[str]) -> dict[str, str]:
+    """The missions by the names that clients use: those of their files without the ending."""
+    found: dict[str, str] = {}
+    for stated in missions:
+        path = Path(stated)
+        name = path.stem if path.is_file() else stated
+        if stated == "-" or name in found:
+            fact = "stdin is the protocol's" if stated == "-" else f"there are two missions named {name!r}"
+            raise click.UsageError(f"--mission {stated}: {fact}", click.get_current_context())
+        found[name] = str(path.resolve()) if path.is_file() else stated
+    return found
+
+
+def _not_installed(missing: ModuleNotFoundError) -> Exception:
+    if (missing.name or "").startswith("lcp_engine"):
+        return missing
+    message = f"lcp mcp needs the extra 'mcp' ({missing.name} is missing): {install('mcp')}"
+    return LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=f"{install('mcp')}.")
