@@ -324,3 +324,140 @@ def test_a_resource_that_is_not_there_is_said(engine: Engine) -> None:
                 await client.read_resource(f"lcp://{address}")
 
     run(McpDoor(engine, Listed()), steps)
+
+
+def waiting(engine: Engine, root: Path, *paths: str) -> list[int]:
+    """Held writes of one mission."""
+    launched(engine, root, ask(*(write(path, "new\n") for path in paths)), DONE)
+    return [job.id for job in engine.jobs(states=["held"])]
+
+
+def approving(engine: Engine) -> McpDoor:
+    return McpDoor(engine, Listed(), approve_for=["tester"])
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_named_client_approves_what_it_was_shown_and_undoes_it(
+    engine: Engine, root: Path, era: Era
+) -> None:
+    (job,) = waiting(engine, root, "a.md")
+
+    async def steps(client: Client) -> None:
+        mark = value(await client.call_tool("diff", {"job": job})).mark
+        done = value(await client.call_tool("approve", {"job": job, "mark": mark}))
+        assert (done.state, done.changed) == ("queued", True)
+        engine.work(until_idle=True)
+        assert (root / "a.md").read_text() == "new\n"
+        shown = value(await client.call_tool("undo_preview", {"mission": done.mission}))
+        assert "-new\n+old\n" in shown.files[0].diff.untrusted
+        undone = value(await client.call_tool("undo", {"mission": done.mission, "mark": shown.mark}))
+        assert [file.path.untrusted for file in undone.files] == ["a.md"]
+        assert (root / "a.md").read_text() == "old\n"
+        again = {"mission": done.mission, "mark": shown.mark}
+        assert refusal(await client.call_tool("undo", again))[0] == "CONFLICT"
+
+    run(approving(engine), steps, era=era)
+    assert "through tester" in str(engine.events(engine.job(job).mission_id, event="decided"))
+
+
+def test_only_the_last_mark_of_this_job_decides_and_only_once(engine: Engine, root: Path) -> None:
+    first, second = waiting(engine, root, "a.md", "b.md")
+
+    async def steps(client: Client) -> None:
+        older = value(await client.call_tool("diff", {"job": first})).mark
+        other = value(await client.call_tool("diff", {"job": second})).mark
+        (text,) = (await client.read_resource(f"lcp://jobs/{first}/changes")).contents
+        assert isinstance(text, TextResourceContents)
+        mark = read(text.text).mark
+        for wrong in (older, other, "", mark[:-1], mark.upper(), "\N{SNOWMAN}"):
+            order = {"job": first, "mark": wrong}
+            if wrong != mark:
+                assert refusal(await client.call_tool("approve", order))[0] == "CONFLICT"
+        assert engine.job(first).state == "held"
+        value(await client.call_tool("approve", {"job": first, "mark": mark}))
+        assert refusal(await client.call_tool("approve", {"job": first, "mark": mark}))[0] == "CONFLICT"
+
+    run(approving(engine), steps)
+
+
+def test_a_file_that_has_changed_since_it_was_shown_is_not_approved(engine: Engine, root: Path) -> None:
+    (job,) = waiting(engine, root, "a.md")
+
+    async def steps(client: Client) -> None:
+        mark = value(await client.call_tool("diff", {"job": job})).mark
+        (root / "a.md").write_text("other\n")
+        assert refusal(await client.call_tool("approve", {"job": job, "mark": mark}))[0] == "CONFLICT"
+        assert engine.job(job).state == "held"
+        rejected = value(await client.call_tool("reject", {"job": job, "reason": "Leave it."}))
+        assert rejected.state == "rejected"
+
+    run(approving(engine), steps)
+
+
+def test_another_client_gets_no_mark_and_decides_nothing(engine: Engine, root: Path) -> None:
+    (job,) = waiting(engine, root, "a.md")
+    door = approving(engine)
+    marks: list[JsonValue] = []
+
+    async def look(client: Client) -> None:
+        marks.append(value(await client.call_tool("diff", {"job": job})).mark)
+
+    async def steps(client: Client) -> None:
+        assert value(await client.call_tool("diff", {"job": job})).mark is None
+        for tool, more in (
+            ("approve", {"mark": marks[0]}),
+            ("reject", {"reason": "no"}),
+            ("undo", {"mark": "x"}),
+        ):
+            code, text = refusal(await client.call_tool(tool, {"job": job, **more}))
+            assert code == "NOT_ALLOWED"
+            assert "stranger" in text
+
+    run(door, look)
+    run(door, steps, name="stranger")
+    assert engine.job(job).state == "held"
+
+
+def test_what_is_not_shown_in_full_has_no_mark(
+    engine: Engine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = "".join(f"{number}\n" for number in range(MOST_LONG))
+    launched(engine, root, ask(write("a.md", large), write("b.md", SECRET), write("c.md", "…\n")), DONE)
+    jobs = {str(job.params["rel_path"]): job.id for job in engine.jobs(states=["held"])}
+
+    async def steps(client: Client) -> None:
+        marks = {path: value(await client.call_tool("diff", {"job": job})).mark for path, job in jobs.items()}
+        assert (marks["a.md"], marks["b.md"]) == (None, None)
+        assert marks["c.md"]
+
+    run(approving(engine), steps)
+
+
+def test_approvers_and_the_number_of_approvals_hold(emptied_database_url: str, root: Path) -> None:
+    rules: JsonValue = [{"kinds": ["write_file"], "do": "hold", "approvals": 2}]
+    script: JsonValue = {"type": "script", "replies": [ask(write("a.md", "new\n")), DONE]}
+    with Engine(emptied_database_url) as engine:
+        engine.launch({"goal": "write", "policy": rules, "planner": script}, root=root)
+        engine.work(until_idle=True)
+        (job,) = engine.jobs(states=["held"])
+
+        async def steps(client: Client) -> None:
+            for changed in (True, False):
+                mark = value(await client.call_tool("diff", {"job": job.id})).mark
+                done = value(await client.call_tool("approve", {"job": job.id, "mark": mark}))
+                assert (done.state, done.changed) == ("held", changed)
+
+        run(approving(engine), steps)
+        assert engine.approve(job.id) is False  # the user of this process is the same person
+        assert engine.job(job.id).state == "held"
+    with Engine(emptied_database_url, approvers={"anna": f"sha256:{'0' * 64}"}) as engine:
+
+        async def refused(client: Client) -> None:
+            mark = value(await client.call_tool("diff", {"job": job.id})).mark
+            code, text = refusal(await client.call_tool("approve", {"job": job.id, "mark": mark}))
+            assert code == "NOT_ALLOWED"
+            assert "anna" in text
+
+        door = McpDoor(engine, Listed(), approve_for=["anna"])
+        run(door, refused, name="anna")
+        assert engine.job(job.id).state == "held"

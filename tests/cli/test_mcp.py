@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp_types import Implementation
 from tests.cli.conftest import Lcp, Object
 from tests.loaded_python import Python
@@ -91,7 +92,8 @@ def test_the_sdks_client_launches_a_mission_that_is_executed_in_the_same_process
     )
 
     async def act() -> None:
-        async with Client(server, client_info=Implementation(name="tester", version="1")) as client:
+        transport = stdio_client(server, errlog=log)
+        async with Client(transport, client_info=Implementation(name="tester", version="1")) as client:
             launched = await client.call_tool("launch", {"mission": mission.stem})
             assert launched.structured_content is not None
             number = launched.structured_content["mission"]
@@ -99,7 +101,9 @@ def test_the_sdks_client_launches_a_mission_that_is_executed_in_the_same_process
             assert state.structured_content is not None
             assert (state.structured_content["status"], state.structured_content["runners"]) == ("waiting", 1)
 
-    anyio.run(act)
+    with (lcp.home / "log").open("w") as log:
+        anyio.run(act)
+    assert (lcp.home / "log").read_text() == ""
     assert lcp("held", "--json").code == 0
     assert not (lcp.root / "b.md").exists()
 

@@ -37,6 +37,8 @@ from lcp_engine.settings import resolve_root
               help="Set any key of what they launch, e.g. limits.max_turns=5.")  # fmt: skip
 @click.option("--stage", is_flag=True,
               help="Let what they launch work in a private copy of the root, and ask once what is merged.")  # fmt: skip
+@click.option("--approve-for", "approvers", multiple=True, metavar="CLIENT",
+              help="Let the client of this name approve and undo what it was shown; may be repeated.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Also execute jobs, N at a time; with 0 only runners elsewhere (`lcp work`) do.")  # fmt: skip
 @pass_invocation
@@ -48,12 +50,14 @@ def mcp_command(
     planner: str | None,
     settings: Sequence[str],
     stage: bool,
+    approvers: Sequence[str],
     threads: int,
 ) -> int:
     """Serve missions over stdin and stdout to a client of the Model Context Protocol, such as an agent or an editor.
 
     The client starts it. It can look at the missions of the database, launch those that are listed here, and answer
-    questions; it cannot approve. It ends when the client closes stdin, and what it began stays in the database.
+    questions. It approves nothing, unless --approve-for has its name: that is what it calls itself, and proves nothing.
+    It ends when the client closes stdin, and what it began stays in the database.
     """
     try:
         from lcp_engine.features.mcp_server.door import Listed, McpDoor
@@ -78,7 +82,7 @@ def mcp_command(
         invocation.engine() as engine,
         catching_interrupts() as interrupts,
     ):
-        works: list[Work] = [StdioServer(McpDoor(engine, listed).lowlevel, source, sink)]
+        works: list[Work] = [StdioServer(McpDoor(engine, listed, approvers).lowlevel, source, sink)]
         if threads:
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: stop_together(works)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, Field
@@ -141,6 +142,9 @@ class Changes(BaseModel):
     caveat: str | None = Field(
         description="Why what a held job would change is not shown here, or not in full."
     )
+    mark: str | None = Field(
+        default=None, description="What approve and undo take, for exactly what is shown here."
+    )
 
 
 class Found(BaseModel):
@@ -171,6 +175,22 @@ class Done(BaseModel):
     mission: int
     state: str = Field(description="The state of the job now.")
     changed: bool = Field(description="False if the same was decided before.")
+
+
+class RestoredFile(BaseModel):
+    """A file of an undo, and what became of it."""
+
+    path: Untrusted
+    done: str
+
+
+class Restored(BaseModel):
+    """Files that an undo has restored."""
+
+    mission: int
+    job: int | None = Field(description="The job of the undo; null if there was nothing to restore.")
+    files: list[RestoredFile]
+    files_left_out: int = Field(description="How many files are not listed.")
 
 
 def untrusted(text: str, most: int = MOST_SHORT) -> Untrusted:
@@ -262,6 +282,20 @@ def file_changes(diffs: list[Diff]) -> list[FileChange]:
             )
         )
     return found
+
+
+def shows_all(changes: Changes, job: Job | None, diffs: Sequence[Diff]) -> bool:
+    """True if nothing of these diffs, or without any of the params of a held job, was cut or replaced."""
+    texts = [text for file in changes.files for text in (file.path, file.diff, file.note) if text]
+    said = [text for diff in diffs for text in (diff.path, diff.text, diff.note or "")]
+    if job is not None and changes.params is not None and not diffs:
+        texts, said = [changes.params], [json_block(job.params)]
+    return (
+        changes.files_left_out == 0
+        and all(diff.is_whole for diff in diffs)
+        and all(text.left_out == 0 for text in texts)
+        and all(without_secrets(text, os.environ) == text for text in said)
+    )
 
 
 def params_shown(job: Job) -> Untrusted:
