@@ -24,7 +24,8 @@ from mcp_types import (
 from tests.engine.replies import DONE, ask, write
 
 from lcp_engine import Engine
-from lcp_engine.features.mcp_server.door import Listed, McpDoor
+from lcp_engine.features.mcp_server.door import McpDoor
+from lcp_engine.features.mcp_server.listed import Listed
 from lcp_engine.features.mcp_server.values import MOST_LONG
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -173,8 +174,27 @@ def test_a_client_that_reads_nothing_does_not_keep_it_from_ending(bare: Bare) ->
     assert bare.process.wait(PATIENCE_SECONDS) == 0
 
 
+def test_over_http_the_address_and_a_token_are_printed_once(lcp: Lcp) -> None:
+    with lcp.start("mcp", "--http", "127.0.0.1:0", "--json") as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO})
+        headers = {
+            "Authorization": f"Bearer {told['token']}",
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+        }
+        assert httpx2.post(told["url"], headers=headers, content=ping).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
 def test_usage_is_checked_before_anything_is_served(lcp: Lcp) -> None:
     assert lcp("mcp", "--mission", "survey").code == 2
     assert lcp("mcp", "--root", "root", "--mission", "-").code == 2
     assert lcp("mcp", "--root", "root", "--mission", "survey", "--mission", "survey").code == 2
     assert lcp("mcp", "--root", "nowhere").code == 1
+    for address in ("8471", "localhost:", "localhost:x", "localhost:65536"):
+        assert lcp("mcp", "--http", address).code == 2
+    assert "there is no token" in lcp("mcp", "--http", "0.0.0.0:0").err

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err
+from lcp_engine.cli.output import print_err, print_json_line, print_out
 from lcp_engine.cli.serve import Work, run_together, stop_together
 from lcp_engine.cli.signals import catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.settings import resolve_root
+
+if TYPE_CHECKING:
+    from lcp_engine.features.mcp_server.http import HttpServer
+
+HIGHEST_PORT = 65_535
 
 
 @click.command(
@@ -39,6 +46,8 @@ from lcp_engine.settings import resolve_root
               help="Let what they launch work in a private copy of the root, and ask once what is merged.")  # fmt: skip
 @click.option("--approve-for", "approvers", multiple=True, metavar="CLIENT",
               help="Let the client of this name approve and undo what it was shown; may be repeated.")  # fmt: skip
+@click.option("--http", "address", metavar="HOST:PORT",
+              help="Serve clients with a token over HTTP instead, see `lcp tokens`; port 0: any free one.")  # fmt: skip
 @click.option("--threads", type=Count(0, 256), metavar="N", default=0, show_default=True,
               help="Also execute jobs, N at a time; with 0 only runners elsewhere (`lcp work`) do.")  # fmt: skip
 @pass_invocation
@@ -51,6 +60,7 @@ def mcp_command(
     settings: Sequence[str],
     stage: bool,
     approvers: Sequence[str],
+    address: str | None,
     threads: int,
 ) -> int:
     """Serve missions over stdin and stdout to a client of the Model Context Protocol, such as an agent or an editor.
@@ -58,9 +68,11 @@ def mcp_command(
     The client starts it. It can look at the missions of the database, launch those that are listed here, and answer
     questions. It approves nothing, unless --approve-for has its name: that is what it calls itself, and proves nothing.
     It ends when the client closes stdin, and what it began stays in the database.
+    Over HTTP a client is known by its token.
     """
     try:
-        from lcp_engine.features.mcp_server.door import Listed, McpDoor
+        from lcp_engine.features.mcp_server.door import McpDoor
+        from lcp_engine.features.mcp_server.listed import Listed
         from lcp_engine.features.mcp_server.stdio import StdioServer, protocol_streams
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
@@ -75,19 +87,45 @@ def mcp_command(
         stage=stage,
         environment=invocation.planner_environment,
     )
-    if sys.stdin.isatty() and not invocation.quiet:
-        print_err("this speaks MCP on stdin and stdout: a client starts it; Ctrl-C stops it")
-    with (
-        protocol_streams() as (source, sink),
-        invocation.engine() as engine,
-        catching_interrupts() as interrupts,
-    ):
-        works: list[Work] = [StdioServer(McpDoor(engine, listed, approvers).lowlevel, source, sink)]
+    with ExitStack() as stack:
+        streams = stack.enter_context(protocol_streams()) if address is None else (0, 1)
+        engine = stack.enter_context(invocation.engine())
+        interrupts = stack.enter_context(catching_interrupts())
+        door = McpDoor(engine, listed, approvers)
+        if address is None:
+            works: list[Work] = [StdioServer(door.lowlevel, *streams)]
+            if sys.stdin.isatty() and not invocation.quiet:
+                print_err("this speaks MCP on stdin and stdout: a client starts it; Ctrl-C stops it")
+        else:
+            from lcp_engine.features.mcp_server.http import HttpServer  # slow to import
+
+            works = [server := HttpServer(door, *_host_and_port(address))]
+            _announce(invocation, server)
         if threads:
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: stop_together(works)):
             run_together(works)
     return Exit.DONE
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > HIGHEST_PORT:
+        raise click.UsageError(f"--http expects HOST:PORT, not {address!r}", click.get_current_context())
+    return host.strip("[]"), int(port)
+
+
+def _announce(invocation: Invocation, server: HttpServer) -> None:
+    """Print where it is served, and the token that it generated: once, as it is kept nowhere."""
+    if invocation.json:
+        print_json_line({"url": server.url, "token": server.token})
+    else:
+        print_out(server.url if server.token is None else f"{server.url}\n{server.token}")
+        if server.token is not None and not invocation.quiet:
+            print_err(
+                "the second line is a token for this start, shown once; `lcp tokens add` adds lasting ones"
+            )
+    sys.stdout.flush()
 
 
 def _named(missions: Sequence[str]) -> dict[str, str]:

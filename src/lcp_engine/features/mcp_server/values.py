@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 
+from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
 
-from lcp_engine import Job, Mission
+from lcp_engine import Job, LcpError, Mission
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, exact, json_block, one_line
@@ -206,6 +207,24 @@ def _cut(text: str, most: int) -> Untrusted:
 
 def _perhaps(text: str | None) -> Untrusted | None:
     return None if text is None else untrusted(text)
+
+
+def result(value: object) -> CallToolResult:
+    assert isinstance(value, BaseModel)
+    text = TextContent(type="text", text=value.model_dump_json())
+    return CallToolResult(content=[text], structured_content=value.model_dump(mode="json"))
+
+
+def refusal(error: LcpError) -> CallToolResult:
+    state = ErrorState(
+        error_code=error.code, message=untrusted(str(error)), advice=error.failed.recommendation
+    )
+    text = f"{state.error_code}: {state.message.untrusted}. {state.advice}"
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)],
+        structured_content={"error": state.model_dump(mode="json")},
+        is_error=True,
+    )
 
 
 def mission_state(mission: Mission, runners: int) -> MissionState:
