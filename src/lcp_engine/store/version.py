@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HEAD = "0036"
+HEAD = "0037"
 """The newest migration; a database of this version needs no alembic."""
 REPLACED = ("0009", "0032", "347f1ede")
 """The first and the last of the versions between releases whose migrations are gone, and the last commit with them."""
