@@ -36,7 +36,7 @@ REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
 SQLITE, POSTGRES = "sqlite_copy_url", "emptied_postgres_url"
 """The fixtures behind `emptied_database_url`."""
 
-RULES = {"api", "engine", "planners", "runner", "sandbox", "wall"}
+RULES = {"api", "engine", "planners", "runner", "sandbox", "telemetry", "wall"}
 """Rooms whose tests are about rules, not about a database."""
 IN_TURN = {"changes", "crash", "faults", "model"}
 """Rooms whose tests run on one of both databases with each commit, as the commit chooses."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TypeAlias
@@ -118,6 +119,25 @@ def work_options(command: Callable[..., int]) -> Callable[..., int]:
     return threads(approve(command))
 
 
+_health_option = click.option(
+    "--health", type=Count(0, 65535), metavar="PORT",
+    help="Answer /healthz, /readyz and /metrics to programs of this machine; 0: any free port.",
+)  # fmt: skip
+
+
+@contextmanager
+def _answering_health(engine: Engine, port: int | None, note: Callable[[str], None]) -> Iterator[None]:
+    """Answer programs that watch this process, if there is a port for them; the address is told with `note`."""
+    if port is None:
+        yield
+        return
+    from lcp_engine.features.telemetry.health import serving_health
+
+    with serving_health(engine.instance, port) as address:
+        note(f"health and figures are on {address}")
+        yield
+
+
 def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Callable[..., int]:
     @wraps(command)
     def with_options(
@@ -162,6 +182,7 @@ def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Ca
 )
 @mission_options
 @work_options
+@_health_option
 @click.option(
     "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like `lcp validate`."
 )
@@ -172,6 +193,7 @@ def run_command(
     options: MissionOptions,
     threads: int,
     kinds: Sequence[str],
+    health: int | None,
     dry_run: bool,
 ) -> int:
     """Launch MISSION and work on it until it ends or waits for a person; then print its report.
@@ -184,7 +206,7 @@ def run_command(
         from lcp_engine.features.authoring.validate import print_dry_run
 
         return print_dry_run(invocation, options, approved_kinds(invocation, kinds))
-    return run_mission(invocation, options, load, threads, kinds)
+    return run_mission(invocation, options, load, threads, kinds, health=health)
 
 
 def run_mission(
@@ -193,6 +215,8 @@ def run_mission(
     load: Callable[[MissionOptions, PlannerEnvironment], Loaded],
     threads: int,
     kinds: Sequence[str],
+    *,
+    health: int | None = None,
 ) -> int:
     """Launch the mission that `load` reads from the options, and work on it until it ends or waits for a person."""
     named = approved_kinds(invocation, kinds)
@@ -202,7 +226,7 @@ def run_mission(
         launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin, request=request)
         worst = print_outlook(invocation, engine, spec, directory)
         decider = Decider(engine, launched.id, named, asks)
-        with showing(invocation, engine) as progress:
+        with showing(invocation, engine) as progress, _answering_health(engine, health, progress.note):
             _work_until_done(engine, decider, progress, interrupts, threads)
         return _report_end(invocation, engine, launched.id, interrupts, worst)
 
@@ -397,6 +421,7 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
 @click.option("--until-idle", is_flag=True, help="Exit when no job is queued, delayed or running anywhere.")
 @click.option("--give-up-after", type=click.FloatRange(min=0), metavar="SECONDS",
               help="Exit when the database is away for so long.  [default: wait as long as it takes]")  # fmt: skip
+@_health_option
 @kinds_option
 @click.option(
     "--mission", type=int, metavar="M", shell_complete=mission_ids, help="Only the jobs of mission M."
@@ -411,6 +436,7 @@ def work_command(
     threads: int,
     until_idle: bool,
     give_up_after: float | None,
+    health: int | None,
     kinds: Sequence[str],
     mission: int | None,
     named: Sequence[str],
@@ -439,7 +465,8 @@ def work_command(
             outage.tell = print_err if invocation.json or invocation.quiet else progress.note
             runner.tell = outage.tell
             progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
-            work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
+            with _answering_health(engine, health, progress.note):
+                work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
             silent = runner.silent_roots
             for root, count in runner.left_to_others().items():
                 left = f"{count} queued job{'s' * (count != 1)} under {root}"

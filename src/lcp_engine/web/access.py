@@ -32,6 +32,10 @@ HEADERS = {
 STATIC = "/static/"
 OPEN_TO_ALL = (STATIC, PATH)
 """Addresses that need no access: a signed link is access to its one job."""
+WATCHED = ("/healthz", "/readyz", "/metrics")
+"""Addresses without names of missions, and without texts, for the programs that watch a server: any of this machine."""
+RELAYED = frozenset({"origin", "forwarded", "via", "x-forwarded-for"})
+"""Headers of requests that come through a page of a browser, or through a proxy: from anywhere."""
 ACCESS = "lcp.access"
 """The key in the scope's state that says that a request came from a browser with access."""
 UNKNOWN = "this browser has no access yet"
@@ -85,6 +89,11 @@ class Address:
         """
         return host.lower() in self.hosts or (self.any_address and self._is_ip_address(host))
 
+    def is_loopback(self, host: str) -> bool:
+        """True if a `Host` header names this page by the addresses that every machine has for itself."""
+        named = f"{host}:{HTTP_PORT}" if self.port == HTTP_PORT and ":" not in host else host
+        return named in {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+
     def _is_ip_address(self, host: str) -> bool:
         address = host.removesuffix(f":{self.port}")
         if address == host and self.port != HTTP_PORT:
@@ -120,8 +129,20 @@ class AccessControl:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        response = self._check_request(request) or self._check_browser(request)
+        is_free = self._is_watched_from_here(request)
+        response = None if is_free else self._check_request(request) or self._check_browser(request)
         await (response or self._app)(scope, receive, _with_headers(send, _path_of(request)))
+
+    def _is_watched_from_here(self, request: Request) -> bool:
+        """True for a program of this machine that asks how the server is, and for nothing else."""
+        return (
+            _path_of(request) in WATCHED
+            and request.method == "GET"
+            and request.client is not None
+            and request.client.host in ("127.0.0.1", "::1")
+            and RELAYED.isdisjoint(request.headers)
+            and self._address.is_loopback(",".join(request.headers.getlist("host")))
+        )
 
     def _check_request(self, request: Request) -> Response | None:
         """The error page for a request that is refused from any browser."""

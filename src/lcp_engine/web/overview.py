@@ -1,11 +1,17 @@
-"""Activity, runners, schedules and roots of a database, and what it holds; schedules are launched and removed here."""
+"""Activity, runners, schedules and roots of a database, and what it holds, for people and for programs that watch it.
+
+Schedules are launched and removed here.
+"""
 
 from __future__ import annotations
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from lcp_engine.features.activity.charts import chart
+from lcp_engine.web.access import WATCHED
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.forms import Form, to_mission
 
@@ -35,3 +41,17 @@ def remove_schedule(context: PageContext, request: Request, form: Form) -> Respo
     """Remove a schedule; missions that it launched go on."""
     context.engine.remove_schedule(form.text("name"))
     return RedirectResponse("/overview?note=removed", 303)
+
+
+async def watched(request: Request) -> Response:
+    """Health and figures, for which the silence of the database is waited a few seconds."""
+    from lcp_engine.features.telemetry.health import Watch  # which states these routes
+
+    state = request.app.state
+    if not hasattr(state, "watch"):
+        state.watch = Watch(context_of(request).engine.instance)
+    answer = await run_in_threadpool(state.watch.answer, request.scope["path"])
+    return Response(answer.text, answer.status, media_type=answer.content_type)
+
+
+WATCHED_ROUTES = tuple(Route(path, watched) for path in WATCHED)
