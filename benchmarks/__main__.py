@@ -17,7 +17,7 @@ from benchmarks.table import as_page, as_text
 
 CASES = (
     "enqueue", "crowd", "drain", "latency", "decisions", "history", "pruning", "files", "overhead", "cost", "rescue",
-    "startup", "programs", "commands", "memory", "limits", "plans", "stages", "pages",
+    "startup", "programs", "commands", "memory", "limits", "plans", "stages", "pages", "telemetry",
 )  # fmt: skip
 PEERS = PROJECT / ".venv-bench" / "bin" / "python"
 

@@ -1,4 +1,4 @@
-"""State figures and health of the engine for programs that watch it."""
+"""State figures, health and traces of the engine for programs that watch it."""
 
 from __future__ import annotations
 
@@ -6,5 +6,7 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "telemetry",
+    needs=("models",),
+    chores=("lcp_engine.features.telemetry.spans:chores", "lcp_engine.features.telemetry.meters:chores"),
     routes=("lcp_engine.web.overview:WATCHED_ROUTES",),
 )

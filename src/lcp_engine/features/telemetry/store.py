@@ -6,7 +6,7 @@ by their end. Only so much is read at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from lcp_engine.core.job_states import SUCCEED
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries.selection import Condition, find
 
 LATENCIES = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 """Bounds of the buckets of claim latencies, in seconds."""
@@ -131,3 +132,94 @@ def read_ended(tx: Tx, since: Micros, lag: Micros) -> Ended:
         if cost is not None and currency is not None:
             costs[currency] = costs.get(currency, Decimal()) + Decimal(cost)
     return Ended(until, attempts, (spent[0], spent[1]), costs)
+
+
+class SettledAttempt(NamedTuple):
+    """An attempt that ended, with what its span says. A turn has the planner's reply besides."""
+
+    job_id: int
+    attempt: int
+    started_at: Micros
+    ended_at: Micros
+    outcome: str
+    error: str | None
+    mission_id: int
+    kind: str
+    role: str
+    created_at: Micros
+    waits_for: int | None
+    approved: int
+    number: int | None
+    latency: float | None
+    completions: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: str | None
+    currency: str | None
+    asked: str | None
+    said: str | None
+
+
+class TracedMission(NamedTuple):
+    """A mission as its span needs it; `last_runner` executed the last attempt before its end."""
+
+    id: int
+    uid: str
+    name: str
+    planner: str | None
+    session_id: str | None
+    created_at: Micros
+    ended_at: Micros | None
+    status: str
+    outcome: str | None
+    input_tokens: int
+    output_tokens: int
+    cost: str | None
+    currency: str | None
+    last_runner: int | None
+
+
+# What a turn was asked and said, and what a job was given and returned, is read only if it is to be shown.
+_SETTLED = (
+    "SELECT a.job_id, a.attempt, a.started_at, a.ended_at, a.outcome, a.error, j.mission_id, j.kind, j.role, "
+    "j.created_at, j.waits_for, j.approved, t.number, t.latency, t.completions, "
+    "coalesce(t.input_tokens, a.input_tokens), coalesce(t.output_tokens, a.output_tokens), t.cost, t.currency, {} "
+    "FROM attempts a JOIN jobs j ON j.id = a.job_id LEFT JOIN turns t ON t.job_id = a.job_id AND j.role <> 'work' "
+    "WHERE a.ended_at >= :since AND a.ended_at < :until AND a.runner_id = :runner "
+    "ORDER BY a.ended_at, a.job_id LIMIT :most"
+)
+_TYPES: Mapping[str, type[int | str]] = {"since": int, "until": int, "runner": int, "most": int}
+_SETTLED_WITHOUT = Sql(_SETTLED.format("NULL, NULL"), **_TYPES)
+_SETTLED_WITH = Sql(_SETTLED.format("coalesce(t.prompt, j.params), coalesce(t.reply, j.result)"), **_TYPES)
+_ALL_SETTLED = Sql(
+    "SELECT count(*) FROM attempts WHERE ended_at >= :since AND ended_at < :until AND runner_id = :runner",
+    since=int,
+    until=int,
+    runner=int,
+)
+_MISSIONS = (
+    "SELECT m.id, m.uid, m.name, m.planner, m.session_id, m.created_at, m.ended_at, m.status, m.outcome, "
+    "m.input_tokens, m.output_tokens, m.cost, m.currency, CASE WHEN m.ended_at IS NOT NULL THEN (SELECT a.runner_id "
+    "FROM attempts a WHERE a.job_id = (SELECT e.job_id FROM events e WHERE e.mission_id = m.id "
+    "AND e.event = 'started' AND e.at <= m.ended_at ORDER BY e.seq DESC LIMIT 1) AND a.ended_at <= m.ended_at "
+    "ORDER BY a.attempt DESC LIMIT 1) END FROM missions m"
+)
+
+
+def read_settled(
+    tx: Tx, runner: int, since: Micros, until: Micros, *, most: int, with_content: bool
+) -> tuple[list[SettledAttempt], int]:
+    """The first attempts of a runner that ended in a time, `most` of them, and how many others did."""
+    statement = _SETTLED_WITH if with_content else _SETTLED_WITHOUT
+    rows = tx.rows(statement, since=since, until=until, runner=runner, most=most)
+    found = [SettledAttempt(*row) for row in rows]
+    if len(found) < most:
+        return found, 0
+    ((ended,),) = tx.rows(_ALL_SETTLED, since=since, until=until, runner=runner)
+    return found, int(ended) - len(found)
+
+
+def read_missions(tx: Tx, ids: Collection[int]) -> list[TracedMission]:
+    """These missions, as far as they were not pruned."""
+    wanted = Condition(f"m.id IN ({', '.join(map(str, ids)) or 'NULL'}) AND m.pruned_at IS NULL")
+    return [TracedMission(*row) for row in find(tx, _MISSIONS, wanted)]
