@@ -41,6 +41,7 @@ class Invocation:
     json: bool = False
     quiet: bool = False
     verbose: bool = False
+    log: str = "text"
     workers: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     planner_files: tuple[str, ...] = ()
@@ -182,7 +183,7 @@ def naming(url: str) -> Iterator[None]:
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 
-def _keep(context: click.Context, option: Parameter, value: str | bool | None) -> None:
+def keep(context: click.Context, option: Parameter, value: str | bool | None) -> None:
     """Store a global option, given before or after the command's name; the last one wins."""
     if value and option.name is not None:
         setattr(context.ensure_object(Invocation), option.name, value)
@@ -206,7 +207,7 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         ["--db"],
         metavar="URL",
         expose_value=False,
-        callback=_keep,
+        callback=keep,
         hidden=hidden,
         help="The database: sqlite:///PATH or postgresql://HOST/NAME  [env: LCP_DATABASE_URL; default: a file in "
         "your data directory, see `lcp db path`]",
@@ -240,7 +241,7 @@ def global_options(*, hidden: bool) -> list[Parameter]:
         "docs/python.md; repeatable",
     )
     flags = [
-        click.Option(list(names), is_flag=True, expose_value=False, callback=_keep, hidden=hidden, help=text)
+        click.Option(list(names), is_flag=True, expose_value=False, callback=keep, hidden=hidden, help=text)
         for names, text in texts.items()
     ]
     return [url, workers, programs, planners, *flags]

@@ -45,7 +45,12 @@ class Progress(Protocol):
 @contextmanager
 def showing(invocation: Invocation, engine: Engine, *, all_missions: bool = False) -> Iterator[Progress]:
     """The form of progress that suits the options and the terminal."""
-    if invocation.json:
+    if invocation.log == "json":
+        from lcp_engine.features.telemetry.log import logging_json
+
+        with logging_json(engine) as log:
+            yield Events() if invocation.json else log
+    elif invocation.json:
         yield Events()
     elif invocation.quiet:
         yield Silence()

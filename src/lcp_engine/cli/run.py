@@ -15,7 +15,7 @@ import click
 
 from lcp_engine import Job, Mission
 from lcp_engine.api.engine import Engine
-from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, keep, pairs, pass_invocation
 from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, mission_ids, planner_names
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
@@ -119,6 +119,10 @@ def work_options(command: Callable[..., int]) -> Callable[..., int]:
     return threads(approve(command))
 
 
+_log_option = click.option(
+    "--log", type=click.Choice(["text", "json"]), expose_value=False, callback=keep,
+    help="The form of progress on stderr; json: a line for each event, with ids of traces.  [default: text]",
+)  # fmt: skip
 _health_option = click.option(
     "--health", type=Count(0, 65535), metavar="PORT",
     help="Answer /healthz, /readyz and /metrics to programs of this machine; 0: any free port.",
@@ -183,6 +187,7 @@ def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Ca
 @mission_options
 @work_options
 @_health_option
+@_log_option
 @click.option(
     "--dry-run", is_flag=True, help="Launch nothing; print what the mission would do, like `lcp validate`."
 )
@@ -422,6 +427,7 @@ def _ways_to_decide(engine: Engine, mission: Mission, held: Sequence[Job]) -> li
 @click.option("--give-up-after", type=click.FloatRange(min=0), metavar="SECONDS",
               help="Exit when the database is away for so long.  [default: wait as long as it takes]")  # fmt: skip
 @_health_option
+@_log_option
 @kinds_option
 @click.option(
     "--mission", type=int, metavar="M", shell_complete=mission_ids, help="Only the jobs of mission M."

@@ -223,3 +223,15 @@ def read_missions(tx: Tx, ids: Collection[int]) -> list[TracedMission]:
     """These missions, as far as they were not pruned."""
     wanted = Condition(f"m.id IN ({', '.join(map(str, ids)) or 'NULL'}) AND m.pruned_at IS NULL")
     return [TracedMission(*row) for row in find(tx, _MISSIONS, wanted)]
+
+
+def read_uids(tx: Tx, ids: Collection[int]) -> dict[int, str]:
+    wanted = Condition(f"id IN ({', '.join(map(str, ids)) or 'NULL'})")
+    return {int(id_): str(uid) for id_, uid in find(tx, "SELECT id, uid FROM missions", wanted)}
+
+
+def read_attempts(tx: Tx, ids: Collection[int]) -> dict[int, tuple[str, int]]:
+    """Kind and last attempt of each of these jobs, 0 if there was none."""
+    wanted = Condition(f"id IN ({', '.join(map(str, ids)) or 'NULL'})")
+    rows = find(tx, "SELECT id, kind, attempt FROM jobs", wanted)
+    return {int(id_): (str(kind), int(attempt)) for id_, kind, attempt in rows}
