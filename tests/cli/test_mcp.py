@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import Implementation
+from tests.api.test_mcp_door import value
 from tests.cli.conftest import Lcp, Object
 from tests.loaded_python import Python
 from tests.patience import PATIENCE_SECONDS
@@ -83,30 +85,46 @@ def bare(lcp: Lcp) -> Iterator[Bare]:
 
 
 @pytest.mark.proof
-def test_the_sdks_client_launches_a_mission_that_is_executed_in_the_same_process(lcp: Lcp) -> None:
-    mission = lcp.mission(lcp.ask("write_file", rel_path="b.md", content="b"), lcp.complete)
+def test_the_sdks_client_drives_a_mission_from_launch_over_a_held_write_to_undo(lcp: Lcp) -> None:
+    mission = lcp.mission(lcp.ask("write_file", rel_path="b.md", content="b\n"), lcp.complete)
+    options = ["--root", "root", "--mission", mission.name, "--threads", "1", "--approve-for", "tester"]
     server = StdioServerParameters(
         command=lcp.command()[0],
-        args=[*lcp.command()[1:], "mcp", "--root", "root", "--mission", mission.name, "--threads", "1"],
+        args=[*lcp.command()[1:], "mcp", *options],
         env=dict(lcp.environment),
         cwd=lcp.home,
     )
 
+    async def drive(call: Callable[..., Awaitable[SimpleNamespace]]) -> None:
+        number = (await call("launch", mission=mission.stem)).mission
+        state = await call("show", mission=number, wait_seconds=60)
+        assert (state.status, state.runners) == ("waiting", 1)
+        (held,) = (await call("held", mission=number)).held
+        assert not (lcp.root / "b.md").exists()
+        shown = await call("diff", job=held.job)
+        assert "+b\n" in shown.files[0].diff.untrusted
+        await call("approve", job=held.job, mark=shown.mark)
+        state = await call("show", mission=number, wait_seconds=60)
+        assert (state.status, state.unfulfilled) == ("completed", [])
+        assert (lcp.root / "b.md").read_text() == "b\n"
+        assert "b.md" in (await call("report", mission=number)).report.untrusted
+        shown = await call("undo_preview", mission=number)
+        (file,) = (await call("undo", mission=number, mark=shown.mark)).files
+        assert (file.path.untrusted, file.done) == ("b.md", "removed")
+        assert not (lcp.root / "b.md").exists()
+
     async def act() -> None:
         transport = stdio_client(server, errlog=log)
         async with Client(transport, client_info=Implementation(name="tester", version="1")) as client:
-            launched = await client.call_tool("launch", {"mission": mission.stem})
-            assert launched.structured_content is not None
-            number = launched.structured_content["mission"]
-            state = await client.call_tool("show", {"mission": number, "wait_seconds": 60})
-            assert state.structured_content is not None
-            assert (state.structured_content["status"], state.structured_content["runners"]) == ("waiting", 1)
+
+            async def call(tool: str, **arguments: str | int) -> SimpleNamespace:
+                return value(await client.call_tool(tool, arguments))
+
+            await drive(call)
 
     with (lcp.home / "log").open("w") as log:
         anyio.run(act)
     assert (lcp.home / "log").read_text() == ""
-    assert lcp("held", "--json").code == 0
-    assert not (lcp.root / "b.md").exists()
 
 
 def test_bad_messages_are_refused_and_the_next_one_is_answered(bare: Bare) -> None:
