@@ -462,3 +462,24 @@ def test_approvers_and_the_number_of_approvals_hold(emptied_database_url: str, r
         door = McpDoor(engine, Listed(), approve_for=["anna"])
         run(door, refused, name="anna")
         assert engine.job(job.id).state == "held"
+
+
+def test_questions_of_the_engine_are_answered_by_a_named_client_alone(engine: Engine, root: Path) -> None:
+    script: JsonValue = {"type": "script", "replies": [ask(write("a.md", "new\n")), *[DONE] * 5]}
+    spec: Object = {"goal": "write", "planner": script, "policy": [{"kinds": ["*"], "do": "auto"}]}
+    engine.launch({**spec, "limits": {"max_turns": 1}, "on_limit": "hold"}, root=root)
+    engine.launch({**spec, "accept": [{"file_exists": "b.md"}]}, root=root)
+    engine.work(until_idle=True)
+    more, unmet = engine.jobs(states=["held"], kinds=["ask_user"])
+
+    async def refused(client: Client) -> None:
+        for job in (more, unmet):
+            assert refusal(await client.call_tool("answer", {"job": job.id, "text": "1"}))[0] == "NOT_ALLOWED"
+            assert engine.job(job.id).state == "held"
+
+    async def steps(client: Client) -> None:
+        for job in (more, unmet):
+            assert value(await client.call_tool("answer", {"job": job.id, "text": "1"})).changed is True
+
+    run(McpDoor(engine, Listed()), refused)
+    run(approving(engine), steps)

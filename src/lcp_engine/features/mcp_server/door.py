@@ -27,7 +27,7 @@ from lcp_engine.api.user import user_name
 from lcp_engine.errors import GENERAL, ErrorCode
 from lcp_engine.features.mcp_server.clients import Shown, client_name, token_of, within_scope
 from lcp_engine.features.mcp_server.listed import Listed
-from lcp_engine.features.mcp_server.question import Given, asked, filled_in, held_question
+from lcp_engine.features.mcp_server.question import Given, asked, filled_in, held_question, is_engines
 from lcp_engine.features.mcp_server.values import (
     MOST_LISTED,
     MOST_LONG,
@@ -284,6 +284,8 @@ class McpDoor:
         ] = None,
     ) -> Done:
         """Answer a mission's question, or put it to the person at this client."""
+        if is_engines(self.engine, job):  # an answer raises a limit, or lets failed checks pass
+            self._approver(ctx)
         if not isinstance(said, AcceptedElicitation):
             message = f"the person did not answer; the question of job {job} stays held"
             raise LcpError(ErrorCode.NOT_ALLOWED, message, advice="Ask again later, or another person.")

@@ -19,6 +19,9 @@ from lcp_engine.errors import GENERAL, ErrorCode
 from lcp_engine.features.mcp_server.values import untrusted
 from lcp_engine.inbox import Awaits
 
+_OWN_QUESTIONS = ("person_asked", "asked_for_more")
+"""Events of a job that asks in the engine's name."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -55,6 +58,12 @@ def held_question(engine: Engine, job: int) -> Question:
         message = f"job {job} is a {found.state} {found.kind}; only a held question can be put to a person"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     return question_in(found.params)
+
+
+def is_engines(engine: Engine, job: int) -> bool:
+    """True for a question of the engine itself: for more at a limit, or about checks that a mission does not pass."""
+    mission = engine.job(job).mission_id
+    return any(engine.events(mission, job_id=job, event=event, limit=1) for event in _OWN_QUESTIONS)
 
 
 def filled_in(question: Question, values: dict[str, JsonValue]) -> Given:
