@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,15 @@ from rich.cells import cell_len
 from tests.cli.terminal import Terminal
 
 from lcp_engine.cli.app import lcp as group
-from lcp_engine.cli.tables import Table, fact_column, id_column, plain, text_column
+from lcp_engine.cli.tables import (
+    Table,
+    cut_between_words,
+    fact_column,
+    id_column,
+    plain,
+    rows_in,
+    text_column,
+)
 from lcp_engine.cli.wrapping import wrap_ours
 from lcp_engine.features.top.keys import key_lines
 from lcp_engine.features.top.missions_view import table_content
@@ -166,3 +175,16 @@ def test_sentences_on_a_terminal_stay_on_it(lcp: Lcp) -> None:
         assert all(" " not in line.strip() or line.strip().startswith(("`", "lcp ")) for line in wide), wide
     piped = lcp("frobnicate").err
     assert piped.count("\n") == 1
+
+
+@given(text=WORDS.map(" ".join), width=st.integers(3, 40))
+def test_rows_of_a_text_fit_are_all_of_it_and_end_between_words(text: str, width: int) -> None:
+    rows = rows_in(text, width)
+    assert "".join(rows) == text
+    assert all(0 < cell_len(row) <= width for row in rows)
+    for row, following in pairwise(rows):
+        if not row.endswith(" ") and not following.startswith(" "):
+            assert " " not in row[len(row) // 2 :], "it could have ended there"
+    cut = cut_between_words(text, width)
+    assert cell_len(cut) <= width
+    assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]))

@@ -845,6 +845,20 @@ def test_a_smaller_and_a_larger_terminal_are_filled(engine: Engine, root: Path) 
         drive(engine, script, size)
 
 
+def test_no_word_is_broken_at_40_columns(engine: Engine, root: Path) -> None:
+    words = "consecutively numbered paragraphs about reconciliation of inventories"
+    hold(engine, root, {"kind": "write_file", "params": {"rel_path": "notes.md", "content": f"{words}\n"}})
+    known = {*words.split(), *["write_file", "notes.md", "mission", "held", "succeeded"]}
+
+    async def script(person: Person) -> None:
+        for screen in (await person.sees("mission 1 "), await person.opens_inbox("job 2: write_file")):
+            for word in re.findall(r"[a-z]{5,}(?=…?$)", screen, re.MULTILINE):
+                assert not any(one.startswith(word) and one != word for one in known), screen
+        assert all(word in person.screen for word in words.split())
+
+    drive(engine, script, (40, 30))
+
+
 def test_a_database_that_fails_is_said_and_the_program_goes_on(sqlite_copy_url: str, root: Path) -> None:
     file = sqlite_copy_url.removeprefix("sqlite:///")
 

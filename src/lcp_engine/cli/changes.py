@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from rich.cells import chop_cells
 from rich.console import Console
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
@@ -22,6 +21,7 @@ from lcp_engine.cli.tables import (
     id_column,
     number_column,
     print_table,
+    rows_in,
     text_column,
 )
 from lcp_engine.cli.terminal import page
@@ -214,14 +214,16 @@ def _show_lines(console: Console, diff: Diff, lines: Sequence[str]) -> None:
 def _diff_rows(diff: Diff, lines: Sequence[str], width: int | None) -> Iterator[Span]:
     """Lines of a diff as rows of a terminal; without lines its note."""
     if not diff.lines:
-        yield Span(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": "))
+        for row in _rows(f"{one_line(diff.path)}: {one_line(diff.note or '')}".removeprefix(": "), width):
+            yield Span(row)
         return
     for number, line in enumerate(lines):
         style = "bold" if number < 2 else _STYLES.get(line[:1], "")
         for row in _rows(_visible(line), width):
             yield Span(row, style)
     if diff.note is not None:
-        yield Span(f"({one_line(diff.note)})", "yellow")
+        for row in _rows(f"({one_line(diff.note)})", width):
+            yield Span(row, "yellow")
 
 
 def _cut(line: str, most: int) -> str:
@@ -238,10 +240,13 @@ def _width(console: Console) -> int | None:
 
 
 def _rows(line: str, width: int | None) -> list[str]:
-    """A line as rows of a terminal; the first character of a further row is none that a line of a diff begins with."""
+    """A line as rows of a terminal; the first character of a further row is none that a line of a diff begins with.
+
+    Rows are broken behind blanks, where there are any.
+    """
     if width is None:
         return [line]
-    first, *rest = chop_cells(line.expandtabs(), max(2, width - 1)) or [""]
+    first, *rest = rows_in(line.expandtabs(), max(2, width - 1)) or [""]
     return [first, *(f"{_CONTINUED}{row}" for row in rest)]
 
 

@@ -224,6 +224,21 @@ def wrap_words(text: str, width: int, hang: int = 0) -> list[str]:
     return [*lines, line or ""]
 
 
+def rows_in(text: str, width: int) -> list[str]:
+    """The parts of `text`, to the last character, that fit `width` terminal cells.
+
+    A row ends behind a blank, if there is one in its second half.
+    """
+    rows, at = list[str](), 0
+    while at < len(text):
+        row = chop_cells(text[at : at + width], width)[0]
+        if at + len(row) < len(text) and text[at + len(row)] != " ":
+            row = row[: row.rfind(" ", len(row) // 2) + 1] or row
+        rows.append(row)
+        at += len(row)
+    return rows
+
+
 def mark_of(stream: TextIO | None) -> str:
     """The mark before a planner's words: a bar, or a plain one where the terminal lacks it."""
     real = (
@@ -257,6 +272,11 @@ def cut(text: str, width: int) -> str:
     if width <= 0:
         return ""
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(0, width - 1)).rstrip(' ')}…"
+
+
+def cut_between_words(text: str, width: int) -> str:
+    """Like `cut`, but between two words, if one ends in the second half."""
+    return text if cell_len(text) <= width else f"{rows_in(text, max(2, width - 1))[0].rstrip(' ')}…"
 
 
 def end_of(text: str, width: int) -> str:
@@ -346,5 +366,5 @@ def _wrapped(text: str, part: Part, width: int) -> Sequence[str]:
     return (
         lines
         if len(left) <= 1 or part is Part.WHOLE
-        else [*lines[: _STACKED_LINES - 1], cut(" ".join(left), width)]
+        else [*lines[: _STACKED_LINES - 1], cut_between_words(" ".join(left), width)]
     )

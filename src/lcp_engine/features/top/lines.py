@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from lcp_engine.cli.tables import Line
+from lcp_engine.cli.tables import Line, cut_between_words
 from lcp_engine.features.top.frames import NOT_YET, Frame, FramedApp
 
 _CURSOR = Style(reverse=True)
@@ -223,8 +223,8 @@ class Lines(ScrollView, can_focus=True):
     def _strip(self, text: Text, width: int, style: Style) -> Strip:
         console = self.app.console
         if text.cell_len > width:
-            text = text.copy()
-            text.truncate(width, overflow="ellipsis")
+            cut = cut_between_words(text.plain, width)
+            text = text[: len(cut) - 1].append(cut[-1:])
         # `render` leaves out the style of the whole text.
         style = self.rich_style + console.get_style(text.style) + style
         return Strip(text.render(console)).crop_extend(0, width, self.rich_style).apply_style(style)

@@ -20,7 +20,6 @@ from lcp_engine.cli.job_tables import summarize
 from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import (
     Table,
-    cut,
     end_of,
     fact_column,
     id_column,
@@ -182,7 +181,7 @@ def tree_of(snapshot: Snapshot) -> Callable[[int], Content]:
         mission = snapshot.mission
         if mission is None:
             return Content(())
-        rows = [*_head(mission, width)]
+        rows = [*_head(mission)]
         rows += [Row(Text(end_of(words, width), style="cyan")) for words in snapshot.drafts.values()]
         if snapshot.has_older_jobs:
             rows.append(
@@ -192,7 +191,7 @@ def tree_of(snapshot: Snapshot) -> Callable[[int], Content]:
                     )
                 )
             )
-        return Content([*rows, *_tree(snapshot.jobs, width)], _title(mission))
+        return Content([*rows, *_tree(snapshot.jobs)], _title(mission))
 
     return make
 
@@ -204,21 +203,21 @@ def _title(mission: Mission) -> Text:
     return title.append(f" {one_line(mission.outcome or '')}")
 
 
-def _head(mission: Mission, width: int) -> Iterator[Row]:
+def _head(mission: Mission) -> Iterator[Row]:
     """Goal and outcome of a mission."""
     mark = mark_of(sys.__stderr__)
-    yield Row(Text(cut(f"{mark}{sentence(mission.goal)}", width), style="italic"))
+    yield Row(Text(f"{mark}{sentence(mission.goal)}", style="italic"))
     if mission.root:
-        yield Row(Text(cut(one_line(mission.root), width), style="dim"))
+        yield Row(Text(one_line(mission.root), style="dim"))
     if mission.waits_for:
-        yield Row(Text(cut(wait_line(mission.waits_for), width), style="yellow"))
+        yield Row(Text(wait_line(mission.waits_for), style="yellow"))
     for line in error_lines(mission.error):
-        yield Row(Text(cut(f"{mark}{sentence(line)}", width), style="red"))
+        yield Row(Text(f"{mark}{sentence(line)}", style="red"))
     if mission.summary:
-        yield Row(Text(cut(f"{mark}{sentence(mission.summary)}", width), style="green"))
+        yield Row(Text(f"{mark}{sentence(mission.summary)}", style="green"))
 
 
-def _tree(jobs: Sequence[JsonObject], width: int) -> Iterator[Row]:
+def _tree(jobs: Sequence[JsonObject]) -> Iterator[Row]:
     """Each job below the one that requested it, in the order of their ids."""
     known = {job["id"] for job in jobs}
     children: Mapping[object, list[JsonObject]] = defaultdict(list)
@@ -229,7 +228,6 @@ def _tree(jobs: Sequence[JsonObject], width: int) -> Iterator[Row]:
     while pending:
         job, before, below = pending.pop()
         line = Text.assemble((before, "dim"), _job_line(job), no_wrap=True)
-        line.truncate(width, overflow="ellipsis")
         yield Row(line, int_in(job["id"]))
         inner = children.get(job["id"], [])
         last = len(inner) - 1
