@@ -35,7 +35,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # Not quiet: a slow download shows itself. The lists are whole, so that nothing is resolved: where a package wants another
 # one with an extra, older versions of pip take the newest, which has no hash, and refuse the list.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
-EXTRAS := --extra postgres --extra web --extra llm --extra mcp --extra tui --extra otel --extra wall
+EXTRAS := --extra postgres --extra web --extra llm --extra mcp --extra tui --extra acp --extra otel --extra wall
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-options \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
