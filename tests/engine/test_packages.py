@@ -13,7 +13,10 @@ import pytest
 
 from lcp_engine import feature as features
 from lcp_engine.cli.app import SECTIONS
+from lcp_engine.config_file import ConfigFile
+from lcp_engine.core.feature_settings import FeatureSettings, models_of
 from lcp_engine.feature import KERNEL, Feature
+from lcp_engine.features import KEYS
 from lcp_engine.planners import registry as planners
 from lcp_engine.store.db.open import open_database, tables_of
 from lcp_engine.store.maintenance.check import check_database
@@ -237,6 +240,15 @@ def test_the_names_that_no_feature_may_take_are_those_of_the_kernel() -> None:
     listed = {name for section in SECTIONS.values() for name in section}
     assert {*own.commands} == listed | {"help", "version"}
     assert {*own.planners} == {*planners.BUILT_IN}
+    assert {*own.settings} == {*ConfigFile.model_fields}
+
+
+def test_the_feature_of_each_key_is_known_where_it_is_not_there() -> None:
+    stated = {key: one.name for one in features.shipped() for key in one.settings}
+    assert stated == KEYS
+    assert {
+        key for model in models_of(features.added().settings, FeatureSettings) for key in model.model_fields
+    } == stated.keys()
 
 
 def test_a_feature_without_what_it_needs_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

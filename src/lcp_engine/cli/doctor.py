@@ -262,10 +262,11 @@ def _remembered(url: str) -> Iterator[Finding]:
 
 def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
     """Duties that runners do regularly, and whether backups have a directory."""
+    from lcp_engine.features.upkeep.settings import Upkeep
     from lcp_engine.store.maintenance.check import find_version
     from lcp_engine.store.version import HEAD
 
-    backup = settings.upkeep.backup
+    backup = settings.of(Upkeep).backup
     if backup is not None and backup.to is not None and not os.access(backup.to, os.W_OK | os.X_OK):
         fact = "is not writable" if Path(backup.to).is_dir() else "is not a directory"
         yield broken(
@@ -304,8 +305,11 @@ def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator
 def _secrets(settings: Settings) -> Iterator[Finding]:
     """Secrets that sign what is sent to people elsewhere."""
     from lcp_engine.features.approvers.secret_keys import read_key
+    from lcp_engine.features.approvers.settings import ApproverSettings
+    from lcp_engine.features.notices.settings import NoticeSettings
 
-    for name, stated in (("webhook", settings.webhook), ("links", settings.links)):
+    sources = {"webhook": settings.of(NoticeSettings).webhook, "links": settings.of(ApproverSettings).links}
+    for name, stated in sources.items():
         if stated is None:
             continue
         try:
@@ -320,11 +324,12 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
 def _notices(url: str, settings: Settings) -> Iterator[Finding]:
     """Notices for the webhook that no runner has sent."""
     from lcp_engine.clock import SECOND, iso, system_clock
+    from lcp_engine.features.notices.settings import NoticeSettings
     from lcp_engine.features.notices.store.queries import untried
     from lcp_engine.store.maintenance.check import find_version, opened
     from lcp_engine.store.version import HEAD
 
-    if settings.webhook is None or find_version(url, BUSY_SECONDS) != HEAD:
+    if settings.of(NoticeSettings).webhook is None or find_version(url, BUSY_SECONDS) != HEAD:
         return
     now = system_clock()
     before, since = now - UNSENT_SECONDS * SECOND, now - 86_400 * SECOND

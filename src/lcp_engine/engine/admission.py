@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
+from lcp_engine.core.feature_settings import FeatureSettings
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import ON_FILES, TURN_PRIORITY, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
@@ -45,13 +46,13 @@ _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 class Admission:
     """Decisions about jobs of any mission, by the installed workers, the user's rules, the engine's own files.
 
-    `approvers` are the names of the people who decide, where the configuration names any.
+    Features find their `settings` in it.
     """
 
     workers: Workers
     user_rules: tuple[Rule, ...] = ()
     engine_files: tuple[str, ...] = ()
-    approvers: frozenset[str] = frozenset()
+    settings: tuple[FeatureSettings, ...] = ()
 
     def policy(self, spec: MissionSpec, root: str | None) -> Policy:
         """The policy of a mission over `root`."""

@@ -27,6 +27,7 @@ from lcp_engine.workers.base import Hold, Stored, Workers
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from lcp_engine.core.feature_settings import FeatureSettings
     from lcp_engine.core.policy import KindNames
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
@@ -130,17 +131,16 @@ class Observer:
 
 
 class Decider(NamedTuple):
-    """Person who approves a job, `is_known` if that was checked; `approvers` are those of the configuration."""
+    """Person who approves a job, `is_known` if that was checked, with the settings of features."""
 
     by: str
-    approvers: frozenset[str]
+    settings: Sequence[FeatureSettings]
     is_known: bool
     is_revised: bool
 
 
 def _check_usual(ledger: Ledger, job: JobRow, consent: Consent, decider: Decider) -> None:
-    _, people, *_ = decider
-    if people or not consent.is_usual:
+    if not consent.is_usual:
         message = f"job {job.id} needs the approval of certain people, for which no feature is installed"
         raise LcpError(ErrorCode.NOT_INSTALLED, message)
 
@@ -348,8 +348,10 @@ def root_provider() -> RootProvider:
     )  # fmt: skip
 
 
-def note_waits() -> Callable[[Tx], None]:
-    return load(installed().note_waits, FunctionType)
+def note_waits(settings: Sequence[FeatureSettings]) -> Callable[[Tx], None]:
+    """Function that is called before a transaction is committed that lets missions wait for a person."""
+    place = installed().note_waits
+    return _ignore if place is None else load(place, FunctionType)(settings) or _ignore
 
 
 @cache

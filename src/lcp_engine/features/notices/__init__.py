@@ -17,5 +17,9 @@ FEATURE = Feature(
             "List the notices for the webhook, and what became of them.",
         ),
     },
+    settings={
+        "on_wait": ("lcp_engine.features.notices.settings:NoticeSettings", ""),
+        "webhook": ("lcp_engine.features.notices.settings:NoticeSettings", ""),
+    },
     tables={"deliveries": ("lcp_engine.features.notices.store.deliveries:deliveries", "mission_id")},
 )

@@ -43,10 +43,11 @@ def deliveries_command(invocation: Invocation, action: str | None, limit: int | 
 
 def _send_test(invocation: Invocation) -> int:
     from lcp_engine.clock import system_clock
+    from lcp_engine.features.notices.settings import NoticeSettings
     from lcp_engine.features.notices.webhook import send_test
     from lcp_engine.settings import config_path
 
-    webhook = invocation.settings.webhook
+    webhook = invocation.settings.of(NoticeSettings).webhook
     if webhook is None:
         message = f"no webhook is configured; {config_path()} is expected to have `webhook`"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="docs/approvals.md shows one.")

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
     """Every duty that the configuration states. The database is at the newest version."""
     from lcp_engine.features.upkeep.chores import rhythms
+    from lcp_engine.features.upkeep.settings import Upkeep
     from lcp_engine.features.upkeep.store.upkeep import duties
     from lcp_engine.store.maintenance.check import opened
 
-    stated = rhythms(settings.upkeep)
+    stated = rhythms(settings.of(Upkeep))
     if not stated:
         return
     with opened(url, busy_seconds) as database:
