@@ -11,12 +11,11 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.config_file import CapSettings, config_model
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
-from lcp_engine.core.mission.parse import MissionFile, Variable
+from lcp_engine.core.mission.parse import Variable, mission_file
 from lcp_engine.core.mission.spec import (
     Commands,
     KindSettings,
     Limits,
-    MemoryUse,
     PlannerSpec,
     ResultSpec,
     Retry,
@@ -34,6 +33,7 @@ from lcp_engine.features.plans.stated_plan import (
     StatedRetry,
     StatedStep,
 )
+from lcp_engine.mission import MemoryUse
 from lcp_engine.operation import Backups, Checks, Retention, SignedLinks, Webhook
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -78,7 +78,7 @@ ENVIRONMENT = {
 
 SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
     "The mission file": (
-        MissionFile,
+        mission_file(),
         Variable,
         PlannerSpec,
         Limits,

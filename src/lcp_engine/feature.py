@@ -35,8 +35,6 @@ class Feature(NamedTuple):
 
     plan_type: str | None = None
     """The type of plans whose steps are stated."""
-    stated_plan: str | None = None
-    """The form in which a mission states its plan."""
     order_reader: str | None = None
     """Reader of replies whose jobs wait for each other."""
     askers: Mapping[str, str] = _NONE
@@ -81,6 +79,8 @@ class Feature(NamedTuple):
     """Planners by the type that a mission names."""
     tables: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Tables by their name: the place, and the column with which a row is pruned: `mission_id`, `job_id` or nothing."""
+    mission_keys: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Keys of the mission file: the `MissionKeys` whose fields they are, and the key that they are listed behind."""
     settings: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Keys of the configuration file: the `FeatureSettings` whose fields they are, and the variable of the environment
     that comes before the key, or nothing."""
@@ -282,6 +282,11 @@ _OWN = Feature(
     settings=dict.fromkeys((
         "database_url", "busy_seconds", "away_seconds", "isolation", "policy", "caps", "planners", "prices",
         "commands_read", "commands_network", "commands_wall", "workers",
+    ), ("", "")),
+    mission_keys=dict.fromkeys((
+        "name", "description", "goal", "root", "root_aliases", "planner", "limits", "policy", "commands", "kinds",
+        "accept", "endings", "result", "continue", "on_job_failure", "on_limit", "unfulfilled", "allow_admin",
+        "background", "hold_timeout", "variables",
     ), ("", "")),
     readers={"lcp": ""},
     planners=dict.fromkeys(("none", "replay", "script"), ""),

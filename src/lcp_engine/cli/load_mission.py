@@ -15,6 +15,7 @@ from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
+from lcp_engine.features.plans.stated_plan import PlanKeys
 from lcp_engine.features.plans.steps import asks_planner, check_plans
 from lcp_engine.features.programs.found_suites import with_found
 from lcp_engine.features.universal.request import AgentRequest, mission_of, parse_request
@@ -107,8 +108,7 @@ def _loaded(
     if options.planner is None and not _set_planner(options.settings) and planner_environment.own:
         options = _with_own_planner(options, text, source, [*planner_environment.own])
     parsed = _spec(options, text, source, base, lambda: usual_planner(os.environ))
-    stage = options.stage or parsed.stage
-    spec = parsed.model_copy(update={"allow_admin": options.allow_admin, "stage": stage})
+    spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
@@ -139,7 +139,7 @@ def _spec(
         outline, options.variables or {}, lambda: resolve_root(outline.root, base, options.root)
     )
     options = replace(options, variables=found)
-    settings = [*options.settings]
+    settings = [*(["stage=true"] if options.stage else []), *options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif not _set_planner(settings) and _needs_planner(options, text, source, base):
@@ -159,7 +159,7 @@ def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) 
 def load_plans(file: str) -> MissionSpec:
     """The mission that a file with a plan states, or an ExecutionPlan as a mission. Raises like `load`."""
     source, spec = _read(file)[1], load_spec(MissionOptions(file))
-    if spec.plan is None:
+    if PlanKeys.of(spec).plan is None:
         raise LcpError(
             ErrorCode.INVALID_MISSION,
             f"{source}: plan: is missing",

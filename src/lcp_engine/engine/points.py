@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Ends, Stated
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.spec import MissionSpec, mission_model
 from lcp_engine.core.policy import Approvals, Consent
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -83,6 +83,8 @@ class PlanType:
         _MISSING,
         None,
     )
+    keys: tuple[str, ...] = ()
+    """Keys of the mission that it stores itself."""
     begin: Callable[[Ledger, JobRow], bool] = lambda *event: True
     take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None] = _ignore
     check: Callable[[MissionSpec, Workers], None] = _ignore
@@ -207,11 +209,13 @@ class RootProvider:
     """Places for the files of missions besides their roots.
 
     `open` is given the mission and what opens its root, and is None for a mission that works in that; `is_elsewhere` is
-    true of a mission (its id and spec) whose files are on another machine.
+    true of a mission (its id and spec) whose files are on another machine, `is_private` of one whose jobs change no
+    file of its root before a person approves that.
     """
 
     open: Callable[[Instance, int, MissionSpec, Callable[[], Root]], Root | None] = _ignore
     is_elsewhere: Callable[[Tx, int, str], bool] = lambda *mission: False
+    is_private: Callable[[MissionSpec], bool] = lambda spec: False
 
 
 def _guarded(place: str, call: Callable[..., T], instead: Callable[..., T]) -> Callable[..., T]:
@@ -344,7 +348,9 @@ class _GuardedThrottle:
 def root_provider() -> RootProvider:
     (at, one), usual = _one(installed().root_provider, RootProvider), RootProvider()
     return one if not at else RootProvider(
-        _refusing(at, one.open), _apart(at, one.is_elsewhere, usual.is_elsewhere)
+        _refusing(at, one.open),
+        _apart(at, one.is_elsewhere, usual.is_elsewhere),
+        _guarded(at, one.is_private, usual.is_private),
     )  # fmt: skip
 
 
@@ -383,4 +389,5 @@ def _made(make: Callable[..., Iterable[Chore]], *of_runner: object) -> list[Chor
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), sections(), decision_gate(), [*map(asker_of, installed().askers)]
+    mission_model(), steps(), end_gates(), observers(), sections(), decision_gate(), root_provider()
+    _ = [*map(asker_of, installed().askers)]

@@ -6,9 +6,16 @@ KEYS = {
     "approvers": "approvers",
     "backup": "upkeep",
     "check": "upkeep",
+    "fallback_plans": "plans",
     "links": "approvers",
+    "memory": "memory",
     "on_wait": "notices",
+    "plan": "plans",
     "retention": "upkeep",
+    "stage": "stages",
     "webhook": "notices",
 }
 """Feature of each key of a file that one of this package adds, to be named where it is not there."""
+
+DECISIVE = ("plan", "stage")
+"""Those of them without whose feature a stored mission that states one is not carried out at all."""

@@ -202,6 +202,7 @@ def _holds(ledger: Ledger, step: JobRow, condition: str) -> bool:
 
 
 STEPS = PlanType(
+    keys=("plan", "fallback_plans"),
     look=look_at,
     note_fault=note_fault,
     skip_rest=skip_rest,

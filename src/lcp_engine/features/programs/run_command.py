@@ -16,6 +16,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands, MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.engine.points import root_provider
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.external_worker import BehindWall, Keep, with_output
 from lcp_engine.features.programs.verdicts import verdict_of
@@ -263,7 +264,8 @@ def _text(output: bytes) -> str:
 def _in_mission(spec: MissionSpec) -> str:
     network = spec.commands.network
     said = said_of_commands(
-        "stage" if spec.stage else spec.commands.changes, "host" if network.is_host else network.hosts
+        "stage" if root_provider().is_private(spec) else spec.commands.changes,
+        "host" if network.is_host else network.hosts,
     )
     return f"{said} Allowed: {'; '.join(map(as_entry, spec.commands.allow))}"
 
