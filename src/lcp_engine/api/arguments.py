@@ -43,7 +43,7 @@ def checked_spec(
     refuse_without_price(planner, known.limits, instance.planner_environment.prices)
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     known = with_known_kinds(known, instance.admission.workers)
-    steps().check(known, instance.admission.workers)
+    steps().check(known, instance.admission.workers, "mission")
     granted(known.commands.network, instance.commands_network)
     return known.model_copy(update={"allow_admin": allow_admin})
 

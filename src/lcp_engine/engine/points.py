@@ -69,7 +69,8 @@ class PlanType:
     `begin` lets a step begin, or skips it and is False. `take_up` lets those of a reopened plan begin again; it is
     given what continues a plan that a step had begun. `answer` stores the plan that a turn was answered with.
 
-    Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, `prepare` makes the
+    Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, in words that name
+    the mission, `asks_planner` says whether a plan needs the mission's planner, `prepare` makes the
     jobs of a mission's plan, None if it states none. `admit` judges a step before it runs, with the spec of its mission
     and where its root is: returns what may run; a step that has to be held was looked at.
     """
@@ -87,7 +88,8 @@ class PlanType:
     """Keys of the mission that it stores itself."""
     begin: Callable[[Ledger, JobRow], bool] = lambda *event: True
     take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None] = _ignore
-    check: Callable[[MissionSpec, Workers], None] = _ignore
+    check: Callable[[MissionSpec, Workers, str], None] = _ignore
+    asks_planner: Callable[[MissionSpec, Workers], bool] = lambda spec, workers: False
     prepare: Callable[[MissionSpec, Workers, str | None], Begin | None] = _ignore
     answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None] = _ignore
     admit: Callable[

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from lcp_engine.core.job_states import Need
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionKeys, MissionSpec
 from lcp_engine.core.protocol.actions import RULE
-from lcp_engine.core.protocol.envelope import Course, Time
+from lcp_engine.core.protocol.envelope import Envelope, Time
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import UnexpectedValue
 from lcp_engine.features.plans.execution_plan import (
@@ -99,7 +99,7 @@ class StatedErrorHandling(ErrorHandling):
     model_config = _CLOSED
 
 
-class StatedPlan(Course):
+class StatedPlan(Envelope):
     """Steps with what each waits for. `id` names a plan that another one falls back to."""
 
     model_config = _CLOSED

@@ -82,7 +82,7 @@ class PlannedPlan(BaseModel):
     steps: tuple[PlannedStep, ...]
 
 
-def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission") -> None:
+def check_plans(spec: MissionSpec, workers: Workers, source: str) -> None:
     """Raise `INVALID_MISSION` for steps whose kind or params are not valid here; `source` names the mission."""
     faults = [
         Fault(f"{dotted((*place, 'steps', nth))}.{said}", (*place, "steps", nth, key))
