@@ -90,6 +90,9 @@ class Feature(NamedTuple):
     """Functions that name what is left over on this machine, for `lcp db check` and `lcp doctor`."""
     duties: tuple[str, ...] = ()
     """Functions that say what was done last for the database, for `lcp db stats` and `lcp doctor`."""
+    findings: tuple[str, ...] = ()
+    """Functions that examine the installation, for `lcp doctor`: given the database's URL, the settings, and whether it
+    is there and at the newest version."""
     pages: Mapping[str, str] = _NONE
     """Functions that return a page, by the form of its path."""
     actions: Mapping[str, str] = _NONE

@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
-    create_model,
 )
 
 from lcp_engine.clock import micros
@@ -70,14 +69,8 @@ def _requires(model: type[BaseModel]) -> bool:
 
 def with_fields(kernel: type[M], models: Sequence[type[BaseModel]]) -> type[M]:
     """The model `kernel` with the fields of others behind its own."""
-
-    def made() -> type[BaseModel]:
-        bases: tuple[type[BaseModel], ...] = (*models, kernel)
-        return create_model(
-            kernel.__name__, __base__=bases, __doc__=kernel.__doc__, __module__=kernel.__module__
-        )
-
-    whole = made()
+    about = {"__doc__": kernel.__doc__, "__module__": kernel.__module__}
+    whole = type(kernel.__name__, (*models, kernel), about)
     assert issubclass(whole, kernel)
     return whole
 

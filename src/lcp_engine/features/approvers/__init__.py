@@ -21,6 +21,7 @@ FEATURE = Feature(
             "Name the people who decide from afar: add, list, remove.",
         ),
     },
+    findings=("lcp_engine.features.approvers.secret_keys:examine_links",),
     settings={
         "links": ("lcp_engine.features.approvers.settings:ApproverSettings", ""),
         "approvers": ("lcp_engine.features.approvers.settings:ApproverSettings", ""),

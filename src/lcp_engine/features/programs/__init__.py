@@ -20,6 +20,7 @@ FEATURE = Feature(
     file_of_kinds="lcp_engine.features.programs.load_files:load_workers",
     kind_of_program="lcp_engine.features.programs.load_files:register_program",
     kinds={"run_command": "lcp_engine.features.programs.run_command:WORKER"},
+    findings=("lcp_engine.features.programs.command_trials:examine_walls",),
     commands={
         "shell": (
             "Inspect",

@@ -8,6 +8,7 @@ FEATURE = Feature(
     "upkeep",
     needs=("memory", "programs", "stages"),
     chores=("lcp_engine.features.upkeep.chores:chores",),
+    findings=("lcp_engine.features.upkeep.commands:examine_upkeep",),
     settings={
         "retention": ("lcp_engine.features.upkeep.settings:Upkeep", "LCP_RETENTION"),
         "backup": ("lcp_engine.features.upkeep.settings:Upkeep", "LCP_BACKUP"),
