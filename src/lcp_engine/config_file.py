@@ -12,11 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 
 from lcp_engine.core.feature_settings import FeatureSettings, S, models_of, with_fields
 from lcp_engine.core.mission.yaml import NotReadable, read_document
-from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Prices
 from lcp_engine.core.refused_values import explain_first, is_missing
-from lcp_engine.core.walls import WallName
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import available, installed
 from lcp_engine.sandbox.landlock import Isolation
@@ -85,21 +83,6 @@ class ConfigFile(BaseModel):
     prices: Prices | None = Field(
         default=None,
         description="What a million tokens cost by model, for `limits.max_cost` and what missions cost (planners.md).",
-    )
-    commands_read: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(),
-        description="Files and directories that commands of missions may read and execute beside the system's "
-        "(commands.md), such as `~/.cargo`; relative to this file.",
-    )
-    commands_network: NetworkGrant = Field(
-        default=NO_NETWORK_GRANTED,
-        description="What missions may ask of the network for their commands: `{hosts: [registry.example.org]}`, or "
-        "`host` (commands.md).",
-    )
-    commands_wall: tuple[WallName, ...] | None = Field(
-        default=None,
-        description="Walls behind which commands may run, of `overlay`, `copy` and `landlock`: the strongest of them "
-        "that holds here is used (commands.md). Default: any; with `isolation: require`, `overlay` alone.",
     )
     workers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -81,6 +81,8 @@ class Feature(NamedTuple):
     """Tables by their name: the place, and the column with which a row is pruned: `mission_id`, `job_id` or nothing."""
     mission_keys: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Keys of the mission file: the `MissionKeys` whose fields they are, and the key that they are listed behind."""
+    mission_checks: tuple[str, ...] = ()
+    """Functions that are given an instance and the spec of a mission before it is stored, and refuse it."""
     settings: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Keys of the configuration file: the `FeatureSettings` whose fields they are, and the variable of the environment
     that comes before the key, or nothing."""
@@ -284,7 +286,7 @@ _OWN = Feature(
     ), ("", "", "")),
     settings=dict.fromkeys((
         "database_url", "busy_seconds", "away_seconds", "isolation", "policy", "caps", "planners", "prices",
-        "commands_read", "commands_network", "commands_wall", "workers",
+        "workers",
     ), ("", "")),
     mission_keys=dict.fromkeys((
         "name", "description", "goal", "root", "root_aliases", "planner", "limits", "policy", "commands", "kinds",

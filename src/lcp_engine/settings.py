@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lcp_engine.config_file import ConfigFile
     from lcp_engine.core.feature_settings import FeatureSettings, S
-    from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.prices import Prices
     from lcp_engine.workers.base import Caps
@@ -45,8 +44,6 @@ class Settings:
     stated: ConfigFile | None
     workers: tuple[Path, ...] = ()
     """Files with kinds of jobs."""
-    commands_read: tuple[Path, ...] = ()
-    """What commands may read and execute beside the system's programs."""
     beside: Path = Path()
     """The directory of the configuration file."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -83,16 +80,6 @@ class Settings:
         return [self.of(model) for model in models_of(available().settings, FeatureSettings)]
 
     @property
-    def commands_wall(self) -> tuple[str, ...] | None:
-        """Walls behind which commands may run; None if no file states any."""
-        return None if self.stated is None else self.stated.commands_wall
-
-    @property
-    def commands_network(self) -> NetworkGrant | None:
-        """Hosts that missions may ask for their commands; None if no file states any."""
-        return None if self.stated is None else self.stated.commands_network
-
-    @property
     def prices(self) -> Prices | None:
         """What models cost."""
         return None if self.stated is None else self.stated.prices
@@ -124,7 +111,6 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
         isolation=isolation_named(given.get("LCP_ISOLATION") or isolation, "LCP_ISOLATION"),
         stated=stated,
         workers=_workers(given, stated, config.parent),
-        commands_read=_beside(config.parent, () if stated is None else stated.commands_read),
         beside=config.parent,
         environment=given,
     )
@@ -207,12 +193,7 @@ def _read_config(path: Path) -> ConfigFile | None:
 def _workers(given: Mapping[str, str], stated: ConfigFile | None, beside: Path) -> tuple[Path, ...]:
     """Those of the environment, and those of the configuration file, relative to its directory."""
     named = [Path(one) for one in given.get("LCP_WORKERS", "").split(os.pathsep) if one]
-    return (*named, *_beside(beside, stated.workers if stated else ()))
-
-
-def _beside(directory: Path, stated: tuple[str, ...]) -> tuple[Path, ...]:
-    """Paths as the configuration file states them, relative to its directory."""
-    return tuple(directory / Path(one).expanduser() for one in stated)
+    return (*named, *(beside / Path(one).expanduser() for one in (stated.workers if stated else ())))
 
 
 def _seconds(environment: Mapping[str, str], name: str, most: int, default: _Default) -> float | _Default:

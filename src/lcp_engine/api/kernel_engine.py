@@ -16,9 +16,7 @@ from lcp_engine.api.arguments import (
     checked_spec,
     existing_directory,
     known_worker,
-    network_grant,
     new_root,
-    walls_named,
 )
 from lcp_engine.api.inbox import Inbox
 from lcp_engine.api.kernel_history import KernelHistory
@@ -55,7 +53,6 @@ from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
-    from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.prices import Prices
 
 QUEUE = "jobs"
@@ -77,9 +74,6 @@ class KernelEngine(KernelHistory):
         away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] | None = None,
         prices: Prices | None = None,
-        commands_read: Sequence[str | os.PathLike[str]] = (),
-        commands_network: NetworkGrant | Mapping[str, JsonValue] | str | None = None,
-        commands_wall: Sequence[str] | None = None,
         isolation: Isolation | str = Isolation.AUTO,
         settings: Sequence[FeatureSettings] = (),
         **keys: object,
@@ -94,9 +88,6 @@ class KernelEngine(KernelHistory):
             away_seconds=away_seconds,
             planners=planners or {},
             prices=prices,
-            commands_read=commands_read,
-            commands_network=network_grant(commands_network),
-            commands_wall=None if commands_wall is None else walls_named(commands_wall),
             isolation=isolation,
             settings=(*settings, *read_keys(keys)),
         )

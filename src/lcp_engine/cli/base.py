@@ -108,9 +108,6 @@ class Invocation:
                 away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
                 planners={**settings.planners, **self.own_planners},
                 prices=settings.prices,
-                commands_read=settings.commands_read,
-                commands_network=settings.commands_network,
-                commands_wall=settings.commands_wall,
                 isolation=settings.isolation,
                 settings=settings.of_features(),
             )

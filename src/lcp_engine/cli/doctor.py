@@ -216,8 +216,8 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
 
 def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator[Finding]:
     """Programs that a mission may run."""
-    from lcp_engine.core.network import NO_NETWORK_GRANTED
-    from lcp_engine.features.programs.command_trials import Here, try_commands, walls_of
+    from lcp_engine.features.programs.command_trials import Here, try_commands
+    from lcp_engine.features.programs.settings import ProgramSettings
     from lcp_engine.store.host.liveness import wall_directory
 
     spec = load_spec(options)
@@ -226,8 +226,11 @@ def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator
             "commands", f"{options.mission} allows none", "docs/commands.md shows how to allow some."
         )
     root = resolve_root(spec.root, Path(options.mission).parent, options.root)
-    here = Here(root, wall_directory(url), walls_of(settings), settings.commands_read)
-    yield from try_commands(spec, here, settings.commands_network or NO_NETWORK_GRANTED)
+    stated = settings.of(ProgramSettings)
+    here = Here(
+        root, wall_directory(url), stated.walls(settings.isolation), [*map(Path, stated.commands_read)]
+    )
+    yield from try_commands(spec, here, stated.commands_network)
 
 
 def _new_database(url: str, shown: str) -> Finding:

@@ -31,6 +31,9 @@ class FeatureSettings(BaseModel):
         """The same with paths that `place` makes absolute, as they are relative to the file that states them."""
         return self
 
+    def refuse(self) -> None:
+        """Raise `INVALID_ARGUMENT` for what cannot be used on this machine."""
+
     def protected(self) -> Iterable[str]:
         """Paths that no job may touch."""
         return ()

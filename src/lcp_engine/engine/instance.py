@@ -12,9 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
 from lcp_engine.core.feature_settings import FeatureSettings, S, settings_in
-from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.engine.points import load_points, note_waits
 from lcp_engine.feature import added, load
@@ -28,7 +26,6 @@ from lcp_engine.planners.environment import (
     ProbeCache,
 )
 from lcp_engine.planners.registry import own_planners
-from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places, protect
 from lcp_engine.store.db.database import Database
@@ -69,9 +66,6 @@ class Options:
     away_seconds: float | None = None
     planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] = field(default_factory=dict)
     prices: Prices | None = None
-    commands_read: Sequence[str | os.PathLike[str]] = ()
-    commands_network: NetworkGrant = NO_NETWORK_GRANTED
-    commands_wall: Sequence[str] | None = None
     isolation: Isolation = Isolation.OFF
     settings: Sequence[FeatureSettings] = ()
 
@@ -87,9 +81,6 @@ class Instance:
     caps: Caps = field(default_factory=Caps)
     planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
     options: Options = field(default_factory=Options)
-    commands_read: tuple[str, ...] = ()
-    commands_network: NetworkGrant = NO_NETWORK_GRANTED
-    commands_wall: tuple[Step, ...] = WALLS
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
     url: str = ""
@@ -130,9 +121,10 @@ def open_instance(url: str, options: Options) -> Instance:
     """
     load_points()
     workers = find_workers(options.workers)
-    for path in (path for one in options.settings for path in one.protected()):
-        protect(Path(path).expanduser())
-    commands_read = tuple(readable_place(Path(place), "commands_read") for place in options.commands_read)
+    for one in options.settings:
+        one.refuse()
+        for path in one.protected():
+            protect(Path(path).expanduser())
     stated = {name: one for name, one in options.planners.items() if isinstance(one, Mapping)}
     own = own_planners({name: one for name, one in options.planners.items() if name not in stated})
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
@@ -163,9 +155,6 @@ def open_instance(url: str, options: Options) -> Instance:
         options.caps,
         PlannerEnvironment(stated, _probes(database), options.prices, own, _drafts(database)),
         options,
-        commands_read,
-        options.commands_network,
-        walls_for(options.commands_wall, is_required=options.isolation is Isolation.REQUIRE),
         options.isolation,
         options.clock or system_clock,
         url,

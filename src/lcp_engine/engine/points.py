@@ -287,6 +287,13 @@ def steps() -> PlanType:
 
 
 @cache
+def mission_checks() -> Sequence[Callable[[Instance, MissionSpec], None]]:
+    """Each refuses a mission before it is stored, with `NOT_ALLOWED` or `INVALID_MISSION`."""
+    found: Iterator[tuple[str, Callable[..., None]]] = load_all(installed().mission_checks, FunctionType)
+    return [check if is_shipped(at) else _refusing(at, check) for at, check in found]
+
+
+@cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
     for at, one in load_all(filter(None, [installed().askers.get(kind)]), Asker):

@@ -17,16 +17,16 @@ from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.mission.spec import Commands, MissionSpec
 from lcp_engine.core.network import NetworkGrant, granted
 from lcp_engine.core.safe_text import without_escapes
-from lcp_engine.core.walls import Step, walls_for
+from lcp_engine.core.walls import Step
 from lcp_engine.errors import LcpError, NotFound
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import RunCommandResult, Surroundings, run_behind_wall
+from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.programs import Ended, Program
 from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.steps import step_here, trial_place
 from lcp_engine.features.programs.wall.workspace import Ground, owner_of
 from lcp_engine.sandbox.installed_programs import found_program, interpreters_of, is_in, readable_place
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.host.liveness import wall_directory
 
@@ -204,14 +204,9 @@ def _shortened(text: str, most: int = _MOST_SHOWN) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def walls_of(settings: Settings) -> tuple[Step, ...]:
-    """Walls that the settings let commands run behind."""
-    return walls_for(settings.commands_wall, is_required=settings.isolation is Isolation.REQUIRE)
-
-
 def examine_walls(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
     """The wall that commands have here, and why it is not a stronger one."""
-    found = step_here(wall_directory(url), walls=walls_of(settings))
+    found = step_here(wall_directory(url), walls=settings.of(ProgramSettings).walls(settings.isolation))
     why = "; ".join(found.reasons)
     match found.step:
         case Step.OVERLAY:
