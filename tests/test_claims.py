@@ -39,7 +39,17 @@ OUTSIDE = {
 }  # fmt: skip
 """Modules with which a program reads or changes something that is not its argument."""
 NOT_PURE = {"datetime.now", "date.today", "uuid4", "open"}
-PURE_FUNCTIONS = {"encoding_of", "names_of", "about_tokens", "added", "asked_in", "fields_of", "load"}
+PURE_FUNCTIONS = {
+    "encoding_of",
+    "names_of",
+    "about_tokens",
+    "absent",
+    "added",
+    "installed",
+    "asked_in",
+    "fields_of",
+    "load",
+}
 """Functions without a side effect in modules that have others."""
 
 

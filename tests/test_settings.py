@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.core.policy import Verdict
-from lcp_engine.core.upkeep import Backups, Checks, Retention
 from lcp_engine.errors import LcpError
+from lcp_engine.features.upkeep.settings import Backups, Checks, Retention, Upkeep
 from lcp_engine.settings import default_url, make_room, read_settings, read_url, shown_url
 
 
@@ -97,16 +97,16 @@ def test_upkeep_in_the_environment_comes_before_the_file_and_null_switches_it_of
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "etc" / "config.yaml"
     given = {"LCP_BACKUP": "{every: 12h, to: copies}", "LCP_CHECK": "weekly"}
-    own = read_settings(given, config).upkeep
+    own = read_settings(given, config).of(Upkeep)
     assert own.backup == Backups(every=timedelta(hours=12), to=str(tmp_path / "copies"))
     assert (own.retention, own.check) == (None, Checks(every=timedelta(weeks=1)))
     config.parent.mkdir()
     config.write_text("retention: 30d\nbackup: {every: daily, to: kept}\ncheck: daily\n")
-    stated = read_settings({"LCP_RETENTION": "", "LCP_CHECK": "null"}, config).upkeep
+    stated = read_settings({"LCP_RETENTION": "", "LCP_CHECK": "null"}, config).of(Upkeep)
     assert stated.retention == Retention(after=timedelta(days=30))
     assert stated.backup == Backups(every=timedelta(days=1), to=str(config.parent / "kept"))
     assert stated.check is None
-    assert read_settings({"LCP_RETENTION": "1w"}, config).upkeep.retention == Retention(
+    assert read_settings({"LCP_RETENTION": "1w"}, config).of(Upkeep).retention == Retention(
         after=timedelta(weeks=1)
     )
 

@@ -37,8 +37,10 @@ class Refusing:
 
 sys.meta_path.insert(0, Refusing())
 
-from lcp_engine import Engine
+from lcp_engine import Engine, LcpError
 from lcp_engine.cli.app import start
+from lcp_engine.config_file import parse_config
+from lcp_engine.core.mission.parse import build_mission
 
 write = {"kind": "write_file", "params": {"rel_path": "new.md", "content": "new"}}
 asks = {"ok": True, "action": "create_followup_jobs", "new_jobs": [write]}
@@ -59,6 +61,14 @@ with Engine(url) as engine:
         engine.memory, engine.links, engine.schedules, engine.replay, engine.rules_for, engine.plan_graph
     except AttributeError as missing:
         print(missing)
+for read in (
+    lambda: build_mission({**spec, "stage": True, "memory": {}}, source="mission"),
+    lambda: parse_config("webhook: {}", Path("config.yaml")),
+):
+    try:
+        read()
+    except LcpError as error:
+        print(error)
 print("checked", start(["--db", url, "db", "check"]))
 """
 
@@ -110,6 +120,8 @@ def lived(emptied_database_url: str, tmp_path: Path) -> tuple[str, Path]:
 def test_a_mission_an_approval_an_undo_and_a_check_work_without_any_feature(lived: tuple[str, Path]) -> None:
     ran = _without(lived, *FEATURES)
     assert "Engine has no 'memory': no installed feature adds it" in ran.stdout
+    assert "mission: stage: the feature stages, which has this key, is not installed" in ran.stdout
+    assert "config.yaml: webhook: the feature notices, which has this key, is not installed" in ran.stdout
     assert "checked 0" in ran.stdout
 
 

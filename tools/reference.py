@@ -8,16 +8,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.config_file import CapSettings, ConfigFile, ServeSettings
-from lcp_engine.core.contacts import SignedLinks, Webhook
+from lcp_engine.config_file import CapSettings, config_model
 from lcp_engine.core.json_values import list_in
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
-from lcp_engine.core.mission.parse import MissionFile, Variable
+from lcp_engine.core.mission.parse import Variable, mission_file
 from lcp_engine.core.mission.spec import (
     Commands,
     KindSettings,
     Limits,
-    MemoryUse,
     PlannerSpec,
     ResultSpec,
     Retry,
@@ -26,8 +24,9 @@ from lcp_engine.core.network import AllowedHost, NetworkGrant
 from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Price, Prices
-from lcp_engine.core.upkeep import Backups, Checks, Retention
+from lcp_engine.feature import added
 from lcp_engine.features.evaluation.suite import Expectation, SuiteFile
+from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.plans.stated_plan import (
     StatedCondition,
     StatedErrorHandling,
@@ -35,6 +34,8 @@ from lcp_engine.features.plans.stated_plan import (
     StatedRetry,
     StatedStep,
 )
+from lcp_engine.mission import MemoryUse
+from lcp_engine.operation import Backups, Checks, Retention, SignedLinks, Webhook
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -60,9 +61,11 @@ ENVIRONMENT = {
     "LCP_AWAY_SECONDS": "As `away_seconds`.",
     "LCP_ISOLATION": "As `isolation`.",
     "LCP_WORKERS": "As `workers`; several files are separated by `:`.",
-    "LCP_RETENTION": "As `retention`, written as in the file; `null` switches it off.",
-    "LCP_BACKUP": "As `backup`, such as `daily, keep 7` or `{every: 12h, to: /backups}`.",
-    "LCP_CHECK": "As `check`.",
+    **{
+        variable: f"As `{key}`, written as in the file, such as `null` for none."
+        for key, (_, variable) in added().settings.items()
+        if variable
+    },
     "LCP_PLANNER": "The planner of missions that name none.",
     "LCP_PLANNER_ENDPOINT": "The address of a model's server, which may be sent the key (planners.md).",
     "LCP_PLANNER_KEY": "The key for that address. Keys are read from the environment alone.",
@@ -76,7 +79,7 @@ ENVIRONMENT = {
 
 SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
     "The mission file": (
-        MissionFile,
+        mission_file(),
         Variable,
         PlannerSpec,
         Limits,
@@ -98,7 +101,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
     ),
     "The suite file": (SuiteFile, Expectation),
     "The configuration file": (
-        ConfigFile,
+        config_model(),
         Webhook,
         SignedLinks,
         CapSettings,

@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 T = TypeVar("T")
 GROUP = "lcp_engine.features"
 """Entry points of features that other packages have: each is a `Feature`."""
-KERNEL = 1
+KERNEL = 2
 """Raised with each point that is added here."""
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -35,8 +35,6 @@ class Feature(NamedTuple):
 
     plan_type: str | None = None
     """The type of plans whose steps are stated."""
-    stated_plan: str | None = None
-    """The form in which a mission states its plan."""
     order_reader: str | None = None
     """Reader of replies whose jobs wait for each other."""
     askers: Mapping[str, str] = _NONE
@@ -56,7 +54,7 @@ class Feature(NamedTuple):
     root_provider: str | None = None
     """Other places for the files of missions than their roots."""
     note_waits: str | None = None
-    """Called before a transaction is committed that lets missions wait for a person, if there is a webhook."""
+    """Says, by the settings, what is called before a transaction is committed that lets missions wait for a person."""
     readers: Mapping[str, str] = _NONE
     """Readers of replies in other dialects than LCP."""
     refuse_echo: str | None = None
@@ -81,12 +79,22 @@ class Feature(NamedTuple):
     """Planners by the type that a mission names."""
     tables: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Tables by their name: the place, and the column with which a row is pruned: `mission_id`, `job_id` or nothing."""
+    mission_keys: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Keys of the mission file: the `MissionKeys` whose fields they are, and the key that they are listed behind."""
+    mission_checks: tuple[str, ...] = ()
+    """Functions that are given an instance and the spec of a mission before it is stored, and refuse it."""
+    settings: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Keys of the configuration file: the `FeatureSettings` whose fields they are, and the variable of the environment
+    that comes before the key, or nothing."""
     commands: Mapping[str, tuple[str, str, str]] = MappingProxyType({})
     """Commands of `lcp` by their name: the section of its help, the place, the line in that help."""
     left_overs: tuple[str, ...] = ()
     """Functions that name what is left over on this machine, for `lcp db check` and `lcp doctor`."""
     duties: tuple[str, ...] = ()
     """Functions that say what was done last for the database, for `lcp db stats` and `lcp doctor`."""
+    findings: tuple[str, ...] = ()
+    """Functions that examine the installation, for `lcp doctor`: given the database's URL, the settings, and whether it
+    is there and at the newest version."""
     pages: Mapping[str, str] = _NONE
     """Functions that return a page, by the form of its path."""
     actions: Mapping[str, str] = _NONE
@@ -118,7 +126,7 @@ def installed() -> Feature:
     return _joined(added(), [one for one in found if one is not None], own)
 
 
-def found() -> Feature:
+def available() -> Feature:
     """`installed` if something has looked for it, else `added`: whoever only reads need not look."""
     return installed() if installed.cache_info().currsize else added()
 
@@ -130,6 +138,13 @@ def shipped() -> Sequence[Feature]:
         names = sorted(one.name for one in places if one.is_dir() and not one.name.startswith("_"))
     found = (_value(name, partial(_load, f"{GROUP}.{name}:FEATURE")) for name in names)
     return [one for one in found if one is not None]
+
+
+def absent(key: str) -> str | None:
+    """Words about a key of a file if it is one of a feature of this package that is not there."""
+    owner = load(f"{GROUP}:KEYS", dict).get(key)
+    is_missing = owner is not None and owner not in added().needs
+    return f"the feature {owner}, which has this key, is not installed" if is_missing else None
 
 
 def load(place: str | None, kind: type[T]) -> T:
@@ -207,30 +222,36 @@ class Unfit(Exception):
     """A feature that cannot be added, with the reason."""
 
 
-def _joined(known: Feature, found: Sequence[Feature], own: Feature) -> Feature:
-    """Sum of what is known and what is found, as far as nothing is missing and no name is taken."""
+def _joined(first: Feature, found: Sequence[Feature], own: Feature) -> Feature:
+    """Sum of the first and what is found, as far as nothing is missing and no name is taken, also of the `own` ones."""
+    start = _sum(own, first)._replace(name=first.name, needs=first.needs)
     while True:
-        names, joined = {*known.needs, *(one.name for one in found)}, known
+        names, joined = {*first.needs, *(one.name for one in found)}, start
         for one in found:
             try:
-                joined = _both(joined, one, names, own)
+                joined = _both(joined, one, names)
             except Unfit as reason:
                 leave_out(one.name, reason)
                 found = [other for other in found if other is not one]
                 break
         else:
-            return joined
+            return Feature._make(map(_without, joined, own))
 
 
-def _both(known: Feature, new: Feature, names: Collection[str], own: Feature) -> Feature:
+def _both(known: Feature, new: Feature, names: Collection[str]) -> Feature:
     if missing := [one for one in new.needs if one not in names]:
         raise Unfit(f"it needs {missing[0]!r}, which is not installed")
     if new.kernel > KERNEL:
         raise Unfit(f"it needs kernel {new.kernel}, this is {KERNEL}")
     if new.name in known.needs:
         raise Unfit("another one has its name")
-    _sum(own, new)
     return _sum(known, new)._replace(needs=(*known.needs, new.name))
+
+
+def _without(joined: object, own: object) -> object:
+    if isinstance(joined, Mapping) and isinstance(own, Mapping):
+        return {name: one for name, one in joined.items() if name not in own}
+    return joined
 
 
 def _sum(known: Feature, new: Feature) -> Feature:
@@ -266,6 +287,15 @@ _OWN = Feature(
         "runners", "serve", "approve", "reject", "answer", "undo", "say", "cancel", "resume", "retry", "db", "doctor",
         "completion", "help", "version",
     ), ("", "", "")),
+    settings=dict.fromkeys((
+        "database_url", "busy_seconds", "away_seconds", "isolation", "policy", "caps", "planners", "prices",
+        "workers",
+    ), ("", "")),
+    mission_keys=dict.fromkeys((
+        "name", "description", "goal", "root", "root_aliases", "planner", "limits", "policy", "commands", "kinds",
+        "accept", "endings", "result", "continue", "on_job_failure", "on_limit", "unfulfilled", "allow_admin",
+        "background", "hold_timeout", "variables",
+    ), ("", "")),
     readers={"lcp": ""},
     planners=dict.fromkeys(("none", "replay", "script"), ""),
 )

@@ -7,12 +7,12 @@ from lcp_engine.core.mission.spec import (
     Background,
     Commands,
     KindSettings,
-    MemoryUse,
     ResultSpec,
     Retry,
 )
 from lcp_engine.core.network import NetworkUse
 from lcp_engine.core.permits import RateLimit
+from lcp_engine.features.memory.mission_keys import MemoryUse
 
 __all__ = [
     "AcceptCheck",

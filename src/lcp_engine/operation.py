@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from lcp_engine.core.contacts import SignedLinks, Webhook
 from lcp_engine.core.network import AllowedHost, NetworkGrant
 from lcp_engine.core.prices import Price, Prices
-from lcp_engine.core.upkeep import (
-    Backups,
-    Checks,
-    Retention,
-    Upkeep,
-)
+from lcp_engine.features.approvers.settings import SignedLinks
+from lcp_engine.features.notices.settings import Webhook
+from lcp_engine.features.upkeep.settings import Backups, Checks, Retention, Upkeep
 from lcp_engine.store.queries.records import ActiveRunner
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +13,7 @@ from platformdirs import user_config_path, user_data_path
 
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.feature import available
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.own_places import APP, CONFIGURATION, make_private
 from lcp_engine.sandbox.root import unfit_root
@@ -21,17 +22,13 @@ from lcp_engine.store.db.sqlite import BUSY_SECONDS
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lcp_engine.config_file import ConfigFile, ServeSettings
-    from lcp_engine.core.contacts import SignedLinks, Webhook
-    from lcp_engine.core.network import NetworkGrant
+    from lcp_engine.config_file import ConfigFile
+    from lcp_engine.core.feature_settings import FeatureSettings, S
     from lcp_engine.core.policy import Rule
     from lcp_engine.core.prices import Prices
-    from lcp_engine.core.secret_source import SecretSource
-    from lcp_engine.core.upkeep import Upkeep
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)
-_Source = TypeVar("_Source", bound="SecretSource")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +44,9 @@ class Settings:
     stated: ConfigFile | None
     workers: tuple[Path, ...] = ()
     """Files with kinds of jobs."""
-    commands_read: tuple[Path, ...] = ()
-    """What commands may read and execute beside the system's programs."""
     beside: Path = Path()
     """The directory of the configuration file."""
-    own_upkeep: Upkeep | None = None
-    """What the environment states of upkeep; None if it states nothing."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def policy(self) -> tuple[Rule, ...]:
@@ -66,78 +60,24 @@ class Settings:
 
         return Caps() if self.stated is None else Caps(**self.stated.caps.model_dump())
 
-    @property
-    def on_wait(self) -> tuple[str, ...]:
-        """The command that a runner starts when a mission begins to wait for a person."""
-        return () if self.stated is None else self.stated.on_wait
+    def of(self, model: type[S]) -> S:
+        """The settings of a feature: the environment's, else the file's, else the defaults."""
+        from lcp_engine.config_file import with_variables
 
-    @property
-    def webhook(self) -> Webhook | None:
-        """Where a runner sends a notice when a mission begins to wait for a person."""
-        return None if self.stated is None else self._with_secret(self.stated.webhook)
+        keys = {key: value for key, value in self.stated or () if key in model.model_fields}
+        made = model().model_copy(update=keys)
+        made = made.placed(lambda path: str(self.beside / Path(path).expanduser()))
+        return with_variables(made, self.environment)
 
-    @property
-    def links(self) -> SignedLinks | None:
-        """Signed links that decide one job each."""
-        return None if self.stated is None else self._with_secret(self.stated.links)
+    def of_features(self) -> Sequence[FeatureSettings]:
+        """Settings that the file and the environment state for features."""
+        if self.stated is None and not any(
+            self.environment.get(name) for _, name in available().settings.values()
+        ):
+            return ()
+        from lcp_engine.core.feature_settings import FeatureSettings, models_of
 
-    @property
-    def approvers(self) -> Mapping[str, str]:
-        """The hash of the token of each person who decides from afar, by name."""
-        return {} if self.stated is None else self.stated.approvers
-
-    @property
-    def serve(self) -> ServeSettings:
-        """Doors that `lcp serve` opens for programs; places are absolute."""
-        from lcp_engine.config_file import ServeSettings
-        from lcp_engine.shipped_missions import shipped_missions
-
-        if self.stated is None:
-            return ServeSettings()
-        stated, shipped = self.stated.serve, shipped_missions()
-        return stated.model_copy(
-            update={
-                "roots": tuple(map(self._place, stated.roots)),
-                "missions": tuple(one if one in shipped else self._place(one) for one in stated.missions),
-            }
-        )
-
-    def _with_secret(self, stated: _Source | None) -> _Source | None:
-        """What is stated, with the place of its secret made absolute."""
-        if stated is None or stated.secret_file is None:
-            return stated
-        return stated.model_copy(update={"secret_file": self._place(stated.secret_file)})
-
-    def _place(self, stated: str) -> str:
-        """A path as the configuration file states it, relative to its directory."""
-        return str(self.beside / Path(stated).expanduser())
-
-    @property
-    def upkeep(self) -> Upkeep:
-        """What runners do regularly for the database."""
-        from lcp_engine.core.upkeep import Upkeep
-
-        stated = self.stated
-        if stated is None:
-            return self.own_upkeep or Upkeep()
-        backup = stated.backup
-        if backup is not None and backup.to is not None:
-            backup = backup.model_copy(update={"to": self._place(backup.to)})
-        upkeep = Upkeep(retention=stated.retention, backup=backup, check=stated.check)
-        if self.own_upkeep is None:
-            return upkeep
-        own = self.own_upkeep
-        return upkeep.model_copy(update={key: value for key, value in own if key in own.model_fields_set})
-
-    @property
-    def commands_wall(self) -> tuple[str, ...] | None:
-        """Walls behind which commands may run; None if no file states any."""
-        return None if self.stated is None else self.stated.commands_wall
-
-    @property
-    def commands_network(self) -> NetworkGrant | None:
-        """Hosts that missions may ask for their commands; None if no file states any."""
-        return None if self.stated is None else self.stated.commands_network
+        return [self.of(model) for model in models_of(available().settings, FeatureSettings)]
 
     @property
     def prices(self) -> Prices | None:
@@ -152,8 +92,8 @@ class Settings:
 
 def read_settings(environment: Mapping[str, str] | None = None, config: Path | None = None) -> Settings:
     """The settings: the environment's `LCP_DATABASE_URL`, `LCP_BUSY_SECONDS`, `LCP_AWAY_SECONDS`, `LCP_ISOLATION`,
-    `LCP_WORKERS`, `LCP_RETENTION`, `LCP_BACKUP` and `LCP_CHECK`, else the file, else the defaults; the files of
-    `LCP_WORKERS` and those of the file are all loaded.
+    `LCP_WORKERS` and variables of features, else the file, else the defaults; the files of `LCP_WORKERS` and those of
+    the file are all loaded.
 
     Raises `INVALID_ARGUMENT` for an invalid value, with the place where it was set.
     """
@@ -164,17 +104,18 @@ def read_settings(environment: Mapping[str, str] | None = None, config: Path | N
     busy_seconds = BUSY_SECONDS if stated is None else stated.busy_seconds
     away_seconds = None if stated is None else stated.away_seconds
     isolation = Isolation.AUTO if stated is None else stated.isolation
-    return Settings(
+    settings = Settings(
         url=read_url(url),
         busy_seconds=_seconds(given, "LCP_BUSY_SECONDS", 3600, busy_seconds),
         away_seconds=_seconds(given, "LCP_AWAY_SECONDS", 86_400, away_seconds),
         isolation=isolation_named(given.get("LCP_ISOLATION") or isolation, "LCP_ISOLATION"),
         stated=stated,
         workers=_workers(given, stated, config.parent),
-        commands_read=_beside(config.parent, () if stated is None else stated.commands_read),
         beside=config.parent,
-        own_upkeep=_own_upkeep(given),
+        environment=given,
     )
+    settings.of_features()
+    return settings
 
 
 def config_path() -> Path:
@@ -249,23 +190,10 @@ def _read_config(path: Path) -> ConfigFile | None:
     return parse_config(text, path)
 
 
-def _own_upkeep(given: Mapping[str, str]) -> Upkeep | None:
-    if not any(given.get(f"LCP_{name}") for name in ("RETENTION", "BACKUP", "CHECK")):
-        return None
-    from lcp_engine.config_file import parse_upkeep
-
-    return parse_upkeep(given)
-
-
 def _workers(given: Mapping[str, str], stated: ConfigFile | None, beside: Path) -> tuple[Path, ...]:
     """Those of the environment, and those of the configuration file, relative to its directory."""
     named = [Path(one) for one in given.get("LCP_WORKERS", "").split(os.pathsep) if one]
-    return (*named, *_beside(beside, stated.workers if stated else ()))
-
-
-def _beside(directory: Path, stated: tuple[str, ...]) -> tuple[Path, ...]:
-    """Paths as the configuration file states them, relative to its directory."""
-    return tuple(directory / Path(one).expanduser() for one in stated)
+    return (*named, *(beside / Path(one).expanduser() for one in (stated.workers if stated else ())))
 
 
 def _seconds(environment: Mapping[str, str], name: str, most: int, default: _Default) -> float | _Default:

@@ -10,7 +10,7 @@ from tests.tables import table
 
 from lcp_engine import LcpError
 from lcp_engine.config_file import ConfigFile, parse_config
-from lcp_engine.core.mission.parse import MissionFile
+from lcp_engine.core.mission.parse import mission_file
 from lcp_engine.core.refused_values import explain_first, keys_at
 
 SECRET = "hunter2-of-ada"
@@ -61,10 +61,10 @@ def test_a_value_that_may_be_a_secret_is_not_repeated(text: str) -> None:
         (ConfigFile, (), "prices"),
         (ConfigFile, ("policy", 0), "kinds"),
         (ConfigFile, ("prices", "models", "gpt-*"), "cached_input"),
-        (MissionFile, ("accept", 0, "file_matches"), "path"),
-        (MissionFile, ("kinds", "write_file", "retry"), "max_attempts"),
-        (MissionFile, ("plan", "steps", 0), "dependencies"),
-        (MissionFile, (), "continue"),
+        (mission_file(), ("accept", 0, "file_matches"), "path"),
+        (mission_file(), ("kinds", "write_file", "retry"), "max_attempts"),
+        (mission_file(), ("plan", "steps", 0), "dependencies"),
+        (mission_file(), (), "continue"),
     ],
 )
 def test_the_keys_of_a_place_are_those_of_the_model_there(
@@ -76,10 +76,12 @@ def test_the_keys_of_a_place_are_those_of_the_model_there(
 
 
 def test_what_only_the_engine_sets_is_no_key() -> None:
-    assert "allow_admin" not in keys_at(MissionFile, ())
+    assert "allow_admin" not in keys_at(mission_file(), ())
 
 
 def test_a_place_begins_with_what_is_above_the_model() -> None:
     with pytest.raises(ValidationError) as refused:
-        MissionFile.model_validate({"goal": "x", "planner": {"type": "human"}, "stage": 7})
-    assert explain_first(refused.value, MissionFile, "a", "b") == "a.b.stage: should be true or false, not 7"
+        mission_file().model_validate({"goal": "x", "planner": {"type": "human"}, "stage": 7})
+    assert (
+        explain_first(refused.value, mission_file(), "a", "b") == "a.b.stage: should be true or false, not 7"
+    )

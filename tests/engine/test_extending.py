@@ -60,7 +60,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": str(target),
         "LCP_DATABASE_URL": f"sqlite:///{tmp_path / 'lcp.db'}",
-        "STANDUP_FILE": str(tmp_path / "standup.txt"),
+        "LCP_STANDUP_FILE": str(tmp_path / "standup.txt"),
     }
 
 
@@ -105,4 +105,5 @@ def test_the_package_of_the_page_does_what_the_page_says(environment: dict[str, 
         "count: mission_complete"
     ]
     assert "standup" in run("-m", "lcp_engine", "standup", "--help")
+    assert '"standup_file"' in run("-m", "lcp_engine", "schema", "config")
     assert sum(len(text.splitlines()) for text in FILES.values()) < 160

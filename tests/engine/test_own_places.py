@@ -9,12 +9,13 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.core.contacts import SignedLinks, Webhook
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.engine.instance import admission_for
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.approvers.settings import SignedLinks
 from lcp_engine.features.authoring.run_job import run_job
+from lcp_engine.features.notices.settings import Webhook
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.store.db.open import make_backend
 from lcp_engine.store.host.liveness import runtime_directory

@@ -13,7 +13,12 @@ import pytest
 
 from lcp_engine import feature as features
 from lcp_engine.cli.app import SECTIONS
+from lcp_engine.config_file import ConfigFile
+from lcp_engine.core.feature_settings import FeatureSettings, models_of
+from lcp_engine.core.mission.parse import MissionFile
+from lcp_engine.core.mission.spec import MissionSpec, mission_model, spec_of
 from lcp_engine.feature import KERNEL, Feature
+from lcp_engine.features import KEYS
 from lcp_engine.planners import registry as planners
 from lcp_engine.store.db.open import open_database, tables_of
 from lcp_engine.store.maintenance.check import check_database
@@ -237,6 +242,23 @@ def test_the_names_that_no_feature_may_take_are_those_of_the_kernel() -> None:
     listed = {name for section in SECTIONS.values() for name in section}
     assert {*own.commands} == listed | {"help", "version"}
     assert {*own.planners} == {*planners.BUILT_IN}
+    assert {*own.settings} == {*ConfigFile.model_fields}
+    assert {*own.mission_keys} == {one.alias or key for key, one in MissionFile.model_fields.items()}
+
+
+def test_the_feature_of_each_key_is_known_where_it_is_not_there() -> None:
+    stated = {key: one.name for one in features.shipped() for key in (*one.settings, *one.mission_keys)}
+    assert stated == KEYS
+    settings = models_of(features.added().settings, FeatureSettings)
+    assert {key for model in settings for key in model.model_fields} == features.added().settings.keys()
+    assert features.added().mission_keys.keys() == {*mission_model().model_fields} - {
+        *MissionSpec.model_fields
+    }
+
+
+def test_a_stored_mission_goes_on_without_the_keys_of_a_package_that_is_gone() -> None:
+    stated = {"goal": "go", "planner": {"type": "human"}, "gone": {"a": 1}, "continue": "per_result"}
+    assert spec_of(json.dumps(stated)).continue_ == "per_result"
 
 
 def test_a_feature_without_what_it_needs_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

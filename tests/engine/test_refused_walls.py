@@ -110,4 +110,4 @@ def test_without_that_the_weakest_wall_is_used_where_it_may_be(
 def test_a_wall_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LcpError) as caught:
         Engine(sqlite_url(tmp_path), commands_wall=[Step.COPY, "jail"])
-    assert str(caught.value) == "commands_wall names 'jail'; each must be one of overlay, copy, landlock"
+    assert str(caught.value) == "commands_wall.1: should be 'overlay', 'copy' or 'landlock', not \"jail\""

@@ -17,8 +17,8 @@ from tests.faults.places import Memory, no_mounts
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.core.upkeep import Duty
 from lcp_engine.features.upkeep.chores import Housekeeper
+from lcp_engine.features.upkeep.settings import Duty
 from lcp_engine.features.upkeep.store.backup import back_up
 from lcp_engine.features.upkeep.store.upkeep import UpkeepRow, duties
 from lcp_engine.operation import Backups, Upkeep

@@ -12,8 +12,8 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.core.contacts import Webhook
 from lcp_engine.features.notices.on_wait_hook import WaitHook
+from lcp_engine.features.notices.settings import Webhook
 from lcp_engine.features.notices.webhook import WebhookSender
 
 LARGE = "g" * 200_000

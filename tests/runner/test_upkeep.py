@@ -16,9 +16,9 @@ from tests.patience import wait_until
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.config_file import parse_config
-from lcp_engine.core.upkeep import Duty
 from lcp_engine.errors import LcpError
 from lcp_engine.features.upkeep.chores import Housekeeper
+from lcp_engine.features.upkeep.settings import Duty
 from lcp_engine.features.upkeep.store.backup import back_up
 from lcp_engine.features.upkeep.store.backups import Names
 from lcp_engine.features.upkeep.store.upkeep import UpkeepRow, duties, take
@@ -218,7 +218,10 @@ def test_what_the_configuration_cannot_mean_is_one_clear_line(text: str, said: s
 
 
 def test_the_short_forms_mean_the_long_ones() -> None:
-    config = parse_config("retention: 30d\nbackup: daily, keep 3\ncheck: weekly\n", Path("config.yaml"))
+    config: object = parse_config(
+        "retention: 30d\nbackup: daily, keep 3\ncheck: weekly\n", Path("config.yaml")
+    )
+    assert isinstance(config, Upkeep)
     assert config.retention == Retention(after=timedelta(days=30))
     assert config.backup == Backups(every=timedelta(days=1), keep=3)
     assert config.check == Checks(every=timedelta(weeks=1))

@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.contacts import Webhook
+from lcp_engine.features.notices.settings import Webhook
 from lcp_engine.features.notices.store import deliveries
 from lcp_engine.features.notices.webhook import WebhookSender
 from lcp_engine.store.db.transaction import Tx

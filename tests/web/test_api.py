@@ -25,11 +25,11 @@ from starlette.testclient import TestClient
 from tests.patience import in_thread, wait_until
 
 from lcp_engine import Engine
-from lcp_engine.config_file import ServeSettings
 from lcp_engine.core.json_values import object_in
 from lcp_engine.features.approvers.rules import hash_of
 from lcp_engine.features.http_api.document import document
 from lcp_engine.features.http_api.server import Api, open_api
+from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.tokens.calls import Scope
 from lcp_engine.web.server import PageServer
 

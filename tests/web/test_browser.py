@@ -23,10 +23,10 @@ from tests.web.test_approval_binding import MISHAPS
 from tests.web.test_staging import held_long_merge
 
 from lcp_engine import Engine
-from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import LcpError
 from lcp_engine.evaluation import Evaluation
 from lcp_engine.features.approvers.rules import hash_of
+from lcp_engine.features.approvers.settings import SignedLinks
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates

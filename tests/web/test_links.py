@@ -19,9 +19,9 @@ from tests.web.conftest import ADDRESS, HOME, Answer, House
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import ErrorCode
 from lcp_engine.features.approvers.rules import hash_of
+from lcp_engine.features.approvers.settings import ApproverSettings, SignedLinks
 from lcp_engine.store.people import Sight
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
@@ -546,8 +546,7 @@ def test_the_links_of_who_was_removed_decide_nothing(named: Afar) -> None:
     job = named.house.hold("a.md", CONTENT)
     link = named.link(job, person="ben")
     page = named.get(link)
-    assert isinstance(named.engine.instance.options.approvers, dict)
-    del named.engine.instance.options.approvers["ben"]
+    del named.engine.instance.settings(ApproverSettings).approvers["ben"]
     for refused in (named.get(link), named.approve(link, page, key="of ben")):
         assert "it was made for ben, who decides nothing any more" in refused.words
     with pytest.raises(LcpError, match="a link for 'ben' needs an approver of that name"):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import build_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
-from lcp_engine.core.network import NetworkGrant, granted
-from lcp_engine.core.refused_values import explain_first
-from lcp_engine.core.walls import WALLS, Step
 from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import steps
+from lcp_engine.engine.points import mission_checks, steps
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.environment import refuse_without_price
 from lcp_engine.planners.registry import make_planner
@@ -36,34 +33,17 @@ def checked_spec(
 ) -> MissionSpec:
     """The mission, with a planner that can be made: errors show now and not at the first turn.
 
-    Raises `INVALID_MISSION`, `NO_PLANNER`, and `NOT_ALLOWED` for a network that the user does not allow.
+    Raises `INVALID_MISSION`, `NO_PLANNER`, and `NOT_ALLOWED` for what a feature does not allow.
     """
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
     planner = make_planner(known.planner, instance.planner_environment)
     refuse_without_price(planner, known.limits, instance.planner_environment.prices)
     check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
     known = with_known_kinds(known, instance.admission.workers)
-    steps().check(known, instance.admission.workers)
-    granted(known.commands.network, instance.commands_network)
+    steps().check(known, instance.admission.workers, "mission")
+    for check in mission_checks():
+        check(instance, known)
     return known.model_copy(update={"allow_admin": allow_admin})
-
-
-def network_grant(stated: NetworkGrant | Mapping[str, JsonValue] | str | None) -> NetworkGrant:
-    """Read what missions may ask of the network. Raises `INVALID_ARGUMENT`."""
-    try:
-        return NetworkGrant.model_validate({} if stated is None else stated)
-    except ValidationError as refused:
-        message = explain_first(refused, NetworkGrant, "commands_network")
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
-
-
-def walls_named(stated: Sequence[str]) -> tuple[Step, ...]:
-    """The walls that commands may run behind. Raises `INVALID_ARGUMENT`."""
-    for name in stated:
-        if name not in WALLS:
-            message = f"commands_wall names {name!r}; each must be one of {', '.join(WALLS)}"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-    return tuple(wall for wall in WALLS if wall in stated)
 
 
 def existing_directory(root: str | os.PathLike[str]) -> Path:

@@ -9,14 +9,55 @@ from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.feature import installed, load_all
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import BaseModel, JsonValue
+
+    from lcp_engine.clock import Clock
+    from lcp_engine.core.feature_settings import FeatureSettings
+    from lcp_engine.core.network import NetworkGrant
+    from lcp_engine.core.policy import Rule
+    from lcp_engine.core.prices import Prices
     from lcp_engine.features.approvers.calls import LinkCalls
+    from lcp_engine.features.approvers.settings import SignedLinks
     from lcp_engine.features.memory.calls import MemoryCalls
+    from lcp_engine.features.notices.settings import Webhook
     from lcp_engine.features.replay.calls import ReplayCalls
     from lcp_engine.features.rules.calls import RuleCalls
     from lcp_engine.features.schedules.calls import ScheduleCalls
     from lcp_engine.features.tokens.calls import TokenCalls
+    from lcp_engine.features.upkeep.settings import Upkeep
+    from lcp_engine.planners.base import Planner
+    from lcp_engine.planners.environment import Factory
+    from lcp_engine.sandbox.landlock import Isolation
+    from lcp_engine.workers.base import Caps, Worker
 
-    class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls, TokenCalls): ...
+    class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls, TokenCalls):
+        def __init__(
+            self,
+            database_url: str,
+            *,
+            workers: Sequence[Worker[BaseModel]] = (),
+            user_rules: Sequence[Rule] = (),
+            caps: Caps | None = None,
+            clock: Clock | None = None,
+            busy_seconds: float = 30.0,
+            away_seconds: float | None = None,
+            planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] | None = None,
+            prices: Prices | None = None,
+            on_wait: Sequence[str] = (),
+            webhook: Webhook | None = None,
+            links: SignedLinks | None = None,
+            approvers: Mapping[str, str] | None = None,
+            commands_read: Sequence[str | os.PathLike[str]] = (),
+            commands_network: NetworkGrant | Mapping[str, JsonValue] | str | None = None,
+            commands_wall: Sequence[str] | None = None,
+            isolation: Isolation | str = Isolation.AUTO,
+            upkeep: Upkeep | None = None,
+            settings: Sequence[FeatureSettings] = (),
+            **keys: object,
+        ) -> None: ...
 
 else:
     _places = (*installed().engine_calls, *installed().history_calls)
@@ -63,11 +104,13 @@ class Engine(_Calls, History):
       strings "off", "auto" and "require" mean the same.
     - `upkeep`: what runners for all missions do regularly for the database: retention, backups, integrity checks.
       Default: nothing.
+    - `settings`: values of models of features; of one model, the first counts. Default: none. Further keywords are
+      keys of features, as in the configuration file.
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
     for a planner whose name is taken or that has no `answer`, for an unknown isolation, for a place that commands must
-    not read, for a network that is none, and
-    for an unknown wall.
+    not read, for a network that is none, for an unknown wall, and for a key of a feature; `NOT_INSTALLED` for one that
+    no installed feature has.
 
     Methods that decide take `by`: the name that history records. Default: the user of this process.
     """

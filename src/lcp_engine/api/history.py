@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from lcp_engine.api.kernel_history import KernelHistory
-from lcp_engine.feature import found, load_all
+from lcp_engine.feature import available, load_all
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.host.liveness import runtime_place
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 else:
 
-    class _Calls(*(calls for _, calls in load_all(found().history_calls, type)), KernelHistory):
+    class _Calls(*(calls for _, calls in load_all(available().history_calls, type)), KernelHistory):
         """The calls of the installed features."""
 
 

@@ -16,9 +16,7 @@ from lcp_engine.api.arguments import (
     checked_spec,
     existing_directory,
     known_worker,
-    network_grant,
     new_root,
-    walls_named,
 )
 from lcp_engine.api.inbox import Inbox
 from lcp_engine.api.kernel_history import KernelHistory
@@ -28,10 +26,10 @@ from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
 from lcp_engine.changes.unified_diff import Contents, Diff
 from lcp_engine.clock import Clock
+from lcp_engine.core.feature_settings import FeatureSettings, read_keys
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
-from lcp_engine.core.upkeep import Upkeep
 from lcp_engine.engine import missions
 from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
@@ -55,8 +53,6 @@ from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
-    from lcp_engine.core.contacts import SignedLinks, Webhook
-    from lcp_engine.core.network import NetworkGrant
     from lcp_engine.core.prices import Prices
 
 QUEUE = "jobs"
@@ -78,15 +74,9 @@ class KernelEngine(KernelHistory):
         away_seconds: float | None = None,
         planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] | None = None,
         prices: Prices | None = None,
-        on_wait: Sequence[str] = (),
-        webhook: Webhook | None = None,
-        links: SignedLinks | None = None,
-        approvers: Mapping[str, str] | None = None,
-        commands_read: Sequence[str | os.PathLike[str]] = (),
-        commands_network: NetworkGrant | Mapping[str, JsonValue] | str | None = None,
-        commands_wall: Sequence[str] | None = None,
         isolation: Isolation | str = Isolation.AUTO,
-        upkeep: Upkeep | None = None,
+        settings: Sequence[FeatureSettings] = (),
+        **keys: object,
     ) -> None:
         isolation = isolation_named(isolation, "isolation")
         options = Options(
@@ -98,15 +88,8 @@ class KernelEngine(KernelHistory):
             away_seconds=away_seconds,
             planners=planners or {},
             prices=prices,
-            on_wait=on_wait,
-            webhook=webhook,
-            links=links,
-            approvers=approvers or {},
-            commands_read=commands_read,
-            commands_network=network_grant(commands_network),
-            commands_wall=None if commands_wall is None else walls_named(commands_wall),
             isolation=isolation,
-            upkeep=upkeep or Upkeep(),
+            settings=(*settings, *read_keys(keys)),
         )
         self.instance = open_instance(database_url, options)
         super().__init__(self.instance.database, isolation, self.instance.runtime)

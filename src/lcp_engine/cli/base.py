@@ -109,15 +109,8 @@ class Invocation:
                 away_seconds=settings.away_seconds if away_seconds is None else away_seconds,
                 planners={**settings.planners, **self.own_planners},
                 prices=settings.prices,
-                on_wait=settings.on_wait,
-                webhook=settings.webhook,
-                links=settings.links,
-                approvers=settings.approvers,
-                commands_read=settings.commands_read,
-                commands_network=settings.commands_network,
-                commands_wall=settings.commands_wall,
                 isolation=settings.isolation,
-                upkeep=settings.upkeep,
+                settings=settings.of_features(),
             )
         with engine:
             yield engine

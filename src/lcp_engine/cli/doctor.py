@@ -6,35 +6,32 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
-from urllib.parse import urlsplit
+from types import FunctionType
+from typing import TYPE_CHECKING
 
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
-from lcp_engine.cli.db import duties, left_overs
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load, load_spec
-from lcp_engine.cli.output import local_time, print_json, print_out
+from lcp_engine.cli.output import print_json, print_out
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import sentence
-from lcp_engine.core.walls import Step, walls_for
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError, refused_by_system
+from lcp_engine.feature import installed, is_shipped, leave_out, load_all
 from lcp_engine.settings import resolve_root
 
 if TYPE_CHECKING:
     from lcp_engine.settings import Settings
 
 
-MOST_REMEMBERED = 20
-"""Models whose mode is looked up, the newest."""
 BUSY_SECONDS = 3.0
 """How long the checks wait for a locked database."""
-UNSENT_SECONDS = 60
-"""A notice that was not sent for so long is reported."""
 
 
 @click.command(
@@ -131,13 +128,8 @@ def _examine(
         "settings", f"{config_path()}{'' if config_path().exists() else ' (does not exist; defaults apply)'}"
     )
     yield from examine_installation(url, shown_url(url), os.environ)
-    yield from _guarded("upkeep", lambda: _upkeep(url, settings))
-    yield from _guarded("stages", lambda: _stages(url))
-    yield from _guarded("remembered", lambda: _remembered(url))
-    yield from _secrets(settings)
-    yield from _guarded("webhook", lambda: _notices(url, settings))
     yield examine_isolation(settings.isolation)
-    yield from _guarded("wall", lambda: _walls(url, settings))
+    yield from _features(url, settings)
     if tried is not None:
         yield from _guarded("commands", lambda: _commands(tried, url, settings))
     spec, result = None if planner is None else PlannerSpec(type=planner), None
@@ -176,6 +168,25 @@ def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[F
         yield broken(about, refused_by_system(refused))
 
 
+def _features(url: str, settings: Settings) -> Iterator[Finding]:
+    from lcp_engine.store.maintenance.check import find_version
+    from lcp_engine.store.version import HEAD
+
+    try:
+        is_current = find_version(url, BUSY_SECONDS) == HEAD
+    except LcpError:
+        is_current = False  # the line about the database says why
+    settings = replace(settings, busy_seconds=BUSY_SECONDS)
+    for place, examine in load_all(installed().findings, FunctionType):
+        name = place.partition(":")[0].removeprefix("lcp_engine.features.").split(".")[0]
+        try:
+            yield from _guarded(name, partial(examine, url, settings, is_current))
+        except Exception as raised:
+            if is_shipped(place):
+                raise
+            leave_out(place, raised)
+
+
 def _database(url: str, shown: str) -> Iterator[Finding]:
     from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
     from lcp_engine.store.maintenance.durability import weaknesses
@@ -203,92 +214,10 @@ def _database(url: str, shown: str) -> Iterator[Finding]:
         yield doubtful("durability", weakness.fact, weakness.advice)
 
 
-def _walls_of(settings: Settings) -> tuple[Step, ...]:
-    from lcp_engine.sandbox.landlock import Isolation
-
-    return walls_for(settings.commands_wall, is_required=settings.isolation is Isolation.REQUIRE)
-
-
-def _walls(url: str, settings: Settings) -> Iterator[Finding]:
-    """Report the wall that commands have here, and why it is not a stronger one."""
-    from lcp_engine.features.programs.wall.steps import step_here
-    from lcp_engine.store.host.liveness import wall_directory
-
-    found = step_here(wall_directory(url), walls=_walls_of(settings))
-    why = "; ".join(found.reasons)
-    match found.step:
-        case Step.OVERLAY:
-            tool = "" if found.tool is None else f" ({found.tool.path})"
-            yield well("wall", f"commands run in namespaces, over an overlay of the root{tool}")
-        case Step.COPY:
-            fact = f"commands run in namespaces, over a copy of the root: {why}"
-            yield doubtful("wall", fact, found.advice)
-        case Step.LANDLOCK:
-            fact = f"commands run over a copy of the root, confined by Landlock alone: {why}"
-            yield doubtful("wall", fact, found.advice)
-        case Step.NONE:
-            yield doubtful("wall", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
-        case other:
-            assert_never(other)
-
-
-def _stages(url: str) -> Iterator[Finding]:
-    """Stages that are left over."""
-    from lcp_engine.store.maintenance.check import find_version
-    from lcp_engine.store.version import HEAD
-
-    if find_version(url, BUSY_SECONDS) == HEAD:
-        for fact, way in left_overs(url, BUSY_SECONDS):
-            yield doubtful("stages", fact, f"{way}.")
-
-
-def _remembered(url: str) -> Iterator[Finding]:
-    """Ways to ask models whose servers refused a part of a request in the last days."""
-    from lcp_engine.features.models.output_modes import Rung, Step, described, read_probe
-    from lcp_engine.features.models.store import newest_probes
-    from lcp_engine.store.maintenance.check import find_version, opened
-    from lcp_engine.store.version import HEAD
-
-    if find_version(url, BUSY_SECONDS) != HEAD:
-        return
-    with opened(url, BUSY_SECONDS) as database:
-        found = database.read(lambda tx: newest_probes(tx, MOST_REMEMBERED))
-    steps = [Step(rung, in_envelope=enveloped) for rung in Rung for enveloped in (False, True)]
-    for endpoint, model, text in found:
-        probe = read_probe(endpoint, model, text, steps)
-        if probe is not None and probe.without:
-            yield well("remembered", f"{model} at {endpoint} is asked by {described(probe)}")
-
-
-def _upkeep(url: str, settings: Settings) -> Iterator[Finding]:
-    """Duties that runners do regularly, and whether backups have a directory."""
-    from lcp_engine.store.maintenance.check import find_version
-    from lcp_engine.store.version import HEAD
-
-    backup = settings.upkeep.backup
-    if backup is not None and backup.to is not None and not os.access(backup.to, os.W_OK | os.X_OK):
-        fact = "is not writable" if Path(backup.to).is_dir() else "is not a directory"
-        yield broken(
-            "backup",
-            Failed(
-                ErrorCode.FILE_SYSTEM,
-                f"backup.to {backup.to} {fact}; an existing, writable directory is expected",
-                advice="Create it, or name another one in config.yaml.",
-            ),
-        )
-    if find_version(url, BUSY_SECONDS) != HEAD:
-        return
-    for one in duties(url, settings, BUSY_SECONDS):
-        if one.is_well:
-            yield well(one.duty, one.text)
-        else:
-            yield doubtful(one.duty, one.text, "Correct what it names; runners try again by themselves.")
-
-
 def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator[Finding]:
     """Programs that a mission may run."""
-    from lcp_engine.core.network import NO_NETWORK_GRANTED
     from lcp_engine.features.programs.command_trials import Here, try_commands
+    from lcp_engine.features.programs.settings import ProgramSettings
     from lcp_engine.store.host.liveness import wall_directory
 
     spec = load_spec(options)
@@ -297,49 +226,11 @@ def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator
             "commands", f"{options.mission} allows none", "docs/commands.md shows how to allow some."
         )
     root = resolve_root(spec.root, Path(options.mission).parent, options.root)
-    here = Here(root, wall_directory(url), _walls_of(settings), settings.commands_read)
-    yield from try_commands(spec, here, settings.commands_network or NO_NETWORK_GRANTED)
-
-
-def _secrets(settings: Settings) -> Iterator[Finding]:
-    """Secrets that sign what is sent to people elsewhere."""
-    from lcp_engine.features.approvers.secret_keys import read_key
-
-    for name, stated in (("webhook", settings.webhook), ("links", settings.links)):
-        if stated is None:
-            continue
-        try:
-            read_key(stated)
-        except LcpError as error:
-            yield broken(name, error.failed)
-        else:
-            # An address may contain a secret of its own.
-            yield well(name, f"{urlsplit(stated.url).hostname}, and its secret can be read")
-
-
-def _notices(url: str, settings: Settings) -> Iterator[Finding]:
-    """Notices for the webhook that no runner has sent."""
-    from lcp_engine.clock import SECOND, iso, system_clock
-    from lcp_engine.features.notices.store.queries import untried
-    from lcp_engine.store.maintenance.check import find_version, opened
-    from lcp_engine.store.version import HEAD
-
-    if settings.webhook is None or find_version(url, BUSY_SECONDS) != HEAD:
-        return
-    now = system_clock()
-    before, since = now - UNSENT_SECONDS * SECOND, now - 86_400 * SECOND
-    with opened(url, BUSY_SECONDS) as database:
-        found = database.read(lambda tx: untried(tx, before=before, since=since))
-    if found:
-        counts = " and ".join(
-            f"{count} {state}, the oldest since {local_time(iso(since))}" for state, count, since in found
-        )
-        yield doubtful(
-            "webhook",
-            f"notices that were never sent: {counts}",
-            "Keep a runner at work (`lcp work`) where this webhook is configured; "
-            "`lcp deliveries send-test` tries the server.",
-        )
+    stated = settings.of(ProgramSettings)
+    here = Here(
+        root, wall_directory(url), stated.walls(settings.isolation), [*map(Path, stated.commands_read)]
+    )
+    yield from try_commands(spec, here, stated.commands_network)
 
 
 def _new_database(url: str, shown: str) -> Finding:

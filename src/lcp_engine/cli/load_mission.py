@@ -1,4 +1,4 @@
-"""Load the mission named on the command line: a file, stdin, or a shipped mission."""
+"""Load the mission that the options of a command name: a file, stdin, or a shipped mission."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import click
+
+from lcp_engine.cli.base import pairs
+from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.core.mission.parse import NotFilled, outline_mission, parse_mission
 from lcp_engine.core.mission.spec import MissionSpec, expected_result
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.engine.admission import with_known_kinds
+from lcp_engine.engine.points import steps
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
-from lcp_engine.features.plans.steps import asks_planner, check_plans
 from lcp_engine.features.programs.found_suites import with_found
 from lcp_engine.features.universal.request import AgentRequest, mission_of, parse_request
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
@@ -107,14 +111,13 @@ def _loaded(
     if options.planner is None and not _set_planner(options.settings) and planner_environment.own:
         options = _with_own_planner(options, text, source, [*planner_environment.own])
     parsed = _spec(options, text, source, base, lambda: usual_planner(os.environ))
-    stage = options.stage or parsed.stage
-    spec = parsed.model_copy(update={"allow_admin": options.allow_admin, "stage": stage})
+    spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
     if isinstance(planner, ScriptPlanner):
         check_script(planner, spec.planner, params_of(find_workers()), expected_result(spec), source=source)
     spec = with_known_kinds(spec, find_workers(), source=source)
-    check_plans(spec, find_workers(), source=source)
+    steps().check(spec, find_workers(), source)
     return Loaded(spec, resolve_root(spec.root, base, options.root), None)
 
 
@@ -139,7 +142,7 @@ def _spec(
         outline, options.variables or {}, lambda: resolve_root(outline.root, base, options.root)
     )
     options = replace(options, variables=found)
-    settings = [*options.settings]
+    settings = [*(["stage=true"] if options.stage else []), *options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif not _set_planner(settings) and _needs_planner(options, text, source, base):
@@ -153,20 +156,7 @@ def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) 
     if outline.planner is not None or not outline.has_plan:
         return outline.planner is None
     parsed = _parse(text, source, options.variables or {}, settings, base=base, given=len(settings))
-    return asks_planner(parsed, find_workers())
-
-
-def load_plans(file: str) -> MissionSpec:
-    """The mission that a file with a plan states, or an ExecutionPlan as a mission. Raises like `load`."""
-    source, spec = _read(file)[1], load_spec(MissionOptions(file))
-    if spec.plan is None:
-        raise LcpError(
-            ErrorCode.INVALID_MISSION,
-            f"{source}: plan: is missing",
-            advice="docs/plans.md shows how to state one.",
-        )
-    check_plans(spec, find_workers(), source=source)
-    return spec
+    return steps().asks_planner(parsed, find_workers())
 
 
 def _check_root(request: AgentRequest, root: Path, source: str) -> None:
@@ -286,3 +276,92 @@ def _decoded(data: bytes, source: str) -> str:
     except UnicodeDecodeError as refused:
         message = f"{source}: byte {refused.start} is not UTF-8"
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Save the file as UTF-8.") from refused
+
+
+def mission_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that name a mission; the command gets them as one `MissionOptions`."""
+    return _with_options(command, [
+        click.argument("mission", shell_complete=mission_files, metavar="MISSION"),
+        *_common_options(
+            root="[default: root of the file]", planner="Use this planner instead of the file's.",
+            settings="Override a key of the file", variables="the file",
+        ),
+        click.option("--allow-admin", is_flag=True,
+                     help="Let it request jobs of the level admin; they are held for a person."),
+        _stage_option,
+    ])  # fmt: skip
+
+
+def goal_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of a mission without a file; the command gets them as one `MissionOptions` with its goal."""
+    return _with_options(command, [
+        click.argument("mission", metavar="GOAL", nargs=-1, required=True, callback=_one_goal),
+        *_common_options(
+            root="[default: .]", planner="Who answers.  [env: LCP_PLANNER]",
+            settings="Set any key of a mission file", variables="the goal",
+        ),
+        _stage_option,
+    ])  # fmt: skip
+
+
+_Option: TypeAlias = Callable[[Callable[..., int]], Callable[..., int]]
+
+
+def _common_options(*, root: str, planner: str, settings: str, variables: str) -> Sequence[_Option]:
+    """The options of both, with the words that differ."""
+    return (
+        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
+                     help=f"The directory the mission is confined to.  {root}"),
+        click.option("--planner", shell_complete=planner_names, metavar="NAME", help=planner),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help=f"{settings}, e.g. limits.max_turns=5."),
+        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+                     help=f"Set the variable ${{NAME}} of {variables}."),
+    )  # fmt: skip
+
+
+def _one_goal(context: click.Context, _: click.Parameter, words: Sequence[str]) -> str:
+    if len(words) > 1:
+        raise click.UsageError(
+            f'one goal is expected, in quotes: {context.command_path} "{" ".join(words)}"', context
+        )
+    return "".join(words)
+
+
+_stage_option = click.option(
+    "--stage", is_flag=True,
+    help="Let it work in a private copy of the root, and ask you once what is merged.",
+)  # fmt: skip
+
+
+def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Callable[..., int]:
+    @wraps(command)
+    def with_options(
+        *,
+        mission: str,
+        root: Path | None,
+        planner: str | None,
+        settings: Sequence[str],
+        variables: Sequence[str],
+        stage: bool,
+        allow_admin: bool = False,
+        **others: object,
+    ) -> int:
+        pairs(settings, "--set")
+        return command(
+            options=MissionOptions(
+                mission,
+                root,
+                planner,
+                settings,
+                pairs(variables, "--var"),
+                allow_admin=allow_admin,
+                stage=stage,
+            ),
+            **others,
+        )
+
+    stated: Callable[..., int] = with_options
+    for option in reversed(options):
+        stated = option(stated)
+    return stated

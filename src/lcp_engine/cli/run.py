@@ -7,21 +7,19 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import TypeAlias
 
 import click
 
 from lcp_engine import Job, Mission
 from lcp_engine.api.engine import Engine
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, keep, pairs, pass_invocation
-from lcp_engine.cli.completion import kind_names, kinds_option, mission_files, mission_ids, planner_names
+from lcp_engine.cli.completion import kind_names, kinds_option, mission_ids
 from lcp_engine.cli.events import Follower
 from lcp_engine.cli.exits import Exit, exit_of_mission
 from lcp_engine.cli.idle import note_idle
 from lcp_engine.cli.jobs import answer_with, is_question
-from lcp_engine.cli.load_mission import Loaded, MissionOptions, load
+from lcp_engine.cli.load_mission import Loaded, MissionOptions, load, mission_options
 from lcp_engine.cli.missions import note_unfulfilled, print_report, unfulfilled_lines
 from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.progress import Progress, showing
@@ -44,62 +42,6 @@ from lcp_engine.workers.base import params_of
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
-
-
-def mission_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that name a mission; the command gets them as one `MissionOptions`."""
-    return _with_options(command, [
-        click.argument("mission", shell_complete=mission_files, metavar="MISSION"),
-        *_common_options(
-            root="[default: root of the file]", planner="Use this planner instead of the file's.",
-            settings="Override a key of the file", variables="the file",
-        ),
-        click.option("--allow-admin", is_flag=True,
-                     help="Let it request jobs of the level admin; they are held for a person."),
-        _stage_option,
-    ])  # fmt: skip
-
-
-def goal_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of a mission without a file; the command gets them as one `MissionOptions` with its goal."""
-    return _with_options(command, [
-        click.argument("mission", metavar="GOAL", nargs=-1, required=True, callback=_one_goal),
-        *_common_options(
-            root="[default: .]", planner="Who answers.  [env: LCP_PLANNER]",
-            settings="Set any key of a mission file", variables="the goal",
-        ),
-        _stage_option,
-    ])  # fmt: skip
-
-
-_Option: TypeAlias = Callable[[Callable[..., int]], Callable[..., int]]
-
-
-def _common_options(*, root: str, planner: str, settings: str, variables: str) -> Sequence[_Option]:
-    """The options of both, with the words that differ."""
-    return (
-        click.option("--root", type=click.Path(path_type=Path), metavar="DIR",
-                     help=f"The directory the mission is confined to.  {root}"),
-        click.option("--planner", shell_complete=planner_names, metavar="NAME", help=planner),
-        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                     help=f"{settings}, e.g. limits.max_turns=5."),
-        click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-                     help=f"Set the variable ${{NAME}} of {variables}."),
-    )  # fmt: skip
-
-
-def _one_goal(context: click.Context, _: click.Parameter, words: Sequence[str]) -> str:
-    if len(words) > 1:
-        raise click.UsageError(
-            f'one goal is expected, in quotes: {context.command_path} "{" ".join(words)}"', context
-        )
-    return "".join(words)
-
-
-_stage_option = click.option(
-    "--stage", is_flag=True,
-    help="Let it work in a private copy of the root, and ask you once what is merged.",
-)  # fmt: skip
 
 
 def work_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -140,39 +82,6 @@ def _answering_health(engine: Engine, port: int | None, note: Callable[[str], No
     with serving_health(engine.instance, port) as address:
         note(f"health and figures are on {address}")
         yield
-
-
-def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Callable[..., int]:
-    @wraps(command)
-    def with_options(
-        *,
-        mission: str,
-        root: Path | None,
-        planner: str | None,
-        settings: Sequence[str],
-        variables: Sequence[str],
-        stage: bool,
-        allow_admin: bool = False,
-        **others: object,
-    ) -> int:
-        pairs(settings, "--set")
-        return command(
-            options=MissionOptions(
-                mission,
-                root,
-                planner,
-                settings,
-                pairs(variables, "--var"),
-                allow_admin=allow_admin,
-                stage=stage,
-            ),
-            **others,
-        )
-
-    stated: Callable[..., int] = with_options
-    for option in reversed(options):
-        stated = option(stated)
-    return stated
 
 
 @click.command(

@@ -19,7 +19,7 @@ from lcp_engine.errors import ErrorCode, LcpError, install
 
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
-    from lcp_engine.config_file import ServeSettings
+    from lcp_engine.features.http_api.settings import ServeSettings
     from lcp_engine.web.access import Secrets
     from lcp_engine.web.app import Door
     from lcp_engine.web.server import PageServer
@@ -87,7 +87,9 @@ def serve_command(
     SIGTERM and the first Ctrl-C stop the server.
     """
     server_type = _load()
-    stated = invocation.settings.serve
+    from lcp_engine.features.http_api.settings import ApiSettings
+
+    stated = invocation.settings.of(ApiSettings).serve
     if not (api or stated.api) and (roots or missions):
         raise click.UsageError("--root and --mission need --api", click.get_current_context())
     stated = stated.model_copy(

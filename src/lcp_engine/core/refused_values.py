@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import Json, UnexpectedValue
+from lcp_engine.feature import absent
 
 _EXPECTATIONS: Mapping[str, str] = {
     "string_type": "should be text",
@@ -96,7 +97,8 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "missing":
             return "is required and missing"
         case "extra_forbidden":
-            return f"is not a known key; {nearest(str(place[-1]), keys_at(model, place[:-1]))}"
+            missing = absent(str(place[0])) if len(place) == 1 else None
+            return missing or f"is not a known key; {nearest(str(place[-1]), keys_at(model, place[:-1]))}"
         case "too_long" if "actual_length" in context:
             return f"at most {context['max_length']:,} are read; there are {context['actual_length']:,}"
     is_unexpected = isinstance(context.get("error"), UnexpectedValue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+from collections.abc import Callable
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
@@ -35,6 +36,17 @@ class SecretSource(BaseModel):
         if (self.secret_env is None) == (self.secret_file is None):
             raise ValueError("either secret_env or secret_file is needed")
         return self
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file with the secret, if it is in one."""
+        return () if self.secret_file is None else (self.secret_file,)
+
+    def placed(self, place: Callable[[str], str]) -> Self:
+        """The same with the path of its file as `place` makes it."""
+        if self.secret_file is None:
+            return self
+        return self.model_copy(update={"secret_file": place(self.secret_file)})
 
 
 def check_address(url: str) -> str:

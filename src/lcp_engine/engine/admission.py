@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
+from lcp_engine.core.feature_settings import FeatureSettings
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import ON_FILES, TURN_PRIORITY, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
@@ -21,6 +22,7 @@ from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteF
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
+from lcp_engine.engine.points import root_provider
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.own_places import beneath
@@ -45,18 +47,23 @@ _SEEN = frozenset({State.SUCCEEDED, State.FAILED, State.REJECTED, State.HELD})
 class Admission:
     """Decisions about jobs of any mission, by the installed workers, the user's rules, the engine's own files.
 
-    `approvers` are the names of the people who decide, where the configuration names any.
+    Features find their `settings` in it.
     """
 
     workers: Workers
     user_rules: tuple[Rule, ...] = ()
     engine_files: tuple[str, ...] = ()
-    approvers: frozenset[str] = frozenset()
+    settings: tuple[FeatureSettings, ...] = ()
 
     def policy(self, spec: MissionSpec, root: str | None) -> Policy:
         """The policy of a mission over `root`."""
         return _policy(
-            spec.policy, self.user_rules, self.engine_files, root, spec.root_aliases, stage=spec.stage
+            spec.policy,
+            self.user_rules,
+            self.engine_files,
+            root,
+            spec.root_aliases,
+            stage=root_provider().is_private(spec),
         )
 
     def policy_now(self, tx: Tx, mission_id: int, spec: MissionSpec, root: str | None) -> Policy:
@@ -359,7 +366,7 @@ def ruling_on(
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None:
         return *by_kind, ErrorCode.NOT_ALLOWED
-    if spec.stage and worker.command is not None and ruling.verdict is Verdict.HOLD:
+    if root_provider().is_private(spec) and worker.command is not None and ruling.verdict is Verdict.HOLD:
         ruling = STAGED  # it sees a copy of the stage
     return ruling.verdict, ruling.reason, ErrorCode.PATH_DENIED
 
@@ -450,7 +457,7 @@ def allowed_kinds(admission: Admission, spec: MissionSpec, root: str | None) -> 
         is_refused = worker.permission is Permission.ADMIN and not spec.allow_admin
         if verdict is Verdict.DENY or is_refused or (worker.command is not None and not spec.commands.allow):
             continue
-        if worker.remembers and not spec.memory.propose:
+        if not worker.is_offered(spec):
             continue
         is_held = (
             verdict is Verdict.HOLD

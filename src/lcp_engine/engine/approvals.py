@@ -86,7 +86,7 @@ def approve(
     consent = USUAL if now is None else consent_to(ledger, admission, worker, job, read)
     _check_policy(ledger, admission, worker, job, read)
     gate = decision_gate()
-    gate.check(ledger, job, consent, Decider(by, admission.approvers, is_known, revised is not None))
+    gate.check(ledger, job, consent, Decider(by, admission.settings, is_known, revised is not None))
     if revised is not None:
         _check_path(ledger, job, read)
     bound = bind(ledger, job, now, by, is_revised=revised is not None, shown=shown)

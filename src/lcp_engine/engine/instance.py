@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
-from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
+from lcp_engine.core.feature_settings import FeatureSettings, S, settings_in
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.upkeep import Upkeep
-from lcp_engine.core.walls import WALLS, Step, walls_for
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.engine.points import load_points, note_waits
 from lcp_engine.feature import added, load
@@ -28,7 +26,6 @@ from lcp_engine.planners.environment import (
     ProbeCache,
 )
 from lcp_engine.planners.registry import own_planners
-from lcp_engine.sandbox.installed_programs import readable_place
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.own_places import own_places, protect
 from lcp_engine.store.db.database import Database
@@ -51,7 +48,6 @@ from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 
 if TYPE_CHECKING:
-    from lcp_engine.core.contacts import SignedLinks, Webhook
     from lcp_engine.core.prices import Prices
 
 P = ParamSpec("P")
@@ -70,15 +66,8 @@ class Options:
     away_seconds: float | None = None
     planners: Mapping[str, Mapping[str, JsonValue] | Planner | Factory] = field(default_factory=dict)
     prices: Prices | None = None
-    on_wait: Sequence[str] = ()
-    webhook: Webhook | None = None
-    links: SignedLinks | None = None
-    approvers: Mapping[str, str] = field(default_factory=dict)
-    commands_read: Sequence[str | os.PathLike[str]] = ()
-    commands_network: NetworkGrant = NO_NETWORK_GRANTED
-    commands_wall: Sequence[str] | None = None
     isolation: Isolation = Isolation.OFF
-    upkeep: Upkeep = field(default_factory=Upkeep)
+    settings: Sequence[FeatureSettings] = ()
 
 
 @dataclass(frozen=True)
@@ -92,10 +81,6 @@ class Instance:
     caps: Caps = field(default_factory=Caps)
     planner_environment: PlannerEnvironment = EMPTY_ENVIRONMENT
     options: Options = field(default_factory=Options)
-    """What was stated, for the features whose settings it has."""
-    commands_read: tuple[str, ...] = ()
-    commands_network: NetworkGrant = NO_NETWORK_GRANTED
-    commands_wall: tuple[Step, ...] = WALLS
     isolation: Isolation = Isolation.OFF
     clock: Clock = system_clock
     url: str = ""
@@ -103,6 +88,10 @@ class Instance:
     """Where the stages of missions are on this machine; None has them work in their roots, which a replay does."""
     walls: Path | None = None
     """Where what commands see and leave is kept on this machine; None keeps nothing between commands."""
+
+    def settings(self, model: type[S]) -> S:
+        """The settings of a feature: as they are stated, or its defaults."""
+        return settings_in(self.options.settings, model)
 
     def read(self, query: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return `query(tx, …)`, all of it read from one state of the database."""
@@ -132,10 +121,10 @@ def open_instance(url: str, options: Options) -> Instance:
     """
     load_points()
     workers = find_workers(options.workers)
-    for source in (options.webhook, options.links):
-        if source is not None and source.secret_file is not None:
-            protect(Path(source.secret_file))  # who reads it can decide, or speak for the engine
-    commands_read = tuple(readable_place(Path(place), "commands_read") for place in options.commands_read)
+    for one in options.settings:
+        one.refuse()
+        for path in one.protected():
+            protect(Path(path).expanduser())
     stated = {name: one for name, one in options.planners.items() if isinstance(one, Mapping)}
     own = own_planners({name: one for name, one in options.planners.items() if name not in stated})
     database = open_database(url, options.clock, options.busy_seconds, options.away_seconds)
@@ -146,8 +135,7 @@ def open_instance(url: str, options: Options) -> Instance:
             database.follow(shared, shared.close)
     notifier = make_notifier(database, runtime)
     notifier.attach(database)
-    if options.webhook is not None:
-        database.before_waiting_commit = note_waits()
+    database.before_waiting_commit = note_waits(options.settings)
     return Instance(
         database,
         Admission(
@@ -158,18 +146,15 @@ def open_instance(url: str, options: Options) -> Instance:
                 str(runtime.resolve()),
                 str(stages_directory(url).parent.resolve()),
                 str(wall_directory(url).parent.resolve()),
-                str(backups_directory(database.backend, options.upkeep.directory).resolve()),
+                str(backups_directory(database.backend, None).resolve()),
             ),
-            frozenset(options.approvers),
+            tuple(options.settings),
         ),
         notifier,
         runtime,
         options.caps,
         PlannerEnvironment(stated, _probes(database), options.prices, own, _drafts(database)),
         options,
-        commands_read,
-        options.commands_network,
-        walls_for(options.commands_wall, is_required=options.isolation is Isolation.REQUIRE),
         options.isolation,
         options.clock or system_clock,
         url,

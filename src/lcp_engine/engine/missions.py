@@ -418,7 +418,7 @@ def _insert(
         root=None if root is None else str(root),
         root_identity=None if identity is None else identity.text,
         planner=spec.planner.type,
-        spec=spec.model_dump_json(by_alias=True, exclude={"plan", "fallback_plans"}),
+        spec=spec.model_dump_json(by_alias=True, exclude={*steps().keys}),
         session_id=None if request is None else request.session_id,
         user_id=None if request is None else request.user_id,
     )

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Ends, Stated
-from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.mission.spec import MissionSpec, mission_model
 from lcp_engine.core.policy import Approvals, Consent
 from lcp_engine.core.protocol.actions import Action, CreateFollowupJobs, Malformed
 from lcp_engine.errors import OF_DATABASE, ErrorCode, Failed, LcpError
@@ -27,6 +27,7 @@ from lcp_engine.workers.base import Hold, Stored, Workers
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from lcp_engine.core.feature_settings import FeatureSettings
     from lcp_engine.core.policy import KindNames
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
@@ -68,7 +69,8 @@ class PlanType:
     `begin` lets a step begin, or skips it and is False. `take_up` lets those of a reopened plan begin again; it is
     given what continues a plan that a step had begun. `answer` stores the plan that a turn was answered with.
 
-    Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, `prepare` makes the
+    Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, in words that name
+    the mission, `asks_planner` says whether a plan needs the mission's planner, `prepare` makes the
     jobs of a mission's plan, None if it states none. `admit` judges a step before it runs, with the spec of its mission
     and where its root is: returns what may run; a step that has to be held was looked at.
     """
@@ -82,9 +84,12 @@ class PlanType:
         _MISSING,
         None,
     )
+    keys: tuple[str, ...] = ()
+    """Keys of the mission that it stores itself."""
     begin: Callable[[Ledger, JobRow], bool] = lambda *event: True
     take_up: Callable[[Ledger, PlanRow, Callable[[PlanRow, str], None]], None] = _ignore
-    check: Callable[[MissionSpec, Workers], None] = _ignore
+    check: Callable[[MissionSpec, Workers, str], None] = _ignore
+    asks_planner: Callable[[MissionSpec, Workers], bool] = lambda spec, workers: False
     prepare: Callable[[MissionSpec, Workers, str | None], Begin | None] = _ignore
     answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None] = _ignore
     admit: Callable[
@@ -130,17 +135,16 @@ class Observer:
 
 
 class Decider(NamedTuple):
-    """Person who approves a job, `is_known` if that was checked; `approvers` are those of the configuration."""
+    """Person who approves a job, `is_known` if that was checked, with the settings of features."""
 
     by: str
-    approvers: frozenset[str]
+    settings: Sequence[FeatureSettings]
     is_known: bool
     is_revised: bool
 
 
 def _check_usual(ledger: Ledger, job: JobRow, consent: Consent, decider: Decider) -> None:
-    _, people, *_ = decider
-    if people or not consent.is_usual:
+    if not consent.is_usual:
         message = f"job {job.id} needs the approval of certain people, for which no feature is installed"
         raise LcpError(ErrorCode.NOT_INSTALLED, message)
 
@@ -207,11 +211,13 @@ class RootProvider:
     """Places for the files of missions besides their roots.
 
     `open` is given the mission and what opens its root, and is None for a mission that works in that; `is_elsewhere` is
-    true of a mission (its id and spec) whose files are on another machine.
+    true of a mission (its id and spec) whose files are on another machine, `is_private` of one whose jobs change no
+    file of its root before a person approves that.
     """
 
     open: Callable[[Instance, int, MissionSpec, Callable[[], Root]], Root | None] = _ignore
     is_elsewhere: Callable[[Tx, int, str], bool] = lambda *mission: False
+    is_private: Callable[[MissionSpec], bool] = lambda spec: False
 
 
 def _guarded(place: str, call: Callable[..., T], instead: Callable[..., T]) -> Callable[..., T]:
@@ -281,6 +287,13 @@ def steps() -> PlanType:
 
 
 @cache
+def mission_checks() -> Sequence[Callable[[Instance, MissionSpec], None]]:
+    """Each refuses a mission before it is stored, with `NOT_ALLOWED` or `INVALID_MISSION`."""
+    found: Iterator[tuple[str, Callable[..., None]]] = load_all(installed().mission_checks, FunctionType)
+    return [check if is_shipped(at) else _refusing(at, check) for at, check in found]
+
+
+@cache
 def asker_of(kind: str) -> Asker | None:
     """Asker with jobs of this kind; None for most kinds."""
     for at, one in load_all(filter(None, [installed().askers.get(kind)]), Asker):
@@ -344,12 +357,16 @@ class _GuardedThrottle:
 def root_provider() -> RootProvider:
     (at, one), usual = _one(installed().root_provider, RootProvider), RootProvider()
     return one if not at else RootProvider(
-        _refusing(at, one.open), _apart(at, one.is_elsewhere, usual.is_elsewhere)
+        _refusing(at, one.open),
+        _apart(at, one.is_elsewhere, usual.is_elsewhere),
+        _guarded(at, one.is_private, usual.is_private),
     )  # fmt: skip
 
 
-def note_waits() -> Callable[[Tx], None]:
-    return load(installed().note_waits, FunctionType)
+def note_waits(settings: Sequence[FeatureSettings]) -> Callable[[Tx], None]:
+    """Function that is called before a transaction is committed that lets missions wait for a person."""
+    place = installed().note_waits
+    return _ignore if place is None else load(place, FunctionType)(settings) or _ignore
 
 
 @cache
@@ -381,4 +398,5 @@ def _made(make: Callable[..., Iterable[Chore]], *of_runner: object) -> list[Chor
 
 def load_points() -> None:
     """Load what the shipped features add: a confined thread can no longer open their modules."""
-    steps(), end_gates(), observers(), sections(), decision_gate(), [*map(asker_of, installed().askers)]
+    mission_model(), steps(), end_gates(), observers(), sections(), decision_gate(), root_provider()
+    _ = [*map(asker_of, installed().askers)]

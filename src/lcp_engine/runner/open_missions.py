@@ -232,7 +232,8 @@ class OpenMissions:
         admission, spec, followed = self._instance.admission, mission.spec, self._followed(mission)
         inner = () if mission.root_path is None else beneath(admission.engine_files, mission.root_path)
         setup = Setup(
-            self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner, spec.stage,
+            self._instance.caps, mission.aliases, spec.policy, admission.user_rules, inner,
+            root_provider().is_private(spec),
             dict(followed.policy.origins),
         )  # fmt: skip
         return setup, f"{mission.key}-{followed.change}"

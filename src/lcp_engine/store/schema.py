@@ -27,7 +27,7 @@ from sqlalchemy.schema import sort_tables
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.reasons import ReasonCode
-from lcp_engine.feature import added, found, is_left_out, is_shipped, load, load_all
+from lcp_engine.feature import added, available, is_left_out, is_shipped, load, load_all
 from lcp_engine.store.conditions import (
     APPENDED,
     DELAYED,
@@ -478,7 +478,7 @@ def every_table() -> Sequence[Table]:
 
 def tables_of_packages() -> Iterator[tuple[str, Table]]:
     """Tables of other packages with their places, if something has looked for packages; broken ones are left out."""
-    stated = [place for place, _ in found().tables.values() if not is_shipped(place)]
+    stated = [place for place, _ in available().tables.values() if not is_shipped(place)]
     return (one for one in load_all(stated, Table) if not is_left_out(one[0]))
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.approvers.settings import ApproverSettings, SignedLinks
 from lcp_engine.web.access import HTTP_PORT, Address, Secrets
 from lcp_engine.web.app import Door, make_app, with_doors
 from lcp_engine.web.connections import (
@@ -59,7 +59,9 @@ class PageServer:
         self.has_shared_name = any(map(_is_shared, named))
         name = next(filter(_is_shared, named), own[0])
         self._host = name if _PORT.search(name) else f"{name}:{self.port}"
-        hosts = _accepted_hosts(own, named, self.port) | _host_of_links(engine.instance.options.links)
+        hosts = _accepted_hosts(own, named, self.port) | _host_of_links(
+            engine.instance.settings(ApproverSettings).links
+        )
         address = Address(self.port, hosts, any_address=host in _EVERY_INTERFACE)
         self._context = PageContext(engine, make_templates(), self._secrets.csrf, evals=evals)
         self._doors = doors or {}

@@ -437,8 +437,8 @@ class Worker(Generic[P]):
     """Sentences about the kind's jobs in a mission, for its planner."""
     execution: Execution | None = None
     """States who executes the jobs, such as an `ExternalProgram`; `execute` is not called then."""
-    remembers: bool = False
-    """Whether jobs leave entries of memory (`MemoryEffect`): for missions that let their planner propose them."""
+    is_offered: Callable[[MissionSpec], bool] = lambda spec: True
+    """Whether the planner of a mission is told of the kind."""
     judged_as: tuple[str, ...] = ()
     """Kinds whose rules are about this one, too, since it does to files what they do."""
     denied_as: tuple[str, ...] = ()

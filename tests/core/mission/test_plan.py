@@ -11,7 +11,7 @@ from tests.tables import table
 from lcp_engine.core.mission.parse import parse_mission
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.plans.stated_plan import MOST_STEPS, StatedPlan
+from lcp_engine.features.plans.stated_plan import MOST_STEPS, PlanKeys
 
 Object = dict[str, JsonValue]
 ONE = "plan-00000000-0000-4000-8000-00000000000a"
@@ -120,5 +120,5 @@ def test_a_plan_needs_no_planner_and_is_put_into_an_order() -> None:
         )
     )
     assert spec.planner.type == "none"
-    assert isinstance(spec.plan, StatedPlan)
-    assert [one.id for one in spec.plan.in_order] == ["step-1000", "step-003", "step-002"]
+    assert (plan := PlanKeys.of(spec).plan) is not None
+    assert [one.id for one in plan.in_order] == ["step-1000", "step-003", "step-002"]

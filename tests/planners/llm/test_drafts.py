@@ -26,6 +26,7 @@ from lcp_engine.features.models.anthropic_messages import AnthropicMessages
 from lcp_engine.features.models.http import Exchange
 from lcp_engine.features.models.output_modes import Rung
 from lcp_engine.features.reports.store import drafts
+from lcp_engine.sandbox.file_access import Shortage
 from lcp_engine.store.db.statements import Statement
 
 KEY = "sk-canary-0123456789"
@@ -153,6 +154,23 @@ def test_words_of_anthropic_are_those_of_text_tools_and_thoughts() -> None:
     chat = AnthropicMessages(Exchange(anthropic.SETTINGS, {}, transport=transport), anthropic.SETTINGS)
     chat.complete(replace(anthropic.ask(Rung.PROMPT), hear=said.append))
     assert said == ["hm", "p", '{"a']
+
+
+def test_words_for_which_no_thread_can_be_started_are_written_with_the_next_ones(
+    sqlite_copy_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise Shortage.because("none is left")
+
+    with Engine(sqlite_copy_url) as engine:
+        mission_id = engine.launch({"goal": "g", "planner": {"type": "human"}}, root=tmp_path).id
+        kept = drafts.StoredDrafts(engine.instance.database)
+        with monkeypatch.context() as patched:
+            patched.setattr(drafts, "start_thread", refuse)
+            kept.keep(mission_id, 1, "a")
+        monkeypatch.setattr(drafts, "REST_SECONDS", 0.01)
+        kept.keep(mission_id, 2, "b")
+        wait_until(lambda: rows(engine) == 2)
 
 
 def test_a_short_reply_is_never_written_and_a_removed_one_does_not_come_back(

@@ -39,7 +39,7 @@ LADDER = OpenAIChat.ladder
 def new_process(faults: FaultServer, kept: MemoryProbeCache) -> ModelPlanner:
     """A planner that remembers nothing but what is kept."""
     options = OpenAIOptions(base_url=faults.url, model="tiny", context_tokens=4096)
-    made = openai_planner(options, {}, probes=kept)
+    made = openai_planner(options, {}, PlannerEnvironment(probes=kept))
     return replace(made, answering=replace(made.answering, memory=MemoryProbeCache()))
 
 

@@ -367,7 +367,7 @@ def question(root: Path) -> Question:
     kinds = tuple(
         kind_of(worker, is_held=worker.has_effects)
         for worker in BUILT_IN.values()
-        if worker.command is None and not worker.remembers
+        if worker.command is None and worker.kind != "remember"
     )
     goal = "List the files of this project."
     return Question(1, 1, 1, goal, str(root), goal, kinds=kinds)

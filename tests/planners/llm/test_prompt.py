@@ -32,7 +32,7 @@ MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BU
 KINDS = tuple(
     kind_of(worker, is_held=worker.has_effects)
     for worker in BUILT_IN.values()
-    if worker.command is None and not worker.remembers
+    if worker.command is None and worker.kind != "remember"
 )
 GOAL = "Describe what this project does, in REPORT.md."
 

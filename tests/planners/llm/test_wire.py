@@ -37,7 +37,7 @@ MODELS: dict[str, type[BaseModel]] = {kind: worker.params for kind, worker in BU
 KINDS = tuple(
     kind_of(worker, is_held=worker.has_effects)
     for worker in BUILT_IN.values()
-    if worker.command is None and not worker.remembers
+    if worker.command is None and worker.kind != "remember"
 )
 FILES = ("README.md", "src/a.py", "src/b.py", "docs/long.md")
 ENDS = {"analysis_result", "mission_complete", "error"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Literal, NoReturn
 
 from pydantic import (
@@ -22,6 +23,8 @@ from pydantic_core import ErrorDetails
 from lcp_engine.core.mission.spec import (
     Limits,
     MissionSpec,
+    mission_model,
+    with_keys,
 )
 from lcp_engine.core.refused_values import Fault, details_of, explain, fact, is_missing, keys_at
 from lcp_engine.core.summaries import nearest, nearest_name
@@ -71,6 +74,12 @@ class MissionFile(MissionSpec):
     variables: dict[Name, str | Variable] = Field(
         default={}, description="The variables of the file by name: a description, or a mapping."
     )
+
+
+@cache
+def mission_file() -> type[MissionSpec]:
+    """Model of a mission file, with the keys of all features."""
+    return with_keys(MissionFile)
 
 
 def with_defaults(declared: Mapping[str, Variable], given: Mapping[str, str]) -> dict[str, str]:
@@ -140,7 +149,7 @@ class Outline:
 def outline_mission(text: str, *, source: str) -> Outline:
     """The outline of the mission file `text`. Raises like `parse_mission`, which alone reads all of it."""
     stated = read_stated(text, source)
-    known = keys_at(MissionFile, ())
+    known = keys_at(mission_file(), ())
     if unknown := [key for key in stated if key not in known]:
         _refuse(f"{source}: {unknown[0]}: is not a known key; {nearest(unknown[0], known)}")
     planner = stated.get("planner")
@@ -207,7 +216,7 @@ def read_stated(text: str, source: str) -> dict[str, JsonValue]:
 
 def _mission_of_plan(stated: dict[str, JsonValue], source: str) -> dict[str, JsonValue]:
     """The mission file of an ExecutionPlan that stands alone; its texts are taken as they are."""
-    of_mission = {*keys_at(MissionFile, ()), "input"} - {*keys_at(MissionFile, ("plan",))}
+    of_mission = {*keys_at(mission_file(), ()), "input"} - {*keys_at(mission_file(), ("plan",))}
     if others := [key for key in stated if key in of_mission]:
         what = "request" if "input" in others else "mission"
         way = (
@@ -268,9 +277,9 @@ def build_mission(
     _check_grants(stated, source)
     _read_schema(stated, source, read_file)
     try:
-        return MissionSpec.model_validate(stated)
+        return mission_model().model_validate(stated)
     except ValidationError as refused:
-        refuse_all(faults_of(refused, MissionFile), source)
+        refuse_all(faults_of(refused, mission_file()), source)
 
 
 def _read_schema(stated: dict[str, JsonValue], source: str, read_file: Callable[[str], str] | None) -> None:

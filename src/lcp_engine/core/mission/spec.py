@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import cache, lru_cache
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     JsonValue,
+    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -22,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from lcp_engine.core.feature_settings import models_of, with_fields
 from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen, words_of
 from lcp_engine.core.money import told_amount
 from lcp_engine.core.network import NO_NETWORK, NetworkUse
@@ -30,17 +32,11 @@ from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Amount, Price
 from lcp_engine.core.protocol.actions import RULE
-from lcp_engine.core.protocol.envelope import Course
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError, UnexpectedValue
-from lcp_engine.feature import added, load
-
-if TYPE_CHECKING:
-    Plan = Course
-else:  # pydantic reads the form of the field, as messages about its keys do
-    Plan = Course if added().stated_plan is None else load(added().stated_plan, type)
+from lcp_engine.feature import installed, load
 
 
 class _Figures(Frozen):
@@ -247,26 +243,6 @@ class ResultSpec(Frozen):
     )
 
 
-class MemoryUse(Frozen):
-    """What a mission does with the memory of its root (memory.md)."""
-
-    read: bool = Field(default=True, description="Each turn is shown what may concern it.")
-    characters: int = Field(
-        default=6_000, ge=0, le=100_000, description="The most that one turn is shown, in characters."
-    )
-    write: bool = Field(
-        default=True, description="What it found, what people said and why it failed is remembered."
-    )
-    propose: bool = Field(
-        default=False, description="The planner may propose entries, with jobs of the kind `remember`."
-    )
-    tags: tuple[Annotated[str, Field(min_length=1, max_length=50)], ...] = Field(
-        default=(),
-        max_length=10,
-        description="Entries with one of these tags are shown first; entries of the mission get them.",
-    )
-
-
 class Background(Frozen):
     """Facts about the editor and the project of the user who sent the request that a mission was launched for."""
 
@@ -279,13 +255,12 @@ Ending = Literal["analysis_result", "mission_complete"]
 
 NO_PLANNER = "none"
 """The planner of a mission that asks none."""
-_CARRIED_OUT = {"plan": "plan_type", "stage": "root_provider"}
-"""Keys that the kernel does not carry out itself, with the point of the feature that does."""
+Spec = TypeVar("Spec", bound="MissionSpec")
 LONGEST_HOLD = 100 * 365 * 24 * 3600
 
 
 class MissionSpec(Frozen):
-    """A mission as its file states it.
+    """A mission as its file states it, with the keys of the engine itself; `mission_model` has those of features, too.
 
     A held job without a decision is rejected after `hold_timeout` seconds.
     """
@@ -306,21 +281,9 @@ class MissionSpec(Frozen):
         description="Further names that a planner may use for the root: a path of another machine, as in a recorded "
         "conversation.",
     )
-    plan: Plan | None = Field(
-        default=None,
-        description="The steps of the mission, in place of what a planner would decide (plans.md).",
-    )
-    fallback_plans: tuple[Plan, ...] = Field(
-        default=(), description="Plans that the plan may fall back to, by their `id`."
-    )
     planner: PlannerSpec = Field(
         description="Who answers: the name of a planner, or a mapping with its options. A file may leave it out "
         "(planners.md)."
-    )
-    stage: bool = Field(
-        default=False,
-        description="Whether it works in a private copy of the root, and a person approves once, at the end, what is "
-        "merged into the root (stage.md).",
     )
     limits: Limits = Field(default=Limits(), description="The caps of the mission.")
     policy: tuple[Rule, ...] = Field(
@@ -328,9 +291,6 @@ class MissionSpec(Frozen):
     )
     commands: Commands = Field(
         default=NO_COMMANDS, description="The commands that jobs may run; none by default."
-    )
-    memory: MemoryUse = Field(
-        default=MemoryUse(), description="What the mission does with the memory of its root (memory.md)."
     )
     kinds: dict[str, KindSettings] = Field(
         default={}, description="Settings for kinds of jobs, by the kind (missions.md)."
@@ -384,39 +344,56 @@ class MissionSpec(Frozen):
         """The time of all commands of acceptance checks, beside that of the turn that claims to be done."""
         return self.commands.seconds * sum(check.command is not None for check in self.accept)
 
-    @model_validator(mode="before")
     @classmethod
-    def _has_what_carries_it_out(cls, value: JsonValue) -> JsonValue:
-        for key, point in _CARRIED_OUT.items():
-            if isinstance(value, dict) and value.get(key) and not getattr(added(), point):
-                raise UnexpectedValue(f"{key}: no feature that carries it out is installed")
-        return value
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> dict[str, JsonValue]:
+        """Lists the keys of features where they say."""
+        made = handler(schema)
+        properties = handler.resolve_ref_schema(made)["properties"]
+        order = [*properties]
+        for key, (_, before) in installed().mission_keys.items():
+            if key in properties:
+                order.remove(key)
+                order.insert(order.index(before) + 1, key)
+        for key in order:
+            properties[key] = properties.pop(key)
+        return made
 
-    @model_validator(mode="before")
+
+class MissionKeys(Frozen):
+    """Keys of a feature in the mission file: its fields, each of which has a default and a description."""
+
     @classmethod
-    def _needs_no_planner_for_a_plan(cls, value: JsonValue) -> JsonValue:
-        if isinstance(value, dict) and value.get("plan") is not None and value.get("planner") is None:
-            return {**value, "planner": {"type": NO_PLANNER}}
-        return value
+    def of(cls, spec: MissionSpec) -> Self:
+        """The keys of a mission, or their defaults."""
+        known: object = spec
+        return known if isinstance(known, cls) else cls()
 
-    @model_validator(mode="after")
-    def _falls_back_to_its_plans(self) -> MissionSpec:
-        others = self.fallback_plans
-        fault = "fallback_plans: there is no plan that could fall back to them" if others else None
-        if self.plan is not None:
-            fault = self.plan.misfit(others)
-            if self.accept or self.result is not None or self.endings:
-                name = "accept" if self.accept else "result" if self.result is not None else "endings"
-                fault = f"{name}: is about a planner's last reply, and a plan ends without one; state a step instead"
-        if fault is not None:
-            raise PydanticCustomError(RULE, "{said}", {"said": fault})
-        return self
+
+@cache
+def mission_model() -> type[MissionSpec]:
+    """A mission with the keys of all features."""
+    return with_keys(MissionSpec)
+
+
+def with_keys(kernel: type[Spec]) -> type[Spec]:
+    """The model with the keys of all features besides."""
+    return with_fields(kernel, models_of(installed().mission_keys, MissionKeys))
 
 
 @lru_cache(maxsize=256)
 def spec_of(text_: str) -> MissionSpec:
-    """The mission's spec, from its stored text."""
-    return MissionSpec.model_validate_json(text_)
+    """The mission's spec, from its stored text; keys of features that are not there are left out where they may be."""
+    try:
+        return mission_model().model_validate_json(text_)
+    except ValidationError:
+        stated: dict[str, JsonValue] = json.loads(text_)
+        known = {one.alias or name for name, one in mission_model().model_fields.items()}
+        decisive = {key for key in load("lcp_engine.features:DECISIVE", tuple) if stated.get(key)}
+        return mission_model().model_validate(
+            {key: stated[key] for key in stated.keys() & (known | decisive)}
+        )
 
 
 def expected_result(spec: MissionSpec) -> ResultSchema | None:

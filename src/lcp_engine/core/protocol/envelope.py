@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
@@ -47,11 +46,3 @@ class Envelope(BaseModel):
     def as_json(self) -> dict[str, JsonValue]:
         """The envelope as it is published."""
         return self.model_dump(mode="json", exclude_none=True)
-
-
-class Course(Envelope):
-    """The part of a mission that stands in place of a planner's decisions, in the form of a feature's `stated_plan`."""
-
-    def misfit(self, fallbacks: Sequence[Self]) -> str | None:
-        """Reason why it cannot fall back to these, beginning with the place; None if it can."""
-        raise NotImplementedError

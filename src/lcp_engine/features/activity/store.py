@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
-from sqlalchemy import BigInteger, Column, Table, Text
+from sqlalchemy import BigInteger, Column, Table, Text, text
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import BACK_OFF, FAIL, SUCCEED
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sql import Sql
+from lcp_engine.store.db.statements import Many, insert_rows
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.schema import metadata
 
@@ -91,12 +92,15 @@ _GROW = (
     "ON CONFLICT (step, at, measure) DO UPDATE SET amount = CASE WHEN excluded.amount > activity.amount "
     "THEN excluded.amount ELSE activity.amount END"
 )
-_STORE = Sql(
-    f"INSERT INTO activity (step, at, measure, amount) VALUES (:step, :at, :measure, :amount) {_GROW}",
-    step=int,
-    at=int,
-    measure=str,
-    amount=int,
+_ROWS = insert_rows(activity, ("step", "at", "measure", "amount"))
+_STORE = Many(
+    _ROWS.names,
+    text(f"INSERT INTO activity (step, at, measure, amount) VALUES (:step, :at, :measure, :amount) {_GROW}"),
+    text(
+        "INSERT INTO activity (step, at, measure, amount) SELECT * FROM unnest(CAST(:step AS BIGINT[]), "
+        f"CAST(:at AS BIGINT[]), CAST(:measure AS TEXT[]), CAST(:amount AS BIGINT[])) {_GROW}"
+    ),
+    _ROWS.gather,
 )
 _SUM_UP = Sql(
     f"INSERT INTO activity (step, at, measure, amount) SELECT {HOUR}, at - at % {HOUR}, measure, "
@@ -219,13 +223,10 @@ def _amounts(tx: Tx, since: Micros, until: Micros) -> Iterator[tuple[Micros, str
 
 def _store(tx: Tx, step: _Step) -> None:
     """Store what was counted, and how far; what is too old goes."""
-    for (at, measure), amount in sorted(step.counts.items()):
-        if amount:
-            tx.run(_STORE, step=MINUTE, at=at, measure=measure, amount=amount)
+    tx.many(_STORE, [(MINUTE, *key, amount) for key, amount in sorted(step.counts.items()) if amount])
     tx.run(_SUM_UP, since=_floor(step.since, HOUR), until=step.until)
     closed = min(step.until, _floor(tx.now - GRACE, MINUTE))
-    for measure, amount in (("counted", closed), ("looked", tx.now)):
-        tx.run(_STORE, step=0, at=0, measure=measure, amount=amount)
+    tx.many(_STORE, [(0, 0, "counted", closed), (0, 0, "looked", tx.now)])
     # The sum of an hour that is still counted needs all its minutes.
     ends = {MINUTE: min(tx.now - KEPT[MINUTE], _floor(step.since, HOUR)), HOUR: tx.now - KEPT[HOUR]}
     for length, end in ends.items():

@@ -21,6 +21,11 @@ FEATURE = Feature(
             "Name the people who decide from afar: add, list, remove.",
         ),
     },
+    findings=("lcp_engine.features.approvers.secret_keys:examine_links",),
+    settings={
+        "links": ("lcp_engine.features.approvers.settings:ApproverSettings", ""),
+        "approvers": ("lcp_engine.features.approvers.settings:ApproverSettings", ""),
+    },
     routes=("lcp_engine.features.approvers.pages:ROUTES",),
     tables={"used_links": ("lcp_engine.features.approvers.store:used_links", "job_id")},
 )

@@ -9,7 +9,6 @@ from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.changes import show
 from lcp_engine.changes.show import Look
 from lcp_engine.clock import micros
-from lcp_engine.core.contacts import SignedLinks
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -27,6 +26,7 @@ from lcp_engine.features.approvers.link_decisions import (
     reject_by_link,
 )
 from lcp_engine.features.approvers.secret_keys import read_key
+from lcp_engine.features.approvers.settings import ApproverSettings, SignedLinks
 from lcp_engine.store.people import Sight
 from lcp_engine.store.queries.history import find_job, find_mission, known_id
 from lcp_engine.store.queries.records import Job
@@ -58,7 +58,7 @@ class DecisionLinks:
         `INVALID_ARGUMENT` without a configuration of links, without its secret, for a time that is not positive, and
         for a person who is not an approver.
         """
-        stated, approvers = self._stated(), self._instance.options.approvers
+        stated, approvers = self._stated(), self._settings.approvers
         if person is not None and person not in approvers:
             message = f"a link for {person!r} needs an approver of that name; {nearest(person, [*approvers])}"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
@@ -86,7 +86,7 @@ class DecisionLinks:
         self._instance.read(check_held, job.id)
         look = show.look_over(self._instance, [job.json])[job.id]
         self._instance.read(check_unchanged, opened.link, look.sight)
-        return LinkedJob(job, look, opened.link.person, bool(self._instance.options.approvers))
+        return LinkedJob(job, look, opened.link.person, bool(self._settings.approvers))
 
     def approve(self, token: str, *, shown: Sight, approver_token: str = "") -> int:
         """Approve the job of the link as it was `shown` in full; its id. Raises like `open` and `Engine.approve`.
@@ -109,15 +109,17 @@ class DecisionLinks:
         link = read_link(token, read_key(self._stated()))
         if link is None:
             raise refused("it is not as it was signed, or was signed with another secret", "edited")
-        return OpenLink(
-            link, name_of(token), person_of(link, self._instance.options.approvers, approver_token)
-        )
+        return OpenLink(link, name_of(token), person_of(link, self._settings.approvers, approver_token))
 
     def _stated(self) -> SignedLinks:
-        if self._instance.options.links is None:
+        if (stated := self._settings.links) is None:
             message = "signed links need `links` in config.yaml, with url and secret_file or secret_env"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
-        return self._instance.options.links
+        return stated
+
+    @property
+    def _settings(self) -> ApproverSettings:
+        return self._instance.settings(ApproverSettings)
 
 
 class LinkCalls(KernelEngine):

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -43,23 +44,23 @@ def add_command(invocation: Invocation, name: str) -> int:
 
     A token for a name that is there already is refused; remove the name first.
     """
-    from lcp_engine.core.contacts import check_name
     from lcp_engine.errors import ErrorCode, LcpError
     from lcp_engine.features.approvers.rules import PREFIX, hash_of
+    from lcp_engine.features.approvers.settings import check_name
     from lcp_engine.features.rules.config_text import add_entry
 
     try:
         check_name(name)
     except ValueError as wrong:
         raise click.UsageError(str(wrong), click.get_current_context()) from None
-    path, stated = _configuration(invocation)
-    if name in stated.approvers:
+    path, stated, known = _configuration(invocation)
+    if name in known:
         advice = f"`lcp approvers remove {name}` ends that token."
         raise LcpError(ErrorCode.WRONG_STATE, f"{name!r} has a token already", advice=advice)
     token = f"{PREFIX}{secrets.token_urlsafe(32)}"
     kept = hash_of(token)
     entry = f'"{name}": {kept}' if not re.fullmatch(r"[A-Za-z][\w.]*", name) else f"{name}: {kept}"
-    expected = stated.model_copy(update={KEY: {**stated.approvers, name: kept}})
+    expected = stated.model_copy(update={KEY: {**known, name: kept}})
     add_entry(path, KEY, entry, expected)
     if invocation.json:
         print_json({"name": name, "token": token})
@@ -74,8 +75,8 @@ def add_command(invocation: Invocation, name: str) -> int:
 @pass_invocation
 def list_command(invocation: Invocation) -> int:
     """List the names."""
-    _, stated = _configuration(invocation)
-    names = sorted(stated.approvers)
+    *_, known = _configuration(invocation)
+    names = sorted(known)
     if invocation.json:
         print_json([*names])
     elif names:
@@ -94,13 +95,11 @@ def remove_command(invocation: Invocation, name: str) -> int:
     from lcp_engine.errors import ErrorCode, LcpError
     from lcp_engine.features.rules.config_text import remove_entry
 
-    path, stated = _configuration(invocation)
-    if name not in stated.approvers:
-        raise LcpError(
-            ErrorCode.NOT_FOUND, f"no approver is called {name!r}; {nearest(name, [*stated.approvers])}"
-        )
-    kept = stated.approvers[name]
-    left = {other: token for other, token in stated.approvers.items() if other != name}
+    path, stated, known = _configuration(invocation)
+    if name not in known:
+        raise LcpError(ErrorCode.NOT_FOUND, f"no approver is called {name!r}; {nearest(name, [*known])}")
+    kept = known[name]
+    left = {other: token for other, token in known.items() if other != name}
     line = re.compile(rf"[\"']?{re.escape(name)}[\"']?\s*:\s*[\"']?{re.escape(kept)}[\"']?\s*(#.*)?")
     remove_entry(path, line, stated.model_copy(update={KEY: left}))
     if not (invocation.json or invocation.quiet):
@@ -116,8 +115,9 @@ def approver(invocation: Invocation, name: str) -> str:
     from lcp_engine.core.summaries import nearest
     from lcp_engine.errors import ErrorCode, LcpError
     from lcp_engine.features.approvers.rules import person_with
+    from lcp_engine.features.approvers.settings import ApproverSettings
 
-    known = invocation.settings.approvers
+    known = invocation.settings.of(ApproverSettings).approvers
     if name not in known:
         message = f"--as {name!r} should be one of the approvers in config.yaml; {nearest(name, [*known])}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
@@ -134,8 +134,11 @@ def approver(invocation: Invocation, name: str) -> str:
     return name
 
 
-def _configuration(invocation: Invocation) -> tuple[Path, ConfigFile]:
-    from lcp_engine.config_file import ConfigFile
+def _configuration(invocation: Invocation) -> tuple[Path, ConfigFile, Mapping[str, str]]:
+    """The file, what it states, and the approvers among that."""
+    from lcp_engine.config_file import config_model
+    from lcp_engine.features.approvers.settings import ApproverSettings
     from lcp_engine.settings import config_path
 
-    return config_path(), invocation.settings.stated or ConfigFile()
+    stated = invocation.settings.stated or config_model()()
+    return config_path(), stated, invocation.settings.of(ApproverSettings).approvers

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
 
+from lcp_engine.core.feature_settings import settings_in
 from lcp_engine.core.kinds import APPLY, MERGE
 from lcp_engine.core.policy import Approvals, Consent, KindNames
 from lcp_engine.engine.points import Decider, DecisionGate
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.approvers.settings import ApproverSettings
 from lcp_engine.features.stages.store import kinds_in_stage
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger
@@ -32,7 +34,8 @@ def _check(ledger: Ledger, job: JobRow, consent: Consent, decider: Decider) -> N
     """
     if consent.is_usual:
         return
-    by, approvers, is_known, is_revised = decider
+    by, settings, is_known, is_revised = decider
+    approvers = settings_in(settings, ApproverSettings).approvers
     if by == BY_LINK:
         message = f"job {job.id} needs the approval of people who are known by name, and this link names none"
         advice = "Give each person a token: `lcp approvers add NAME`."
@@ -93,7 +96,7 @@ def approvals_of(
     mission_id, job_id = held
     given = _still_for(tx, mission_id, job_id, sight)
     barred = requester_of(tx, mission_id) if consent.not_requester else frozenset[str]()
-    people = admission.approvers
+    people = settings_in(admission.settings, ApproverSettings).approvers.keys()
     left = tuple(sorted(people - given - barred)) if people else None
     return Approvals(consent.approvals, tuple(sorted(given)), tuple(sorted(barred)), left)
 

@@ -27,6 +27,8 @@ def link_command(invocation: Invocation, job: int, person: str | None, expires: 
     approvers, the page asks for the token of one.
     """
     lasts = None if expires is None else _read_expiry(expires)
+    from lcp_engine.features.approvers.settings import ApproverSettings
+
     with invocation.engine() as engine:
         url = engine.links.make(job, person=person, expires=lasts)
     if invocation.json:
@@ -36,7 +38,7 @@ def link_command(invocation: Invocation, job: int, person: str | None, expires: 
     if not invocation.quiet:
         whose = (
             "for whoever has it"
-            if not engine.instance.options.approvers
+            if not engine.instance.settings(ApproverSettings).approvers
             else f"with the token of {person or 'an approver'}"
         )
         print_err(f"it decides job {job} once, {whose}; `lcp serve` shows its page")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from lcp_engine.core.health import Finding, broken, well
 from lcp_engine.core.secret_source import LEAST_BYTES, SecretSource, key_of
 from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from lcp_engine.settings import Settings
 
 _MOST_BYTES = 4096
 
@@ -42,3 +48,21 @@ def _read(path: Path) -> str:
         message = f"{path} has a secret and should be readable by its user alone; its mode is {stat.S_IMODE(mode):04o}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=f"`chmod 600 {path}`.")
     return data.decode("utf-8", "replace")
+
+
+def examine_links(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
+    """The secret that signs links."""
+    from lcp_engine.features.approvers.settings import ApproverSettings
+
+    stated = settings.of(ApproverSettings).links
+    if stated is not None:
+        yield examine_secret("links", stated, stated.url)
+
+
+def examine_secret(name: str, stated: SecretSource, address: str) -> Finding:
+    """A secret, and the host that it is for: an address may contain a secret of its own."""
+    try:
+        read_key(stated)
+    except LcpError as error:
+        return broken(name, error.failed)
+    return well(name, f"{urlsplit(address).hostname}, and its secret can be read")

@@ -13,11 +13,6 @@ FEATURE = Feature(
             "lcp_engine.features.authoring.init:init_command",
             "Write a mission file by asking.",
         ),
-        "do": (
-            "Run missions",
-            "lcp_engine.features.authoring.do:do_command",
-            "Launch a mission without a file: its goal is on the command line.",
-        ),
         "validate": (
             "Without a mission",
             "lcp_engine.features.authoring.validate:validate_command",

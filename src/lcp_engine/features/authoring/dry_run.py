@@ -21,6 +21,7 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.summaries import nearest, subject_of
 from lcp_engine.engine import admission as admit
 from lcp_engine.engine.admission import Admission, permission_ruling, ruling_on
+from lcp_engine.engine.points import root_provider
 from lcp_engine.engine.turn_queue import turn_attempts
 from lcp_engine.features.authoring.idle_rules import idle_rules, rules_by_path
 from lcp_engine.features.authoring.store import open_missions
@@ -153,7 +154,11 @@ def dry_run(
             for _, worker in sorted(workers.items())
             if worker.command is None or spec.commands.allow
         )
-        + ((KindOutlook(MERGE, Verdict.HOLD, "every merge waits for a person"),) if spec.stage else ()),
+        + (
+            (KindOutlook(MERGE, Verdict.HOLD, "every merge waits for a person"),)
+            if root_provider().is_private(spec)
+            else ()
+        ),
         tuple(_scripted(planner, spec, policy, workers)),
         worst_case(spec, planner_environment),
         tuple(warnings),
@@ -166,7 +171,7 @@ def idle_rules_of(spec: MissionSpec, root: Path, admission: Admission) -> list[s
     has_paths = {kind: worker.executed_by is ExecutedBy.RUNNER for kind, worker in workers.items()}
     has_paths[MERGE] = True  # of a stage; it may do what every kind that writes may
     found = idle_rules(spec.policy, admission.user_rules, has_paths)
-    if not spec.stage:
+    if not root_provider().is_private(spec):
         named = [number for number, rule in enumerate(spec.policy, 1) if MERGE in rule.kinds]
         found += [f"mission rule {number}: only a mission with `stage: true` has a merge" for number in named]
     return found + _not_lifted(spec.policy, admission.policy(spec, str(root)), workers)
@@ -266,7 +271,11 @@ def _kind(worker: Worker[BaseModel], spec: MissionSpec, policy: Policy, users: S
     by_kind = permission_ruling(worker, spec)
     if by_kind is not None and verdict is not Verdict.DENY:
         verdict, reason = by_kind
-    elif verdict is Verdict.HOLD and spec.stage and (worker.writes or worker.command is not None):
+    elif (
+        verdict is Verdict.HOLD
+        and root_provider().is_private(spec)
+        and (worker.writes or worker.command is not None)
+    ):
         verdict, reason = STAGED.verdict, STAGED.reason
     by_path = [
         f"{name} ({', '.join(rule.paths or ())}): {rule.do}"

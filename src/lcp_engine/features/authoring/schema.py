@@ -12,9 +12,9 @@ from lcp_engine import Worker
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_out
-from lcp_engine.config_file import ConfigFile
+from lcp_engine.config_file import config_model
 from lcp_engine.core.kinds import kind_named
-from lcp_engine.core.mission.parse import MissionFile
+from lcp_engine.core.mission.parse import mission_file
 from lcp_engine.core.protocol.actions import Action, Problem
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
@@ -102,8 +102,8 @@ def _schemas() -> dict[str, Callable[[], _Schema]]:
     workers = find_workers()
     params = {kind: worker.params for kind, worker in workers.items()}
     own: dict[str, Callable[[], _Schema]] = {
-        "mission": _of(MissionFile),
-        "config": _of(ConfigFile),
+        "mission": _of(mission_file()),
+        "config": _of(config_model()),
         "check": _of(Check),
         "agent": _of(AgentAnswer),
         "structured": _of(StructuredResponse),

@@ -12,12 +12,11 @@ import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, naming, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.load_mission import MissionOptions, load
+from lcp_engine.cli.load_mission import MissionOptions, load, mission_options
 from lcp_engine.cli.output import print_json, print_out
-from lcp_engine.cli.run import mission_options
 from lcp_engine.core.mission.spec import NO_PLANNER
 from lcp_engine.core.safe_text import Shown, one_line, sentence, shortened
-from lcp_engine.features.plans.stated_plan import StatedPlan
+from lcp_engine.features.plans.stated_plan import PlanKeys
 
 if TYPE_CHECKING:
     from lcp_engine.features.authoring.dry_run import DryRun, RootOutlook
@@ -81,8 +80,8 @@ def _lines(found: DryRun, approved: Collection[str], *, verbose: bool) -> Iterat
         yield "accept", check.description
     if spec.endings:
         yield "endings", f"completed by {' or '.join(spec.endings)} alone"
-    if isinstance(spec.plan, StatedPlan):
-        yield "plan", f"{len(spec.plan.steps):,} steps; `lcp plan check` shows them"
+    if (plan := PlanKeys.of(spec).plan) is not None:
+        yield "plan", f"{len(plan.steps):,} steps; `lcp plan check` shows them"
     if verbose and planner.type != NO_PLANNER:
         yield "worst case", found.worst_case.line.removeprefix("worst case: ")
     for warning in found.warnings:

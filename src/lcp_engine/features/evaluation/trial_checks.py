@@ -16,6 +16,7 @@ from lcp_engine.features.programs.execution import ground_of
 from lcp_engine.features.programs.external_worker import FoundCommand, found_command
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import Surroundings, run_behind_wall
+from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
@@ -47,7 +48,7 @@ class TrialChecks:
                 # The root is a copy that the user had made.
                 RootAccess(root, lambda path: True, ground=ground),
                 spec.commands.model_copy(update={"seconds": CHECK_SECONDS}),
-                (*command.files, *instance.commands_read),
+                (*command.files, *instance.settings(ProgramSettings).places),
                 partial(run_program, attempt=attempt, under_way=ProgramsUnderWay()),
                 {MISSION_VARIABLE: json_line(mission.json)},
             )

@@ -9,4 +9,5 @@ FEATURE = Feature(
     needs=("authoring", "memory", "programs", "reports", "tokens"),
     tables={"api_writes": ("lcp_engine.features.http_api.store:api_writes", "")},
     doors={"/v1": "lcp_engine.features.http_api.server:open_api"},
+    settings={"serve": ("lcp_engine.features.http_api.settings:ApiSettings", "")},
 )

@@ -18,12 +18,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.config_file import ServeSettings
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.http_api.document import OPERATIONS, document
 from lcp_engine.features.http_api.follow import Pulse
 from lcp_engine.features.http_api.launch import Offers, offers_of
 from lcp_engine.features.http_api.operations import HEADERS, KEY, Desk, defect, http_problem
+from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.tokens.calls import Gate
 
 

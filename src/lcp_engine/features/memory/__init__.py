@@ -9,6 +9,7 @@ FEATURE = Feature(
     needs=("models", "universal"),
     observers=("lcp_engine.features.memory.lessons:OBSERVER",),
     sections=("lcp_engine.features.memory.remember:SECTION",),
+    mission_keys={"memory": ("lcp_engine.features.memory.mission_keys:MemoryKeys", "commands")},
     kinds={"remember": "lcp_engine.features.memory.worker:WORKER"},
     engine_calls=("lcp_engine.features.memory.calls:MemoryCalls",),
     commands={

@@ -26,6 +26,7 @@ from lcp_engine.features.memory.entries import (
     Entry,
     tidy_path,
 )
+from lcp_engine.features.memory.mission_keys import MemoryKeys
 from lcp_engine.features.memory.remember import RootPlace, add, clean
 from lcp_engine.features.memory.store import memories
 from lcp_engine.features.memory.store.memories import Origin
@@ -130,11 +131,11 @@ def keep_proposal(ledger: Ledger, job: JobRow, stored: Stored) -> Failed | None:
     assert isinstance(stored, MemoryEffect)
     entry, mission = stored.entry, ledger.mission(job.mission_id)
     spec = spec_of(mission.spec)
-    if not spec.memory.propose or mission.root is None:
+    if not MemoryKeys.of(spec).memory.propose or mission.root is None:
         advice = "Set memory.propose to true in the mission file, or `lcp memory add` the entry."
         message = f"mission {mission.id} does not let its planner propose entries of memory"
         return Failed(ErrorCode.NOT_ALLOWED, message, advice=advice)
-    tags = tuple(dict.fromkeys((*entry.tags, *spec.memory.tags)))[:MOST_TAGS]
+    tags = tuple(dict.fromkeys((*entry.tags, *MemoryKeys.of(spec).memory.tags)))[:MOST_TAGS]
     root = known_root(ledger.tx, mission.id)
     place = RootPlace(mission.root, None if root is None else root.identity)
     try:
@@ -152,7 +153,7 @@ def _keep(
 ) -> None:
     """Store a note; one that cannot be kept, such as about a secret file, is left out."""
     spec = spec_of(mission.spec)
-    if mission.root is None or not spec.memory.write:
+    if mission.root is None or not MemoryKeys.of(spec).memory.write:
         return
     root = known_root(ledger.tx, mission.id)
     source, tag, importance, days = note.lesson.value
@@ -160,7 +161,7 @@ def _keep(
     entry = Entry(
         title=_title(note.title),
         content=_cut(note.content, MOST_CONTENT),
-        tags=(tag, *spec.memory.tags),
+        tags=(tag, *MemoryKeys.of(spec).memory.tags),
         files=tuple(dict.fromkeys(files))[:MOST_FILES],
         importance=importance,
         source=source,

@@ -18,6 +18,7 @@ from lcp_engine.engine.points import Section
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.memory.choice import RELATED, Cue, Found, choose, cues_of, shown_part
 from lcp_engine.features.memory.entries import MOST_ENTRIES, Entry, checked
+from lcp_engine.features.memory.mission_keys import MemoryKeys
 from lcp_engine.features.memory.store import memories
 from lcp_engine.features.memory.store.memories import Origin
 from lcp_engine.features.memory.store.queries import (
@@ -147,7 +148,11 @@ def choose_memories(ledger: Ledger, asked: Asked, admission: Admission | None) -
     that policy (`admission`) lets no job of the mission read.
     """
     tx, mission, spec = ledger.tx, asked.mission, spec_of(asked.mission.spec)
-    if mission.root is None or not spec.memory.read or not spec.memory.characters:
+    if (
+        mission.root is None
+        or not MemoryKeys.of(spec).memory.read
+        or not MemoryKeys.of(spec).memory.characters
+    ):
         return ()
     root_id = root_of_mission(tx, mission.id)
     if root_id is None:
@@ -158,14 +163,16 @@ def choose_memories(ledger: Ledger, asked: Asked, admission: Admission | None) -
     ]
     texts = (mission.goal, asked.prompt, asked.context or "", *(said.text for said in asked.said))
     files = _paths_in([*named, *opened], names_of((mission.root,), spec.root_aliases))
-    cues = cues_of(texts, files, spec.memory.tags)
+    cues = cues_of(texts, files, MemoryKeys.of(spec).memory.tags)
     may_show = None if admission is None else may_read(admission, spec, mission.root)
     found = find_matches(tx, root_id, cues, mission_id=mission.id)
 
     def chosen(among: Found) -> list[MemoryRow]:
         if may_show is not None:
             among = among.without(lambda match: not all(map(may_show, match.files)))
-        return find_shown(tx, choose(among, cues, now=tx.now, characters=spec.memory.characters))
+        return find_shown(
+            tx, choose(among, cues, now=tx.now, characters=MemoryKeys.of(spec).memory.characters)
+        )
 
     rows = chosen(found)
     related = find_related(tx, root_id, rows, mission_id=mission.id)

@@ -17,6 +17,7 @@ from lcp_engine.features.memory.entries import (
     Entry,
     checked,
 )
+from lcp_engine.features.memory.mission_keys import MemoryKeys
 from lcp_engine.workers.base import Context, Example, Stored, Worker
 from lcp_engine.workers.params import Params, Result
 
@@ -78,7 +79,7 @@ WORKER = Worker(
     description="Keep a note about this root for later missions: what they cannot find out at once.",
     has_effects=False,
     reads_files=False,
-    remembers=True,
+    is_offered=lambda spec: MemoryKeys.of(spec).memory.propose,
     paths=lambda params: tuple(params.files or ()),
     examples=(
         Example(

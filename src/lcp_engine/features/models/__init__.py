@@ -9,6 +9,7 @@ FEATURE = Feature(
     needs=("universal",),
     refuse_echo="lcp_engine.features.models.instructions:refuse_echo",
     probes="lcp_engine.features.models.store:StoredProbeCache",
+    findings=("lcp_engine.features.models.examination:examine_probes",),
     tables={"probes": ("lcp_engine.features.models.store:probes", "")},
     planners={
         "anthropic": "lcp_engine.features.models.factories:AnthropicPlanner",

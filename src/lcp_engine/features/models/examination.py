@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from lcp_engine.core.protocol.result_schema import ResultSchema
     from lcp_engine.planners.base import Question
     from lcp_engine.planners.environment import PlannerEnvironment
+    from lcp_engine.settings import Settings
 
+MOST_REMEMBERED = 20
+"""Models whose mode is looked up, the newest."""
 SECONDS = 150.0
 """The time limit for testing a model, approximately."""
 _GOALS = (
@@ -84,3 +87,20 @@ def _questions(dialect: Dialect, workers: Workers, result: Mapping[str, JsonValu
         for last in (None, "max_turns")
         for goal in _GOALS
     ]
+
+
+def examine_probes(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
+    """Ways to ask models whose servers refused a part of a request in the last days."""
+    from lcp_engine.features.models.output_modes import Rung, Step, described, read_probe
+    from lcp_engine.features.models.store import newest_probes
+    from lcp_engine.store.maintenance.check import opened
+
+    if not is_current:
+        return
+    with opened(url, settings.busy_seconds) as database:
+        found = database.read(lambda tx: newest_probes(tx, MOST_REMEMBERED))
+    steps = [Step(rung, in_envelope=enveloped) for rung in Rung for enveloped in (False, True)]
+    for endpoint, model, text in found:
+        probe = read_probe(endpoint, model, text, steps)
+        if probe is not None and probe.without:
+            yield well("remembered", f"{model} at {endpoint} is asked by {described(probe)}")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 
-from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.permits import Limit
@@ -24,7 +23,10 @@ from lcp_engine.features.models.options import (
     STRICT,
     Guidance,
     OpenAIOptions,
+    Provider,
+    Remote,
     RemoteOptions,
+    Stated,
     read_remote,
     remote_settings,
     require_key,
@@ -34,12 +36,7 @@ from lcp_engine.features.models.options import (
 from lcp_engine.features.models.planner import ModelPlanner, Wording
 from lcp_engine.features.models.token_count import tokenizer_of
 from lcp_engine.planners.base import MAX_WAIT, Planner, Question, Reply
-from lcp_engine.planners.environment import (
-    EMPTY_ENVIRONMENT,
-    MemoryProbeCache,
-    PlannerEnvironment,
-    ProbeCache,
-)
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -53,19 +50,7 @@ class OpenAIPlanner(OpenAIOptions):
         return self._alone.answer(question)
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
-        user = planner_environment.options.get("openai", {})
-        stated = read_remote(OPENAI, self, os.environ, user)
-        settings = remote_settings(OPENAI, stated, os.environ)
-        return Placed(
-            lambda: replace(
-                openai_planner(self, os.environ, user, planner_environment.probes),
-                drafts=planner_environment.drafts,
-            ),
-            settings.context_tokens,
-            shared_limit(stated, settings),
-            settings.model,
-            partial(server_wait, settings),
-        )
+        return _placed(OPENAI, self, openai_planner, planner_environment)
 
     @cached_property
     def _alone(self) -> Planner:
@@ -83,19 +68,7 @@ class AnthropicPlanner(RemoteOptions):
         return self._alone.answer(question)
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
-        user = planner_environment.options.get("anthropic", {})
-        stated = read_remote(ANTHROPIC, self, os.environ, user)
-        settings = remote_settings(ANTHROPIC, stated, os.environ)
-        return Placed(
-            lambda: replace(
-                anthropic_planner(self, os.environ, user, planner_environment.probes),
-                drafts=planner_environment.drafts,
-            ),
-            settings.context_tokens,
-            shared_limit(stated, settings),
-            settings.model,
-            partial(server_wait, settings),
-        )
+        return _placed(ANTHROPIC, self, anthropic_planner, planner_environment)
 
     @cached_property
     def _alone(self) -> Planner:
@@ -137,44 +110,61 @@ class Placed:
         return self.make()
 
 
+def _placed(
+    provider: Provider,
+    options: Remote,
+    make: Callable[[Remote, Mapping[str, str], PlannerEnvironment], ModelPlanner],
+    around: PlannerEnvironment,
+) -> Placed:
+    stated, settings = _read(provider, options, os.environ, around)
+    return Placed(
+        lambda: make(options, os.environ, around),
+        settings.context_tokens,
+        shared_limit(stated, settings),
+        settings.model,
+        partial(server_wait, settings),
+    )
+
+
+def _read(
+    provider: Provider, options: Remote, environment: Mapping[str, str], around: PlannerEnvironment | None
+) -> tuple[Stated[Remote], ModelSettings]:
+    """The options of mission, environment and user's configuration. Raises `INVALID_ARGUMENT`."""
+    user = {} if around is None else around.options.get(provider.name, {})
+    stated = read_remote(provider, options, environment, user)
+    return stated, remote_settings(provider, stated, environment)
+
+
 def openai_planner(
-    options: OpenAIOptions,
-    environment: Mapping[str, str],
-    user: Mapping[str, JsonValue] = {},
-    probes: ProbeCache | None = None,
+    options: OpenAIOptions, environment: Mapping[str, str], around: PlannerEnvironment | None = None
 ) -> ModelPlanner:
-    """The planner with the options of mission, environment and user's configuration. Raises `INVALID_ARGUMENT`."""
-    stated = read_remote(OPENAI, options, environment, user)
-    settings = remote_settings(OPENAI, stated, environment)
+    """The planner, which shares what is known of endpoints with those `around`. Raises `INVALID_ARGUMENT`."""
+    stated, settings = _read(OPENAI, options, environment, around)
     require_key(OPENAI, settings)
     # A context that is assumed, not stated or reported, says nothing of the model's size.
     is_assumed = settings.context_tokens is not None and "context_tokens" not in stated.values()
     guidance = Guidance.OFF if is_assumed and stated.guidance is Guidance.AUTO else stated.guidance
-    return over_openai_chat(settings, narrow=stated.is_narrow, guidance=guidance, probes=probes)
+    return over_openai_chat(settings, narrow=stated.is_narrow, guidance=guidance, around=around)
 
 
 def anthropic_planner(
-    options: RemoteOptions,
-    environment: Mapping[str, str],
-    user: Mapping[str, JsonValue] = {},
-    probes: ProbeCache | None = None,
+    options: RemoteOptions, environment: Mapping[str, str], around: PlannerEnvironment | None = None
 ) -> ModelPlanner:
     """Like `openai_planner`, for Anthropic."""
-    stated = read_remote(ANTHROPIC, options, environment, user)
-    settings = remote_settings(ANTHROPIC, stated, environment)
+    stated, settings = _read(ANTHROPIC, options, environment, around)
     require_key(ANTHROPIC, settings)
     exchange = Exchange(settings, anthropic_messages.headers(settings))
     chat = anthropic_messages.AnthropicMessages(exchange, settings)
-    return _planner_of(chat, settings, narrow=stated.is_narrow, guidance=stated.guidance, probes=probes)
+    return _planner_of(chat, settings, narrow=stated.is_narrow, guidance=stated.guidance, around=around)
 
 
 def over_openai_chat(
-    settings: ModelSettings, *, narrow: bool, guidance: Guidance, probes: ProbeCache | None = None
+    settings: ModelSettings, *, narrow: bool, guidance: Guidance, around: PlannerEnvironment | None = None
 ) -> ModelPlanner:
     """The planner that asks for chat completions."""
     headers = openai_chat.headers(settings)
     chat = openai_chat.OpenAIChat(Exchange(settings, headers), settings)
-    planner = _planner_of(chat, settings, narrow=narrow, guidance=guidance, probes=probes)
+    planner = _planner_of(chat, settings, narrow=narrow, guidance=guidance, around=around)
     return replace(planner, tokenizer=tokenizer_of(settings, headers))
 
 
@@ -191,7 +181,12 @@ INSTALL_LLM = install("llm")
 
 
 def _planner_of(
-    chat: Chat, settings: ModelSettings, *, narrow: bool, guidance: Guidance, probes: ProbeCache | None
+    chat: Chat,
+    settings: ModelSettings,
+    *,
+    narrow: bool,
+    guidance: Guidance,
+    around: PlannerEnvironment | None,
 ) -> ModelPlanner:
     from lcp_engine.features.models.guidance import OPEN, guide_of
     from lcp_engine.features.models.guided_prompt import write_guided
@@ -209,8 +204,5 @@ def _planner_of(
         schema = reply_schema(offered, dialect, narrow=narrow, cut=cut, left_out=left_out, guide=guide)
         return Wording(prompt.messages, schema, prompt.record, is_guided=guide is not None)
 
-    return ModelPlanner(
-        answering=Answering(chat, stored=probes or MemoryProbeCache()),
-        settings=settings,
-        word=word,
-    )
+    around = around or PlannerEnvironment()
+    return ModelPlanner(Answering(chat, stored=around.probes), settings, word, drafts=around.drafts)

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Protocol
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError, install
@@ -52,17 +52,14 @@ class LocalPlanner(LocalOptions):
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> Planner:
         # Its port differs in each process, so stored probes would never be found again.
-        user = planner_environment.options.get("local", {})
-        values = read_stated(self, os.environ, user).values()
+        around = PlannerEnvironment(planner_environment.options, drafts=planner_environment.drafts)
+        values = read_stated(self, os.environ, around.options.get("local", {})).values()
         context = values.get("context_tokens", CONTEXT_TOKENS)
         assert isinstance(context, int)
         model = ""
         with suppress(LcpError):  # without weights the model has no name; a question to it says why
             model = _weights_file(values.get("model_path")).stem
-        drafts = planner_environment.drafts
-        return Placed(
-            lambda: replace(local_planner(self, os.environ, user), drafts=drafts), context, model=model
-        )
+        return Placed(lambda: local_planner(self, os.environ, around), context, model=model)
 
     @cached_property
     def _alone(self) -> Planner:
@@ -70,14 +67,14 @@ class LocalPlanner(LocalOptions):
 
 
 def local_planner(
-    options: LocalOptions, environment: Mapping[str, str], user: Mapping[str, JsonValue] = {}
+    options: LocalOptions, environment: Mapping[str, str], around: PlannerEnvironment = EMPTY_ENVIRONMENT
 ) -> ModelPlanner:
     """The planner over a model in this process, which is loaded now unless it already is.
 
     Raises `NO_PLANNER` without weights, `PATH_NOT_FOUND` for a missing file, `PLANNER_REFUSED` for one that cannot be
     loaded.
     """
-    stated = read_stated(options, environment, user)
+    stated = read_stated(options, environment, around.options.get("local", {}))
     values = stated.values()
     threads = values.get("threads", 1)
     context = values.get("context_tokens", CONTEXT_TOKENS)
@@ -93,7 +90,7 @@ def local_planner(
         # Only this machine's own speed decides how long it is silent.
         first_byte_seconds=values.get("total_seconds", ModelSettings.total_seconds),
     )
-    return over_openai_chat(settings, narrow=stated.is_narrow, guidance=stated.guidance)
+    return over_openai_chat(settings, narrow=stated.is_narrow, guidance=stated.guidance, around=around)
 
 
 def _weights_file(model_path: object) -> Path:

@@ -17,5 +17,10 @@ FEATURE = Feature(
             "List the notices for the webhook, and what became of them.",
         ),
     },
+    findings=("lcp_engine.features.notices.commands:examine_webhook",),
+    settings={
+        "on_wait": ("lcp_engine.features.notices.settings:NoticeSettings", ""),
+        "webhook": ("lcp_engine.features.notices.settings:NoticeSettings", ""),
+    },
     tables={"deliveries": ("lcp_engine.features.notices.store.deliveries:deliveries", "mission_id")},
 )

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out, when
+from lcp_engine.cli.output import local_time, print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
+from lcp_engine.core.health import Finding, doubtful
 from lcp_engine.errors import ErrorCode, LcpError
+
+if TYPE_CHECKING:
+    from lcp_engine.settings import Settings
+
+UNSENT_SECONDS = 60
+"""A notice that was not sent for so long is reported."""
 
 DEFAULT_LIMIT = 20
 
@@ -43,10 +52,11 @@ def deliveries_command(invocation: Invocation, action: str | None, limit: int | 
 
 def _send_test(invocation: Invocation) -> int:
     from lcp_engine.clock import system_clock
+    from lcp_engine.features.notices.settings import NoticeSettings
     from lcp_engine.features.notices.webhook import send_test
     from lcp_engine.settings import config_path
 
-    webhook = invocation.settings.webhook
+    webhook = invocation.settings.of(NoticeSettings).webhook
     if webhook is None:
         message = f"no webhook is configured; {config_path()} is expected to have `webhook`"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="docs/approvals.md shows one.")
@@ -91,3 +101,33 @@ def _list(invocation: Invocation, limit: int) -> int:
         )
     print_table(table, sys.stdout)
     return Exit.DONE
+
+
+def examine_webhook(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
+    """The secret of the webhook, and notices that no runner has sent."""
+    from lcp_engine.clock import SECOND, iso, system_clock
+    from lcp_engine.features.approvers.secret_keys import examine_secret
+    from lcp_engine.features.notices.settings import NoticeSettings
+    from lcp_engine.features.notices.store.queries import untried
+    from lcp_engine.store.maintenance.check import opened
+
+    webhook = settings.of(NoticeSettings).webhook
+    if webhook is None:
+        return
+    yield examine_secret("webhook", webhook, webhook.url)
+    now = system_clock()
+    before, since = now - UNSENT_SECONDS * SECOND, now - 86_400 * SECOND
+    if not is_current:
+        return
+    with opened(url, settings.busy_seconds) as database:
+        found = database.read(lambda tx: untried(tx, before=before, since=since))
+    if found:
+        counts = " and ".join(
+            f"{count} {state}, the oldest since {local_time(iso(since))}" for state, count, since in found
+        )
+        yield doubtful(
+            "webhook",
+            f"notices that were never sent: {counts}",
+            "Keep a runner at work (`lcp work`) where this webhook is configured; "
+            "`lcp deliveries send-test` tries the server.",
+        )

@@ -18,6 +18,7 @@ from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import LcpError
 from lcp_engine.features.approvers.link_decisions import WAIT_FOR_WORDS, link_to
 from lcp_engine.features.approvers.secret_keys import read_key
+from lcp_engine.features.approvers.settings import ApproverSettings
 from lcp_engine.features.notices.notice import DiffStat, HeldJob, JobLink, Notice, WaitingMission
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.transaction import Tx
@@ -68,20 +69,25 @@ class _Links:
 
     @classmethod
     def of(cls, instance: Instance) -> Self:
-        if instance.options.links is None:
+        links = instance.settings(ApproverSettings).links
+        if links is None:
             return cls(instance)
         try:
-            return cls(instance, read_key(instance.options.links))
+            return cls(instance, read_key(links))
         except LcpError as error:
             return cls(instance, fault=str(error))
 
     def to(self, job: Job, look: Look, mission: str) -> list[JobLink]:
-        stated, worker = self.instance.options.links, self.instance.admission.workers.get(job.kind)
+        settings, worker = (
+            self.instance.settings(ApproverSettings),
+            self.instance.admission.workers.get(job.kind),
+        )
+        stated = settings.links
         if stated is None or self.key is None or worker is None or worker.executed_by in WAIT_FOR_WORDS:
             return []
         until = self.instance.database.now() + micros(stated.expires)
         sight = replace(look.sight, job_id=job.id)
-        persons: list[str | None] = [*sorted(self.instance.options.approvers)]
+        persons: list[str | None] = [*sorted(settings.approvers)]
         return [
             JobLink(
                 url=link_to(stated.url, self.key, sight, until=until, person=person, mission=mission),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
+from lcp_engine.features.notices.settings import NoticeSettings
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
@@ -38,7 +39,7 @@ class WaitHook:
 
     def __init__(self, instance: Instance, seconds: float = SECONDS) -> None:
         self._instance = instance
-        self._command = list(instance.options.on_wait)
+        self._command = list(instance.settings(NoticeSettings).on_wait)
         self._seconds = seconds
         self._threads: list[threading.Thread] = []
         self._left: deque[tuple[int, int]] = deque()
@@ -120,11 +121,12 @@ def _environment(notice: Notice) -> dict[str, str]:
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
     """The user's command, and the webhook, each if there is one."""
-    if instance.options.on_wait:
+    settings = instance.settings(NoticeSettings)
+    if settings.on_wait:
         hook = WaitHook(instance)
         yield Chore(name="on_wait", do=hook.begin_left, finish=hook.finish, told=hook.begin)
-    if instance.options.webhook is not None:
+    if settings.webhook is not None:
         from lcp_engine.features.notices.webhook import WebhookSender
 
-        sender = WebhookSender(instance, instance.options.webhook)
+        sender = WebhookSender(instance, settings.webhook)
         yield Chore(name="webhook", do=sender.start, is_first=True, finish=sender.finish, told=sender.hear)

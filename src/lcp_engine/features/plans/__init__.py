@@ -7,7 +7,10 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "plans",
     plan_type="lcp_engine.features.plans.course:STEPS",
-    stated_plan="lcp_engine.features.plans.stated_plan:StatedPlan",
+    mission_keys={
+        "plan": ("lcp_engine.features.plans.stated_plan:PlanKeys", "root_aliases"),
+        "fallback_plans": ("lcp_engine.features.plans.stated_plan:PlanKeys", "plan"),
+    },
     order_reader="lcp_engine.features.plans.answered_plan:READER",
     history_calls=("lcp_engine.features.plans.calls:GraphCalls",),
     commands={

@@ -29,6 +29,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.plans.graph import GraphStep, PlanGraph, in_waves
 
 if TYPE_CHECKING:
+    from lcp_engine.core.mission.spec import MissionSpec
     from lcp_engine.features.plans.outlook import StepOutlook
 
 MOST_SHOWN = 200
@@ -50,13 +51,12 @@ def check_command(invocation: Invocation, *, file: str) -> int:
 
     Nothing is launched. A step whose params hold references is judged when they are known. Exit code 0: valid; 1: not.
     """
-    from lcp_engine.cli.load_mission import load_plans
     from lcp_engine.engine.instance import admission_for
     from lcp_engine.features.plans.outlook import outlook
 
     invocation.load_workers()
     try:
-        spec = load_plans(file)
+        spec = _load(file)
     except LcpError as refused:
         if refused.code is not ErrorCode.INVALID_MISSION or not invocation.json:
             raise
@@ -76,6 +76,21 @@ def check_command(invocation: Invocation, *, file: str) -> int:
         _say_rest(len(steps))
     print_out("valid")
     return Exit.DONE
+
+
+def _load(file: str) -> MissionSpec:
+    """The mission that a file with a plan states, or an ExecutionPlan as a mission. Raises like `load_spec`."""
+    from lcp_engine.cli.load_mission import MissionOptions, load_spec
+    from lcp_engine.features.plans.stated_plan import PlanKeys
+    from lcp_engine.features.plans.steps import check_plans
+    from lcp_engine.workers.registry import find_workers
+
+    source, spec = "stdin" if file == "-" else file, load_spec(MissionOptions(file))
+    if PlanKeys.of(spec).plan is None:
+        message = f"{source}: plan: is missing"
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice="docs/plans.md shows how to state one.")
+    check_plans(spec, find_workers(), source)
+    return spec
 
 
 def _texts(problems: object) -> list[JsonValue]:

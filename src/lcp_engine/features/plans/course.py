@@ -18,6 +18,7 @@ from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.features.plans.expression import StepFacts, is_true, parse_expression
 from lcp_engine.features.plans.steps import (
     admit,
+    asks_planner,
     begin_answered,
     check_plans,
     from_text,
@@ -202,6 +203,7 @@ def _holds(ledger: Ledger, step: JobRow, condition: str) -> bool:
 
 
 STEPS = PlanType(
+    keys=("plan", "fallback_plans"),
     look=look_at,
     note_fault=note_fault,
     skip_rest=skip_rest,
@@ -210,6 +212,7 @@ STEPS = PlanType(
     begin=begin_step,
     take_up=take_up,
     check=check_plans,
+    asks_planner=asks_planner,
     prepare=prepare_plans,
     answer=begin_answered,
     admit=admit,

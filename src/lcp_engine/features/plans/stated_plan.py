@@ -9,9 +9,12 @@ from heapq import heappop, heappush
 from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
 
 from lcp_engine.core.job_states import Need
-from lcp_engine.core.protocol.envelope import Course, Time
+from lcp_engine.core.mission.spec import NO_PLANNER, MissionKeys, MissionSpec
+from lcp_engine.core.protocol.actions import RULE
+from lcp_engine.core.protocol.envelope import Envelope, Time
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import UnexpectedValue
 from lcp_engine.features.plans.execution_plan import (
@@ -96,7 +99,7 @@ class StatedErrorHandling(ErrorHandling):
     model_config = _CLOSED
 
 
-class StatedPlan(Course):
+class StatedPlan(Envelope):
     """Steps with what each waits for. `id` names a plan that another one falls back to."""
 
     model_config = _CLOSED
@@ -245,3 +248,36 @@ def _faults_of_condition(condition: StatedCondition, known: set[str]) -> Iterato
         yield Fault((*place, "step_id"), None, f"a condition of type {condition.type} needs its step")
     else:
         yield from unknown_step(condition.step_id, known, (*place, "step_id"))
+
+
+class PlanKeys(MissionKeys):
+    """The keys `plan` and `fallback_plans`."""
+
+    plan: StatedPlan | None = Field(
+        default=None,
+        description="The steps of the mission, in place of what a planner would decide (plans.md).",
+    )
+    fallback_plans: tuple[StatedPlan, ...] = Field(
+        default=(), description="Plans that the plan may fall back to, by their `id`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _needs_no_planner_for_a_plan(cls, value: JsonValue) -> JsonValue:
+        if isinstance(value, dict) and value.get("plan") is not None and value.get("planner") is None:
+            return {**value, "planner": {"type": NO_PLANNER}}
+        return value
+
+    @model_validator(mode="after")
+    def _falls_back_to_its_plans(self) -> Self:
+        others = self.fallback_plans
+        fault = "fallback_plans: there is no plan that could fall back to them" if others else None
+        if self.plan is not None:
+            fault = self.plan.misfit(others)
+            spec: object = self
+            if isinstance(spec, MissionSpec) and (spec.accept or spec.result is not None or spec.endings):
+                name = "accept" if spec.accept else "result" if spec.result is not None else "endings"
+                fault = f"{name}: is about a planner's last reply, and a plan ends without one; state a step instead"
+        if fault is not None:
+            raise PydanticCustomError(RULE, "{said}", {"said": fault})
+        return self

@@ -23,7 +23,14 @@ from lcp_engine.engine.points import Begin, Look
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.features.plans.answered_plan import ExecutePlan
 from lcp_engine.features.plans.references import Missing, TooLong, references_in, resolve
-from lcp_engine.features.plans.stated_plan import MAIN, OnFailure, StatedPlan, StatedStep, awaited_by
+from lcp_engine.features.plans.stated_plan import (
+    MAIN,
+    OnFailure,
+    PlanKeys,
+    StatedPlan,
+    StatedStep,
+    awaited_by,
+)
 from lcp_engine.features.plans.store.stated_plans import (
     RESOLVED,
     Before,
@@ -75,7 +82,7 @@ class PlannedPlan(BaseModel):
     steps: tuple[PlannedStep, ...]
 
 
-def check_plans(spec: MissionSpec, workers: Workers, *, source: str = "mission") -> None:
+def check_plans(spec: MissionSpec, workers: Workers, source: str) -> None:
     """Raise `INVALID_MISSION` for steps whose kind or params are not valid here; `source` names the mission."""
     faults = [
         Fault(f"{dotted((*place, 'steps', nth))}.{said}", (*place, "steps", nth, key))
@@ -315,10 +322,10 @@ def keep_resolved(
 
 def plans_of(spec: MissionSpec) -> Iterator[tuple[tuple[str | int, ...], StatedPlan]]:
     """The plans of a mission, each with its place."""
-    if isinstance(spec.plan, StatedPlan):
-        yield ("plan",), spec.plan
-    for nth, plan in enumerate(spec.fallback_plans):
-        assert isinstance(plan, StatedPlan)
+    keys = PlanKeys.of(spec)
+    if keys.plan is not None:
+        yield ("plan",), keys.plan
+    for nth, plan in enumerate(keys.fallback_plans):
         yield ("fallback_plans", nth), plan
 
 

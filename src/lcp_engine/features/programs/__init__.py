@@ -20,6 +20,13 @@ FEATURE = Feature(
     file_of_kinds="lcp_engine.features.programs.load_files:load_workers",
     kind_of_program="lcp_engine.features.programs.load_files:register_program",
     kinds={"run_command": "lcp_engine.features.programs.run_command:WORKER"},
+    mission_checks=("lcp_engine.features.programs.run_command:check_mission",),
+    settings={
+        "commands_read": ("lcp_engine.features.programs.settings:ProgramSettings", ""),
+        "commands_network": ("lcp_engine.features.programs.settings:ProgramSettings", ""),
+        "commands_wall": ("lcp_engine.features.programs.settings:ProgramSettings", ""),
+    },
+    findings=("lcp_engine.features.programs.command_trials:examine_walls",),
     commands={
         "shell": (
             "Inspect",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
 
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.mission.spec import Commands, MissionSpec
@@ -20,12 +21,17 @@ from lcp_engine.core.walls import Step
 from lcp_engine.errors import LcpError, NotFound
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import RunCommandResult, Surroundings, run_behind_wall
+from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.programs import Ended, Program
 from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.steps import step_here, trial_place
 from lcp_engine.features.programs.wall.workspace import Ground, owner_of
 from lcp_engine.sandbox.installed_programs import found_program, interpreters_of, is_in, readable_place
 from lcp_engine.sandbox.root import Root
+from lcp_engine.store.host.liveness import wall_directory
+
+if TYPE_CHECKING:
+    from lcp_engine.settings import Settings
 
 SECONDS = 20.0
 _VERSION = {
@@ -196,3 +202,23 @@ def _with_tilde(place: str) -> str:
 def _shortened(text: str, most: int = _MOST_SHOWN) -> str:
     line = " ".join(without_escapes(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def examine_walls(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
+    """The wall that commands have here, and why it is not a stronger one."""
+    found = step_here(wall_directory(url), walls=settings.of(ProgramSettings).walls(settings.isolation))
+    why = "; ".join(found.reasons)
+    match found.step:
+        case Step.OVERLAY:
+            tool = "" if found.tool is None else f" ({found.tool.path})"
+            yield well("wall", f"commands run in namespaces, over an overlay of the root{tool}")
+        case Step.COPY:
+            fact = f"commands run in namespaces, over a copy of the root: {why}"
+            yield doubtful("wall", fact, found.advice)
+        case Step.LANDLOCK:
+            fact = f"commands run over a copy of the root, confined by Landlock alone: {why}"
+            yield doubtful("wall", fact, found.advice)
+        case Step.NONE:
+            yield doubtful("wall", f"{why}: run_command fails", "Leave `commands` out of mission files here.")
+        case other:
+            assert_never(other)

@@ -38,6 +38,7 @@ from lcp_engine.features.programs.run_command import (
     run_and_keep,
     run_behind_wall,
 )
+from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.git_view import tracked
 from lcp_engine.features.programs.wall.masks import Rights, opened
 from lcp_engine.features.programs.wall.programs import Ended, Program
@@ -209,14 +210,14 @@ class Commands:
 
         Raises `INVALID_PARAMS` if the mission has no root, `NOT_ALLOWED` for a network that the user does not allow.
         """
-        instance, commands = self._instance, mission.spec.commands
+        settings, commands = self._instance.settings(ProgramSettings), mission.spec.commands
         attempt = (context.job_id or 0, context.attempt)
         return Surroundings(
             self._access(mission, context, mission_id),
             commands,
-            instance.commands_read,
+            settings.places,
             partial(run_program, attempt=attempt, under_way=self._under_way),
-            network=granted(commands.network, instance.commands_network),
+            network=granted(commands.network, settings.commands_network),
         )
 
     def _access(self, mission: OpenMission, context: Context, mission_id: int) -> RootAccess:
@@ -327,7 +328,8 @@ def ground_of(instance: Instance, root: Root, mission_id: int, attempt: Attempt)
     walls, database = instance.walls, instance.database
     if walls is None:
         return None
-    found = step_here(walls, Path(root.copy_of or root.path), owner_of(root), walls=instance.commands_wall)
+    allowed = instance.settings(ProgramSettings).walls(instance.isolation)
+    found = step_here(walls, Path(root.copy_of or root.path), owner_of(root), walls=allowed)
     run, uid = "-".join(map(str, attempt)), database.read(lambda tx: uid_of(tx, mission_id)) or ""
     written = partial(database.read, partial(changed_paths, mission_id=mission_id))
     return Ground(walls / str(mission_id), uid, run, found, partial(_is_settled, database), written)

@@ -7,17 +7,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands, MissionSpec
-from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
+from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant, granted
 from lcp_engine.core.reasons import ReasonCode, because
+from lcp_engine.engine.points import root_provider
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.external_worker import BehindWall, Keep, with_output
+from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.verdicts import verdict_of
 from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program
 from lcp_engine.features.programs.wall.proxy import Proxy, Route, route_through
@@ -29,6 +31,9 @@ from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
+
+if TYPE_CHECKING:
+    from lcp_engine.engine.instance import Instance
 
 MOST_SECONDS = 3600.0
 _MOST_CHANGED = 100
@@ -263,7 +268,8 @@ def _text(output: bytes) -> str:
 def _in_mission(spec: MissionSpec) -> str:
     network = spec.commands.network
     said = said_of_commands(
-        "stage" if spec.stage else spec.commands.changes, "host" if network.is_host else network.hosts
+        "stage" if root_provider().is_private(spec) else spec.commands.changes,
+        "host" if network.is_host else network.hosts,
     )
     return f"{said} Allowed: {'; '.join(map(as_entry, spec.commands.allow))}"
 
@@ -288,3 +294,8 @@ WORKER = Worker(
         ),
     ),
 )
+
+
+def check_mission(instance: Instance, spec: MissionSpec) -> None:
+    """Raise `NOT_ALLOWED` for a network that the user does not allow."""
+    granted(spec.commands.network, instance.settings(ProgramSettings).commands_network)

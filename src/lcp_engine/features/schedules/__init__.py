@@ -6,7 +6,6 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "schedules",
-    needs=("plans",),
     chores=("lcp_engine.features.schedules.schedules:chores",),
     engine_calls=("lcp_engine.features.schedules.calls:ScheduleCalls",),
     commands={

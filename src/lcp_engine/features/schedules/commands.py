@@ -15,9 +15,9 @@ from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
 from lcp_engine.cli.completion import schedule_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.idle import note_idle
-from lcp_engine.cli.load_mission import MissionOptions, load
+from lcp_engine.cli.load_mission import MissionOptions, load, mission_options
 from lcp_engine.cli.output import print_err, print_json, print_out, until, when
-from lcp_engine.cli.run import mission_options, print_outlook
+from lcp_engine.cli.run import print_outlook
 from lcp_engine.cli.tables import (
     Table,
     fact_column,

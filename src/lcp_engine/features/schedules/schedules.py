@@ -18,9 +18,8 @@ from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import Chore
+from lcp_engine.engine.points import Chore, steps
 from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
-from lcp_engine.features.plans.steps import prepare_plans
 from lcp_engine.features.schedules import store as schedules
 from lcp_engine.features.schedules.store import ScheduleRow, Tick
 from lcp_engine.sandbox.root_identity import identity_at
@@ -103,7 +102,7 @@ def launch_now(ledger: Ledger, workers: Workers, name: str) -> int:
         Path(row.root),
         about={"schedule": name},
         identity=identity_at(row.root),
-        begin=prepare_plans(spec_of(row.spec), workers, row.root),
+        begin=steps().prepare(spec_of(row.spec), workers, row.root),
     )
     schedules.note_launch(ledger.tx, name, mission_id)
     return mission_id
@@ -127,7 +126,7 @@ def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward
             key=f"schedule:{row.name}:{due}",
             about={"schedule": row.name, "due_at": due, "missed": onward.missed},
             identity=identity_at(row.root),
-            begin=prepare_plans(spec_of(row.spec), workers, row.root),
+            begin=steps().prepare(spec_of(row.spec), workers, row.root),
         )
         schedules.note_launch(tx, row.name, mission_id)
     outcome = "launched" if is_launched else "skipped"

@@ -15,6 +15,7 @@ FEATURE = Feature(
             "lcp_engine.features.stages.merge:CARRIED_OUT",
         )
     },
+    mission_keys={"stage": ("lcp_engine.features.stages.mission_keys:StageKeys", "planner")},
     root_provider="lcp_engine.features.stages.stages:ROOT_PROVIDER",
     chores=("lcp_engine.features.stages.stages:chores",),
 )

@@ -12,6 +12,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.engine.points import Asker, EndGate
 from lcp_engine.engine.turn_queue import CLAIMED_IN
 from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.features.stages.mission_keys import StageKeys
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import event_data
 from lcp_engine.store.people import heard_until, said_to
@@ -27,7 +28,7 @@ CLAIMED = "merge_requested"
 
 def is_staged(mission: MissionRow) -> bool:
     """True if the mission works in a stage."""
-    return mission.root is not None and spec_of(mission.spec).stage
+    return mission.root is not None and StageKeys.of(spec_of(mission.spec)).stage
 
 
 def request_merge(

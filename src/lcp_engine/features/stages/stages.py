@@ -27,6 +27,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.command_places import remove_walls
 from lcp_engine.features.programs.wall.shown_directories import forget_ignored
 from lcp_engine.features.stages.merge_contents import remove_kept
+from lcp_engine.features.stages.mission_keys import StageKeys
 from lcp_engine.features.stages.private_copy import copy_privately
 from lcp_engine.features.stages.store import (
     StageRow,
@@ -203,7 +204,7 @@ def remove_stages(database: Database, directory: Path, walls: Path | None = None
 def _open(
     instance: Instance, mission_id: int, spec: MissionSpec, open_root: Callable[[], Root]
 ) -> Root | None:
-    if not spec.stage or instance.stages is None:
+    if not StageKeys.of(spec).stage or instance.stages is None:
         return None
     return open_stage(instance.database, instance.stages, mission_id, open_root)
 
@@ -213,7 +214,7 @@ def _is_elsewhere(tx: Tx, mission_id: int, spec: str) -> bool:
     return stage is not None and stage.machine != this_machine()
 
 
-ROOT_PROVIDER = RootProvider(_open, _is_elsewhere)
+ROOT_PROVIDER = RootProvider(_open, _is_elsewhere, is_private=lambda spec: StageKeys.of(spec).stage)
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:

@@ -20,6 +20,7 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.approvers.rules import hash_of
+from lcp_engine.features.approvers.settings import ApproverSettings
 from lcp_engine.features.tokens.store import TokenRow, drop_token, find_tokens, put_token, token_with
 from lcp_engine.store.ledger import Ledger
 
@@ -105,7 +106,7 @@ class Tokens:
         `INVALID_ARGUMENT`, and `WRONG_STATE` for a name in use.
         """
         _check(name, scopes, lasts, per_minute)
-        known = self._instance.options.approvers
+        known = self._instance.settings(ApproverSettings).approvers
         if is_approver and person not in known:
             message = f"{person!r} is not an approver; {nearest(person or '', [*known])}"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
@@ -132,7 +133,7 @@ class Tokens:
         Raises `NOT_ALLOWED` if the token would pass for an approver's, and is not: the person's own token was not shown
         when it was added, or is another one by now.
         """
-        known = self._instance.options.approvers.get(token.person)
+        known = self._instance.settings(ApproverSettings).approvers.get(token.person)
         if known == token.approver:
             return token.person
         fact = "is not an approver any more" if known is None else "has not shown their own token for it"

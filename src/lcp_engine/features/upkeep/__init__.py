@@ -8,6 +8,12 @@ FEATURE = Feature(
     "upkeep",
     needs=("memory", "programs", "stages"),
     chores=("lcp_engine.features.upkeep.chores:chores",),
+    findings=("lcp_engine.features.upkeep.commands:examine_upkeep",),
+    settings={
+        "retention": ("lcp_engine.features.upkeep.settings:Upkeep", "LCP_RETENTION"),
+        "backup": ("lcp_engine.features.upkeep.settings:Upkeep", "LCP_BACKUP"),
+        "check": ("lcp_engine.features.upkeep.settings:Upkeep", "LCP_CHECK"),
+    },
     tables={"upkeep": ("lcp_engine.features.upkeep.store.upkeep:upkeep", "")},
     left_overs=("lcp_engine.features.upkeep.commands:left_over_lines",),
     duties=("lcp_engine.features.upkeep.commands:upkeep_facts",),

@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 
 from lcp_engine.clock import SECOND, Micros, iso, micros
-from lcp_engine.core.upkeep import Duty, Upkeep
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
+from lcp_engine.features.upkeep.settings import Duty, Upkeep
 from lcp_engine.features.upkeep.store import upkeep
 from lcp_engine.store.db.json_text import JsonObject
 
@@ -54,7 +54,7 @@ class Housekeeper:
     def rounds(self) -> Iterator[Round]:
         """Rounds that the configuration asks for."""
         works = {Duty.RETENTION: self._remove_old, Duty.BACKUP: self._back_up, Duty.CHECK: self._check}
-        for duty, every in rhythms(self._instance.options.upkeep).items():
+        for duty, every in rhythms(self._instance.settings(Upkeep)).items():
             yield Round(duty, every, works[duty])
 
     def do(self, one: Round) -> None:
@@ -88,7 +88,7 @@ class Housekeeper:
     def _remove_old(self, due: Micros) -> JsonObject:
         from lcp_engine.features.upkeep.store.prune import prune
 
-        stated = self._instance.options.upkeep.retention
+        stated = self._instance.settings(Upkeep).retention
         assert stated is not None
         done = prune(
             self._database,
@@ -102,7 +102,7 @@ class Housekeeper:
     def _back_up(self, due: Micros) -> JsonObject:
         from lcp_engine.features.upkeep.store.backups import keep_backups
 
-        stated = self._instance.options.upkeep.backup
+        stated = self._instance.settings(Upkeep).backup
         assert stated is not None
         file, count = keep_backups(
             self._instance.url, self._database.backend, stated, due, is_stopping=self._is_stopping

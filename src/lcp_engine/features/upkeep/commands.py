@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lcp_engine.cli.output import Fact, local_time
+from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.summaries import size
+from lcp_engine.errors import ErrorCode, Failed
 
 if TYPE_CHECKING:
     from lcp_engine.settings import Settings
@@ -17,10 +21,11 @@ if TYPE_CHECKING:
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
     """Every duty that the configuration states. The database is at the newest version."""
     from lcp_engine.features.upkeep.chores import rhythms
+    from lcp_engine.features.upkeep.settings import Upkeep
     from lcp_engine.features.upkeep.store.upkeep import duties
     from lcp_engine.store.maintenance.check import opened
 
-    stated = rhythms(settings.upkeep)
+    stated = rhythms(settings.of(Upkeep))
     if not stated:
         return
     with opened(url, busy_seconds) as database:
@@ -76,3 +81,29 @@ def _said(found: Mapping[str, JsonValue]) -> str:
 
 def _text(value: JsonValue) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def examine_upkeep(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
+    """The directory of backups, what was done last, and what is left over on this machine."""
+    from lcp_engine.features.upkeep.settings import Upkeep
+
+    backup = settings.of(Upkeep).backup
+    if backup is not None and backup.to is not None and not os.access(backup.to, os.W_OK | os.X_OK):
+        fact = "is not writable" if Path(backup.to).is_dir() else "is not a directory"
+        yield broken(
+            "backup",
+            Failed(
+                ErrorCode.FILE_SYSTEM,
+                f"backup.to {backup.to} {fact}; an existing, writable directory is expected",
+                advice="Create it, or name another one in config.yaml.",
+            ),
+        )
+    if not is_current:
+        return
+    for one in upkeep_facts(url, settings, settings.busy_seconds):
+        if one.is_well:
+            yield well(one.duty, one.text)
+        else:
+            yield doubtful(one.duty, one.text, "Correct what it names; runners try again by themselves.")
+    for fact, way in left_over_lines(url, settings.busy_seconds):
+        yield doubtful("stages", fact, f"{way}.")

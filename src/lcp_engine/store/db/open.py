@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lcp_engine.clock import Clock
 from lcp_engine.errors import ErrorCode, LcpError, install
-from lcp_engine.feature import found
+from lcp_engine.feature import available
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite, account_name
 from lcp_engine.store.db.transaction import Backend, Tx
@@ -128,7 +128,7 @@ def _exists(backend: Backend) -> bool:
 def _state(tx: Tx) -> tuple[str | None, bool]:
     """The schema's version, and whether a database of the newest has the tables of all features known by now."""
     version = version_of(tx)
-    return version, version == HEAD and found().tables.keys() <= {*tables_of(tx)}
+    return version, version == HEAD and available().tables.keys() <= {*tables_of(tx)}
 
 
 def version_of(tx: Tx) -> str | None:

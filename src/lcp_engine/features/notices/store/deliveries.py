@@ -6,6 +6,7 @@ whoever took it last: they arrive in order, however many runners there are.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -25,6 +26,8 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import SECOND, Micros
+from lcp_engine.core.feature_settings import FeatureSettings, settings_in
+from lcp_engine.features.notices.settings import NoticeSettings
 from lcp_engine.store.conditions import OUTCOMES, UNSENT
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
@@ -144,8 +147,12 @@ class Delivery:
     attempt: int
 
 
-def note_waits(tx: Tx) -> None:
-    """Have the notices sent of the missions that this transaction lets wait."""
+def note_waits(settings: Sequence[FeatureSettings]) -> Callable[[Tx], None] | None:
+    """Function that has notices sent of the missions that a transaction lets wait, if there is a webhook."""
+    return None if settings_in(settings, NoticeSettings).webhook is None else _note_waits
+
+
+def _note_waits(tx: Tx) -> None:
     for mission_id, seq in tx.now_waiting.items():
         add(tx, mission_id, seq)
 

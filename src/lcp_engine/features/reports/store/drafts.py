@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import LcpError
-from lcp_engine.sandbox.file_access import start_thread
+from lcp_engine.sandbox.file_access import Shortage, start_thread
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import storable
 from lcp_engine.store.db.statements import Statement
@@ -102,9 +102,11 @@ class StoredDrafts:
             self._new[mission_id, number] = said
             if self._is_writing:
                 return
+            try:
+                start_thread(threading.Thread(target=self._write, name="lcp-drafts", daemon=True))
+            except Shortage:
+                return  # the next words try again
             self._is_writing = True
-        with suppress(LcpError):
-            start_thread(threading.Thread(target=self._write, name="lcp-drafts", daemon=True))
 
     def drop(self, mission_id: int, number: int, /) -> None:
         """Remove what was written of a reply."""

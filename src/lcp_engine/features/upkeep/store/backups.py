@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.upkeep import Backups
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.features.upkeep.settings import Backups
 from lcp_engine.features.upkeep.store.backup import back_up
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite

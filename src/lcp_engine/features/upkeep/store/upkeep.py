@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Column, Table, Text, bindparam, null, select,
 
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.recurrence import Every, go_on
-from lcp_engine.core.upkeep import Duty
+from lcp_engine.features.upkeep.settings import Duty
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx

@@ -1,27 +1,20 @@
-"""Ways to reach people from afar, as the configuration states them: webhook, signed links, approvers. Pure."""
+"""Settings of people who decide from afar: their names, and the links that are sent to them. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Annotated, TypeAlias
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
+from lcp_engine.core.feature_settings import FeatureSettings, Length
 from lcp_engine.core.secret_source import SecretSource, check_address
-from lcp_engine.core.upkeep import Length
 
 _NAME = re.compile(r"[\w.@+-](?:[\w.@+ -]{0,98}[\w.@+-])?")
 RESERVED = frozenset({"a signed link", "hold_timeout"})
 """Names that the history uses for who is not a person."""
-
-
-class Webhook(SecretSource):
-    """A server that is sent a notice whenever a mission starts to wait for a person."""
-
-    url: Annotated[str, AfterValidator(check_address)] = Field(
-        description="Where notices are sent by POST; `https`, or `http` on this machine."
-    )
 
 
 class SignedLinks(SecretSource):
@@ -47,7 +40,26 @@ def _read(value: JsonValue) -> JsonValue:
     return {} if value is None else value
 
 
-StatedApprovers: TypeAlias = Annotated[
-    dict[Annotated[str, AfterValidator(check_name)], Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]],
-    BeforeValidator(_read),
-]
+class ApproverSettings(FeatureSettings):
+    """Approvers, by name with the hash of the token of each, and signed links."""
+
+    links: SignedLinks | None = Field(
+        default=None, description="Signed links that decide one job each (approvals.md)."
+    )
+    approvers: Annotated[
+        dict[
+            Annotated[str, AfterValidator(check_name)], Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+        ],
+        BeforeValidator(_read),
+    ] = Field(
+        default={},
+        description="People who decide from afar, by name, each with a hash of their token (`lcp approvers add NAME`).",
+    )
+
+    def placed(self, place: Callable[[str], str]) -> Self:
+        """The same with an absolute file of the secret."""
+        return self.model_copy(update={"links": self.links and self.links.placed(place)})
+
+    def protected(self) -> Iterable[str]:
+        """The file with the secret: a job that reads it could decide."""
+        return () if self.links is None else self.links.files

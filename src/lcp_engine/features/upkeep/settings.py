@@ -1,20 +1,16 @@
-"""What runners do regularly for the database itself: retention, backups, integrity checks. Pure."""
+"""Settings of upkeep: retention, backups and integrity checks, which runners do for the database. Pure."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from lcp_engine.clock import micros
-from lcp_engine.core.recurrence import Every, read_every
-from lcp_engine.errors import LcpError
+from lcp_engine.core.feature_settings import FeatureSettings, Length, Rhythm
 
-_NAMED = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
-_EVERY = f"{', '.join(_NAMED)} or a duration such as 12h, 3d or 2w"
 _KEEP = re.compile(r"\s*keep\s+([1-9][0-9]{0,5})\s*")
 
 
@@ -24,35 +20,6 @@ class Duty(StrEnum):
     RETENTION = "retention"
     BACKUP = "backup"
     CHECK = "check"
-
-
-def _read_length(value: object) -> timedelta:
-    """A duration as it is written in Python or in a file. Raises ValueError."""
-    return value if isinstance(value, timedelta) else _length(value, value, "a duration such as 30d or 12w")
-
-
-def _read_rhythm(value: object) -> timedelta:
-    """Like `_read_length`, or `daily`. Raises ValueError."""
-    if isinstance(value, timedelta):
-        return value
-    return _length(_NAMED.get(value, value) if isinstance(value, str) else value, value, _EVERY)
-
-
-def _length(text: object, stated: object, expected: str) -> timedelta:
-    try:
-        return timedelta(microseconds=read_every(text if isinstance(text, str) else "").length)
-    except LcpError:
-        raise ValueError(f"{stated!r} is given; {expected} is expected") from None
-
-
-_AsText = PlainSerializer(lambda length: Every(micros(length)).text, return_type=str)
-_More = Field(gt=timedelta())
-Length: TypeAlias = Annotated[
-    timedelta, _More, BeforeValidator(_read_length, json_schema_input_type=str), _AsText
-]
-Rhythm: TypeAlias = Annotated[
-    timedelta, _More, BeforeValidator(_read_rhythm, json_schema_input_type=str), _AsText
-]
 
 
 class _Stated(BaseModel):
@@ -123,14 +90,30 @@ StatedChecks: TypeAlias = Annotated[
 ]
 
 
-class Upkeep(_Stated):
+class Upkeep(FeatureSettings):
     """What runners do regularly; None: not done. Texts such as `30d` and `daily, keep 7` are accepted."""
 
-    retention: StatedRetention = None
-    backup: StatedBackups = None
-    check: StatedChecks = None
+    retention: StatedRetention = Field(
+        default=None,
+        description="Runners remove missions that ended so long ago, such as `30d`, once a day (database.md); without "
+        "it, all stay.",
+    )
+    backup: StatedBackups = Field(
+        default=None,
+        description="Runners make backups regularly and keep the newest, such as `daily, keep 7` (database.md).",
+    )
+    check: StatedChecks = Field(
+        default=None,
+        description="Runners check the database regularly, such as `weekly` (database.md).",
+    )
 
-    @property
-    def directory(self) -> str | None:
-        """The directory that is stated for backups."""
-        return None if self.backup is None else self.backup.to
+    def placed(self, place: Callable[[str], str]) -> Self:
+        """The same with an absolute directory of backups."""
+        if self.backup is None or self.backup.to is None:
+            return self
+        backup = self.backup.model_copy(update={"to": place(self.backup.to)})
+        return self.model_copy(update={"backup": backup})
+
+    def protected(self) -> Iterable[str]:
+        """The directory of backups, if one is stated."""
+        return () if self.backup is None or self.backup.to is None else (self.backup.to,)

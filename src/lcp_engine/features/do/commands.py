@@ -9,11 +9,12 @@ from pydantic import JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.load_mission import MissionOptions, load_goal
+from lcp_engine.cli.load_mission import MissionOptions, goal_options, load_goal
 from lcp_engine.cli.output import print_json, print_out
-from lcp_engine.cli.run import approved_kinds, goal_options, run_mission, work_options
+from lcp_engine.cli.run import approved_kinds, run_mission, work_options
 from lcp_engine.core.mission.parse import GRANTED, without_variables
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.engine.points import root_provider
 from lcp_engine.features.authoring.init import goal_lines, yaml_value
 
 _FIRST = ("name", "goal", "root", "planner")
@@ -63,7 +64,7 @@ def mission_file(spec: MissionSpec) -> dict[str, JsonValue]:
         mode="json",
         by_alias=True,
         exclude_unset=True,
-        exclude={*GRANTED, *(() if spec.stage else ("stage",))},
+        exclude={*GRANTED, *(() if root_provider().is_private(spec) else ("stage",))},
     )
     keys = sorted(stated, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
     return {key: without_variables(stated[key]) for key in keys}
