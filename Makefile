@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack parity races bench smoke lock clean
+.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack parity doors races bench smoke lock clean
 
 # PYTHON=3.13 or PYTHON=PATH chooses an interpreter. If .venv has another version, it stays, and the chosen one has an
 # environment beside it: .venv-3.13
@@ -22,6 +22,8 @@ PEERS := .venv-bench
 # The lowest versions that pyproject.toml allows, and what looks for known vulnerabilities.
 LOWEST := .venv-lowest
 AUDIT := .venv-audit
+# What sends requests to the API.
+DOORS := .venv-doors
 # What builds the site of the documentation.
 DOCS := .venv-docs
 SURVEY := survey
@@ -59,6 +61,7 @@ help:
 	@echo "make model    runners on two machines in virtual time that stall, sleep, die: 1,000 examples on each database (SEED=N)"
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
 	@echo "make parity   suites of ten kinds of projects outside and behind each wall, test by test (ONLY=\"rust copy\": some)"
+	@echo "make doors    send 20,000 requests by the OpenAPI document to the API, on both databases (REQUESTS=N, SEED=N)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make eval     50 missions with the small model, half an hour; the same command goes on (ARGS=\"--mission 'marrow-*'\": some)"
@@ -127,7 +130,7 @@ alone: $(READY)
 
 # pytest exits with 5 if it selects nothing, so that a renamed marker cannot pass for a proof. Of the heavy ones each commit
 # takes its turn; a target of their own runs all of them.
-proof: $(MODELS)
+proof: $(MODELS) $(DOORS)/ready
 	@$(PYTEST) --dist load --maxschedchunk 1 -m proof --junitxml $(REPORTS)/proof.xml
 
 again: $(READY)
@@ -220,6 +223,18 @@ attack: $(READY)
 parity: $(READY)
 	@$(BIN)/python -m tests.parity $(ONLY)
 
+$(DOORS)/ready: requirements/doors.txt
+	@echo "setting up $(DOORS) with $$($(PYTHON) --version)" >&2
+	@$(PYTHON) -m venv --clear $(DOORS)
+	@$(DOORS)/bin/python -m pip -qq --disable-pip-version-check install --no-deps --require-hashes --requirement requirements/doors.txt
+	@touch $@
+
+# About so many on each database; SEED repeats an earlier run.
+REQUESTS ?= 20000
+doors: $(READY) $(DOORS)/ready
+	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
+	$$server $(BIN)/python -m tests.doors --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
+
 races: SECONDS = 10
 races: $(READY)
 	@$(BIN)/python -m tests.attack --only races --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
@@ -247,8 +262,9 @@ lock: $(READY)
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/bench.in -o requirements/bench.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/audit.in -o requirements/audit.txt
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/docs.in -o requirements/docs.txt
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) requirements/doors.in -o requirements/doors.txt
 	@$(BIN)/python tools/floors.py | CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) - -o requirements/lowest.txt
 
 clean:
-	@rm -rf .venv .venv-3.* $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
+	@rm -rf .venv .venv-3.* $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(DOORS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

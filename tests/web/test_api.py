@@ -194,6 +194,7 @@ def test_everything_can_be_read_and_is_as_the_document_says(hall: Hall) -> None:
     pages = [
         "/missions", "/missions?status=waiting&text=find", "/missions/1", "/missions/1/turns", "/missions/1/turns/1",
         "/missions/1/events", "/missions/1/changes", "/missions/1/report", "/missions/1/rules", "/missions/1/undo",
+        "/missions/1/plan", "/missions/1/spec", "/missions/1/drafts",
         "/jobs", "/jobs?state=held&state=queued&kind=write_file", "/jobs/1", "/jobs/1/attempts", "/jobs/1/diff",
         "/held", f"/held/{job}", "/memory", "/memory/1", "/runners", "/schedules", "/kinds", "/statistics", "/offers",
     ]  # fmt: skip
@@ -201,6 +202,13 @@ def test_everything_can_be_read_and_is_as_the_document_says(hall: Hall) -> None:
         client.get(page)
     assert client.refused("GET", f"/jobs/{job}/diff") == (409, "WRONG_STATE")
     assert client.refused("GET", "/held/1") == (409, "WRONG_STATE")
+
+
+def test_a_mission_is_replayed_and_forked(hall: Hall) -> None:
+    hall.run(DONE)
+    assert hall.client.post("/missions/1/replay")["differences"] == []
+    forked = hall.client.post("/missions/1/fork", {"turn": 1, "reply": json.dumps(DONE)})
+    assert (forked["id"], len(hall.engine.missions())) == (2, 2)
 
 
 def test_lists_are_read_to_their_ends_by_cursors(hall: Hall) -> None:
@@ -281,6 +289,20 @@ def test_a_key_gives_the_same_answer_and_no_second_effect(hall: Hall) -> None:
     assert len(hall.engine.missions()) == 1
     for wrong in ("", "x" * 201):
         assert hall.client.refused("POST", "/missions", body, **{"Idempotency-Key": wrong})[0] == 422
+
+
+@pytest.mark.both
+def test_a_write_whose_answer_was_not_kept_is_not_done_again(hall: Hall) -> None:
+    """As after a server that was killed between both."""
+    planner: Object = {"type": "script", "replies": [DONE]}
+    body: Object = {"root": str(hall.root), "spec": {"goal": "x", "planner": planner}}
+    hall.client.post("/missions", body, **{"Idempotency-Key": "k"})
+    hall.engine.instance.database.write(
+        lambda tx: tx.plain("UPDATE api_writes SET answer = NULL, status = NULL")
+    )
+    hall.engine.work(until_idle=True)
+    again = hall.client.post("/missions", body, **{"Idempotency-Key": "k"})
+    assert (again["id"], again["status"], len(hall.engine.missions())) == (1, "completed", 1)
 
 
 def test_a_refused_write_is_not_remembered(hall: Hall) -> None:
@@ -382,6 +404,7 @@ def test_two_tokens_of_one_person_are_one_approval(emptied_database_url: str, tm
         ("GET", "/jobs?state=odd", 422), ("GET", "/jobs?text=%00", 422), ("GET", "/jobs?text=%ff", 422),
         ("GET", "/missions?cursor=-1", 422), ("PUT", "/missions", 405), ("DELETE", "/missions/1", 405),
         ("GET", "/nothing", 404), ("GET", "/missions/1/turns/1", 404), ("GET", "/memory?root=%2fnowhere", 404),
+        ("GET", f"/memory?root={'0' * 300}", 404),
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_valid_is_refused_in_words(

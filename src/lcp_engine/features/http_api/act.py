@@ -26,6 +26,7 @@ from lcp_engine.features.http_api.values import (
     Params,
     Reject,
     Removed,
+    Replayed,
     Resume,
     Say,
     Steered,
@@ -57,6 +58,14 @@ def fork(call: Call) -> JsonValue:
         call.id("mission"), turn=asked.turn, step=asked.step, reply=asked.reply, planner=planner,
         by=call.token.person,
     ).id  # fmt: skip
+
+
+def replay(call: Call) -> JsonValue:
+    """Run a mission that has ended again from its history, beside its root, and compare."""
+    found = call.engine.replay(call.id("mission"))
+    return {
+        "jobs": found.jobs, "questions": found.questions, "differences": found.as_json(), "stopped": found.stopped,
+    }  # fmt: skip
 
 
 def tell_launched(call: Call, done: JsonValue) -> JsonValue:
@@ -232,6 +241,7 @@ OPERATIONS = (
         "POST", "/v1/schedules/{schedule}/launch", Scope.LAUNCH, launch_scheduled, MissionObject, None, None,
         tell_launched, 201, others=1,
     ),
+    Operation("POST", f"{_MISSION}/replay", Scope.LAUNCH, replay, Replayed),
     Operation("POST", f"{_JOB}/look", Scope.DECIDE, look, Looked, body=Params),
     *(
         Operation("POST", f"{path}/{name}", Scope.DECIDE, do, kind, None, body, tell)

@@ -24,6 +24,7 @@ from lcp_engine.features.http_api.store import positions_at
 from lcp_engine.features.http_api.values import (
     Changed,
     DiffObject,
+    Drafts,
     EventObject,
     EventsAsked,
     HeldAsked,
@@ -43,6 +44,7 @@ from lcp_engine.features.http_api.values import (
     RunnerPage,
     ScheduleObject,
     Shown,
+    Stated,
     Statistics,
     ToUndo,
     Turn,
@@ -110,13 +112,13 @@ async def mission_events(call: Call) -> JsonValue | Response:
     """
     asked, id_ = call.asked(EventsAsked), call.id("mission")
     await run_sync(call.engine.mission, id_)
-    last = await run_sync(call.queries.last_event, id_)
+    last, named = await run_sync(call.queries.last_event, id_), _last_event_id(call)
     if not _wants_stream(call):
         read = partial(call.engine.events, id_, after_seq=asked.after, limit=asked.limit)
         found = await run_sync(read)
         behind = None if not found or found[-1]["seq"] == last else found[-1]["seq"]
         return {"items": [*found], "next": behind}
-    after = asked.after if (named := _last_event_id(call)) is None else named
+    after = asked.after if named is None else named
     if after > last:
         message = f"event {after} of mission {id_} is from the future; the last one is {last}"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
@@ -181,6 +183,26 @@ def report(call: Call) -> JsonValue:
     """Read what a mission did, wrote and was refused, what waits, and what its planner said."""
     facts = call.engine.facts(call.id("mission"), most=_LISTED, most_counted=20_000)
     return {"report": make_report(facts), "markdown": as_markdown(facts)}
+
+
+def drafts(call: Call) -> JsonValue:
+    """Read the ends of the replies that the planner of a mission is writing, by the job of each turn."""
+    found = call.engine.drafts(call.engine.mission(call.id("mission")).id)
+    return {str(job): text for job, text in found.items()}
+
+
+def plan(call: Call) -> JsonValue:
+    """List the plans of a mission with their steps, and what each step waits for."""
+    graphs = call.engine.plan_graphs(call.engine.mission(call.id("mission")).id)
+    return {"items": [asdict(one) for one in graphs], "next": None}
+
+
+def spec(call: Call) -> JsonValue:
+    """Read what a mission was launched with."""
+    stated: JsonObject = call.queries.spec(call.id("mission")).model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+    )
+    return stated
 
 
 def rules(call: Call) -> JsonValue:
@@ -320,6 +342,9 @@ OPERATIONS = tuple(
         ("/missions/{mission}/changes", changes, Page[Changed], Listed),
         ("/missions/{mission}/report", report, Report, None),
         ("/missions/{mission}/rules", rules, Page[JsonObject], None),
+        ("/missions/{mission}/plan", plan, Page[JsonObject], None),
+        ("/missions/{mission}/spec", spec, Stated, None),
+        ("/missions/{mission}/drafts", drafts, Drafts, None),
         ("/missions/{mission}/undo", to_undo, ToUndo, None),
         ("/events", events, None, None),
         ("/jobs", jobs, Page[JobHead], JobsAsked),
@@ -360,8 +385,8 @@ def _wants_stream(call: Call) -> bool:
 
 def _last_event_id(call: Call) -> int | None:
     """The number that the header names. Raises `INVALID_ARGUMENT` for what is none."""
-    text = call.request.headers.get("last-event-id", "")
-    if not text:
+    text = call.request.headers.get("last-event-id")
+    if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         message = f"Last-Event-ID is {text[:40]!r}; the id of an event is expected"

@@ -6,7 +6,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Annotated, Generic, Literal, TypeVar, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, create_model
 
 from lcp_engine import Job, Mission, MissionStatus
 from lcp_engine.core.inbox import Act, Awaits
@@ -393,6 +393,14 @@ class MemoryObject(BaseModel):
     expires_at: str | None
 
 
+class Drafts(RootModel[dict[str, str]]):
+    """The end of each reply that is being written, by the job of its turn."""
+
+
+class Stated(RootModel[JsonObject]):
+    """A mission as a mission file states it, with what differs from the defaults."""
+
+
 class Report(BaseModel):
     """A report as JSON, and for people."""
 
@@ -443,6 +451,15 @@ class Undone(BaseModel):
     mission_id: int
     job_id: int | None
     files: list[JsonObject]
+
+
+class Replayed(BaseModel):
+    """The result of a replay: how much was compared, and every difference; `stopped` says why it ended early."""
+
+    jobs: int
+    questions: int
+    differences: list[JsonObject]
+    stopped: str | None
 
 
 class Removed(BaseModel):

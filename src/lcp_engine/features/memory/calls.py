@@ -252,7 +252,10 @@ def _place(root: str | os.PathLike[str]) -> RootPlace:
 def _known(tx: Tx, root: str | os.PathLike[str]) -> RootRow:
     """The root of which something is remembered. Raises `NOT_FOUND`."""
     name = os.fspath(root)
-    directory = str(Path(name).resolve()) if Path(name).is_dir() else None
+    try:
+        directory = str(Path(name).resolve()) if Path(name).is_dir() else None
+    except OSError:  # such as a name that is too long
+        directory = None
     for path in (directory, name, root_with_alias(tx, name)):
         identity = identity_at(path) if path is not None and path == directory else None
         found = None if path is None else find_root(tx, path, identity)
