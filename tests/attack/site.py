@@ -136,14 +136,14 @@ def send(port: int, request: bytes) -> Answer:
 
 
 @contextmanager
-def served() -> Iterator[Site]:
+def served(*options: str) -> Iterator[Site]:
     """A page in a process of its own, over two missions: one waits for an approval, one has changed a file."""
     with tempfile.TemporaryDirectory(prefix="lcp-site-") as directory:
         home = Path(directory)
         _fill(home)
         places = {f"XDG_{name}_HOME": directory for name in ("DATA", "CONFIG", "STATE", "CACHE")}
         url = f"sqlite:///{home}/lcp.db"
-        command = ("-m", "lcp_engine", "--db", url, "serve", "--port", "0", "--quiet")
+        command = ("-m", "lcp_engine", "--db", url, "serve", "--port", "0", "--quiet", *options)
         with (
             (home / STDERR).open("w") as errors,
             Python(
