@@ -32,11 +32,14 @@ from acp.schema import (
     UserMessageChunk,
 )
 from tests.engine.replies import DONE, ask, write
+from tests.tables import table
 
 from lcp_engine import Engine
+from lcp_engine.changes.unified_diff import diff_bytes
 from lcp_engine.cli.load_mission import MissionOptions
 from lcp_engine.core.json_values import object_in
 from lcp_engine.features.editors.agent import serve
+from lcp_engine.features.editors.shown import content_of_diffs
 from lcp_engine.features.editors.stdio import MOST_BYTES, MOST_REQUESTS, OVERLOADED, Stdio
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT
 
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from tests.engine.conftest import Object
 
 Decide = Callable[[ToolCallUpdate, Sequence[PermissionOption]], Awaitable[str | None]]
+RECORDED = sorted(Path(__file__).with_name("recorded").glob("*.jsonl"))
+"""Sessions of the TypeScript SDK and of acpx."""
 Words = AgentMessageChunk | AgentThoughtChunk | UserMessageChunk
 OTHER = ask({"kind": "ask_user", "params": {"question": "Which?", "options": ["red", "blue"]}})
 
@@ -274,6 +279,31 @@ def test_a_job_stays_held_when_the_editor_vanishes_and_a_loaded_session_asks_aga
     assert editor.said().endswith("all done\n")
 
 
+DIFFS = (
+    ("a new file", None, b"one\n", [(None, "one\n")]),
+    ("a removed file", b"one\n", None, [("one\n", "")]),
+    ("no line end", b"one\ntwo", b"one\ntwo\n", [("one\ntwo", "one\ntwo\n")]),
+    ("lines like headers", b"@@ a\n-- b\n", b"@@ a\n++ c\n", [("@@ a\n-- b\n", "@@ a\n++ c\n")]),
+    ("two hunks", b"1\n" + b"=\n" * 9 + b"2\n", b"3\n" + b"=\n" * 9 + b"4\n",
+     [("1\n=\n=\n=\n", "3\n=\n=\n=\n"), ("=\n=\n=\n2\n", "=\n=\n=\n4\n")]),
+    ("nothing", b"one\n", b"one\n", ["a.md: nothing changes"]),
+    ("hidden", b"", "a\u202eb\n".encode(), [("", "a\u202eb\n"), "<U+202E>"]),
+)  # fmt: skip
+
+
+@table(("before", "after", "shown"), [row[1:] for row in DIFFS], ids=[row[0] for row in DIFFS])
+def test_a_diff_is_shown_whole(
+    before: bytes | None, after: bytes | None, shown: list[str | tuple[str | None, str]]
+) -> None:
+    content = content_of_diffs([diff_bytes("a.md", before, after)], "/root")
+    for part, expected in zip(content, shown, strict=True):
+        if isinstance(expected, tuple):
+            assert isinstance(part, FileEditToolCallContent)
+            assert (part.path, part.old_text, part.new_text) == ("/root/a.md", *expected)
+        else:
+            assert expected in part.model_dump_json()
+
+
 def test_always_is_a_rule_of_the_mission(place: Place) -> None:
     place.script(ask(write("a.md", "1\n")), ask(write("a.md", "2\n")), DONE)
     editor = Editor(choosing("always-0"))
@@ -474,3 +504,34 @@ def test_an_editor_that_sends_too_many_requests_is_told() -> None:
         sink.close()
 
     asyncio.run(talk())
+
+
+@pytest.mark.parametrize("client", RECORDED, ids=lambda file: file.stem)
+def test_what_another_client_sent_launches_and_approves(place: Place, client: Path) -> None:
+    """The messages that a client sent, recorded line by line: requests in order, and its answers to requests."""
+    place.script(ask(write("a.md", "one\n")), DONE)
+    sent_by_client = [json.loads(line) for line in client.read_text().splitlines()]
+    answers = [message for message in sent_by_client if "method" not in message]
+
+    async def talk() -> None:
+        async with place.serving() as (sent, shown, engine):
+            session, written = "", False
+            for message in [one for one in sent_by_client if "method" in one]:
+                stated = json.dumps(message).replace("$ROOT", str(place.root)).replace("$SESSION", session)
+                await asyncio.to_thread(sent.write, f"{stated}\n".encode())
+                while "id" in message:
+                    came: Object = json.loads(await asyncio.to_thread(shown.readline))
+                    if came.get("id") == message["id"] and "method" not in came:
+                        assert "error" not in came
+                        session = str(object_in(came["result"]).get("sessionId", session))
+                        break
+                    if "id" in came:
+                        answer = json.dumps({**answers.pop(0), "id": came["id"]}).encode()
+                        await asyncio.to_thread(sent.write, answer + b"\n")
+                written = written or (place.root / "a.md").exists()
+            assert written
+            assert (place.root / "a.md").exists() != any("/undo" in str(one) for one in sent_by_client)
+            assert engine.mission(1).session == session
+
+    asyncio.run(talk())
+    assert answers == []

@@ -540,7 +540,7 @@ def test_lines_between_hunks_appear_in_place_and_do_not_count_as_unseen(window: 
     page = window.open(f"/jobs/{job}")
     counted = page.evaluate("allRows().length")
     page.get_by_role("link", name="Show 20 lines").first.press("Enter")
-    page.get_by_text("line 77").wait_for()
+    page.locator(".context", has_text="line 77").wait_for()
     assert page.evaluate("allRows().length") == counted
     assert _faults(page) == []
 

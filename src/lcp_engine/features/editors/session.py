@@ -44,6 +44,7 @@ from lcp_engine.features.editors.shown import (
     status_of,
     title_of,
 )
+from lcp_engine.features.rules.calls import rules_for_job
 from lcp_engine.inbox import HeldJob, Review
 from lcp_engine.kinds import ExecutedBy
 
@@ -355,7 +356,7 @@ class Session:
     def _rules(self, review: Review) -> Sequence[Rule]:
         """The rules that would let such jobs run, if one person may add them."""
         has_rule = Act.RULE in review.held.acts and review.approvals is None
-        return self.engine.rules_for(review.job.id) if has_rule else ()
+        return rules_for_job(self.engine.instance, review.job) if has_rule else ()
 
     def _carry_out(self, review: Review, rules: Sequence[Rule], chosen: str) -> None:
         job_id, sight = review.job.id, None if review.look is None else review.look.sight

@@ -26,8 +26,8 @@ from lcp_engine.core.kinds import KindRole, shown_text
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import exact, fenced, hides_nothing, json_block, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED
+from lcp_engine.features.plans.graph import PlanGraph
 from lcp_engine.inbox import Diff, Forecast, Review
-from lcp_engine.plans import PlanGraph
 
 Content: TypeAlias = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 MOST_CHARACTERS = 2_000_000
@@ -118,7 +118,7 @@ def _content_of_diff(diff: Diff, path: Path) -> Iterator[Content]:
 
 def _hunks(lines: Sequence[str]) -> Iterator[Sequence[str]]:
     starts = [at for at, line in enumerate(lines) if line.startswith("@@")]
-    yield from (lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines)], strict=True))
+    yield from (lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines)], strict=False))
 
 
 def _sides(lines: Iterable[str]) -> tuple[str, str]:
@@ -161,12 +161,12 @@ def raw_input_of(job: Job) -> JsonObject | None:
     return job.params if len(str(job.params)) <= MOST_OF_RESULT else None
 
 
-def entries_of(graphs: Iterable[PlanGraph]) -> list[PlanEntry]:
+def entries_of(graphs: Iterable[PlanGraph]) -> Sequence[PlanEntry]:
     """The steps of all plans."""
-    return [
+    return tuple(
         plan_entry(
             one_line(step.name or f"{step.kind} {step.about}"), status=_STEPS.get(step.state, "completed")
         )
         for graph in graphs
         for step in graph.steps
-    ]
+    )

@@ -355,7 +355,7 @@ class McpDoor:
         seen = self._shown.seen(client, _undone(mission, job), mark)
         if _digest(self.engine.undo_diffs(mission, job_id=job)) != seen:
             message = "what an undo would change is not what was shown; nothing was restored"
-            raise LcpError(ErrorCode.CONFLICT, message)
+            raise LcpError(ErrorCode.CONFLICT, message, advice="Call undo_preview again, and use its mark.")
         done = self.engine.undo(mission, job_id=job, by=self.person(ctx))
         self._shown.forget(client, _undone(mission, job))
         files = [

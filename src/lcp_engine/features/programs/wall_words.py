@@ -119,7 +119,9 @@ _NO_MODULES = (
     "repositories of submodules are not there for commands",
 )
 _NO_LFS = (
-    re.compile(r"^objects: openError: [^\n]* could not be checked|[^\n]*/tmp/git-lfs/[^\n]*", re.MULTILINE),
+    re.compile(
+        r"^(?:objects: openError: [^\n]* could not be checked|[^\n]*/tmp/git-lfs/[^\n]*)", re.MULTILINE
+    ),
     "objects of LFS are not there for commands",
 )
 _REFRESHED = (re.compile("Failed to run `git update-index`"), ".git can only be read; a person commits")

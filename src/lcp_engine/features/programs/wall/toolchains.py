@@ -200,7 +200,7 @@ def toolchain_of(
     own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
     if not is_alone and (is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)):
         programs |= {found: _names_of(found) for found in _all_of(environment, foreign)}
-    private = Places.of((str(home), str(Path.home()), *own_directories()))
+    private = Places.of(map(os.path.normpath, (str(home), str(Path.home()), *own_directories())))
     places, variables = dict[str, Place](), dict[str, str]()
     all_names = frozenset[str]().union(*programs.values())
     for found in _of_system(all_names):
