@@ -14,13 +14,14 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.attack import api, calls, chains, commands, models, outputs, page, racing, recipes, spellings
+from tests.attack import api, calls, chains, clients, commands, models, outputs, page, racing, recipes, spellings
 from tests.ordinary_user import NOBODY, missing, run_as_ordinary_user
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
     "races": racing.attack,
     "page": page.attack,
     "api": api.attack,
+    "clients": clients.attack,
     "spellings": spellings.attack,
     "recipes": recipes.attack,
     "outputs": outputs.attack,

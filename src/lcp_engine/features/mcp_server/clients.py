@@ -10,7 +10,7 @@ from threading import Lock
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from starlette.requests import Request
 
 from lcp_engine import Engine, LcpError
@@ -44,6 +44,8 @@ def token_of(request: object) -> Token | None:
 
 async def within_scope(ctx: ServerRequestContext[Engine, object], call_next: CallNext) -> HandlerResult:
     """Refuse what the client's token does not let it do."""
+    if ctx.method == "prompts/get":  # the SDK would log a traceback
+        raise MCPError(INVALID_PARAMS, "this server has no prompts")
     token, params = token_of(ctx.request), ctx.params or {}
     needed = Scope.LOOK
     if ctx.method == "tools/call":
