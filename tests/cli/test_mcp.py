@@ -177,6 +177,13 @@ def test_a_flood_of_requests_is_refused_beyond_a_number(bare: Bare, lcp: Lcp) ->
         pytest.fail("a cancelled request still counts")
 
 
+def test_what_was_asked_before_the_end_of_stdin_is_answered(bare: Bare) -> None:
+    bare.send(bare.call(0, "initialize", **HELLO), bare.call(1, "tools/list"), bare.call(2, "ping"))
+    out, err = bare.process.communicate(timeout=PATIENCE_SECONDS)
+    assert {json.loads(line)["id"] for line in out.splitlines()} == {0, 1, 2}
+    assert (bare.process.returncode, err) == (0, "")
+
+
 def test_a_client_that_vanishes_ends_the_server(bare: Bare, lcp: Lcp) -> None:
     lcp("launch", lcp.mission(lcp.complete), "--root", lcp.root)
     bare.begin()

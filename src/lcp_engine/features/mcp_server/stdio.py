@@ -37,6 +37,9 @@ MOST_BYTES = 4 * 1024 * 1024
 MOST_REQUESTS = 32
 """Requests under way at a time."""
 BUSY = -32_000
+LAST_SECONDS = 1.0
+"""For so long requests are answered after the client has closed its end."""
+_POLL_SECONDS = 0.02
 
 _ToServer: TypeAlias = SessionMessage | Exception
 
@@ -83,6 +86,9 @@ class StdioServer:
         async with to_server:
             with suppress(anyio.BrokenResourceError):  # the server has ended
                 await self._read_messages(to_server)
+            with anyio.move_on_after(LAST_SECONDS):  # what was asked before the end of stdin is answered
+                while self._under_way:  # noqa: ASYNC110  # for a second, at the end of the process
+                    await anyio.sleep(_POLL_SECONDS)
 
     async def _read_messages(self, to_server: MemoryObjectSendStream[_ToServer]) -> None:
         line, is_too_long = bytearray(), False
