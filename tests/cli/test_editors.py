@@ -16,12 +16,16 @@ import pytest
 from acp import RequestError, connect_to_agent, spawn_agent_process
 from acp.helpers import text_block
 from acp.schema import (
+    AcceptElicitationResponse,
     AgentMessageChunk,
     AgentPlanUpdate,
     AgentThoughtChunk,
     AllowedOutcome,
     AvailableCommandsUpdate,
+    ClientCapabilities,
     DeniedOutcome,
+    ElicitationCapabilities,
+    ElicitationFormCapabilities,
     FileEditToolCallContent,
     PermissionOption,
     RequestPermissionResponse,
@@ -64,6 +68,8 @@ class Editor:
     asked: list[ToolCallUpdate] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     withdrawn: int = 0
+    forms: list[dict[str, object]] | None = None
+    """What is entered in forms, one after another; None if it has none."""
 
     async def request_permission(
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: object
@@ -78,6 +84,10 @@ class Editor:
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
+
+    async def create_elicitation(self, message: str, mode: object, **_: object) -> AcceptElicitationResponse:
+        assert self.forms
+        return AcceptElicitationResponse(action="accept", content=self.forms.pop(0))
 
     async def session_update(self, session_id: str, update: object, **_: object) -> None:
         self.updates.append(update)
@@ -145,7 +155,12 @@ class Place:
         async with self.serving() as (sent, shown, engine):
             transport = Stdio(shown, sent)
             connection = connect_to_agent(editor, transport, None, use_unstable_protocol=True)  # type: ignore[arg-type]
-            await connection.initialize(protocol_version=1)
+            forms = (
+                None if editor.forms is None else ElicitationCapabilities(form=ElicitationFormCapabilities())
+            )
+            await connection.initialize(
+                protocol_version=1, client_capabilities=ClientCapabilities(elicitation=forms)
+            )
 
             def vanish() -> None:
                 transport.end()
@@ -349,6 +364,33 @@ def test_the_message_after_a_question_is_its_answer(place: Place) -> None:
             assert job.result["answer"] == "blue"
 
     asyncio.run(talk())
+
+
+def test_a_question_and_a_reason_are_asked_with_forms_where_the_editor_has_them(place: Place) -> None:
+    question: JsonValue = {
+        "question": "Where to?",
+        "fields": [
+            {"id": "due", "label": "Due", "type": "number", "required": True, "min": 1},
+            {"id": "sure", "label": "Sure", "type": "checkbox"},
+        ],
+    }
+    place.script(OTHER, ask({"kind": "ask_user", "params": question}), ask(write("a.md", "1\n")), DONE)
+    editor = Editor(
+        choosing("words"), forms=[{"answer": "blue"}, {"due": 0}, {"due": 2}, {"answer": "Not now."}]
+    )
+
+    async def talk() -> None:
+        async with place.editing(editor) as (connection, engine, _):
+            assert await say(connection, await opened(connection, place), "Go.") == "end_turn"
+            first, second = (job.result or {} for job in engine.jobs(kinds=["ask_user"]))
+            assert first["answer"] == "blue"
+            assert object_in(second["values"])["due"] == 2
+            (job,) = engine.jobs(kinds=["write_file"])
+            assert (job.state, "Not now." in str(job.reason)) == ("rejected", True)
+
+    asyncio.run(talk())
+    assert editor.forms == []
+    assert "due" in editor.said()
 
 
 def test_a_cancelled_mission_is_followed_by_another_one(place: Place) -> None:

@@ -102,6 +102,7 @@ class EditorAgent:
         self._runners = ThreadPoolExecutor(MOST_PROMPTS, thread_name_prefix="lcp-acp-runner")
         self._client: Client | None = None
         self._editor = ""
+        self._takes_forms = False
 
     def on_connect(self, client: Client) -> None:
         self._client = client
@@ -117,6 +118,8 @@ class EditorAgent:
     ) -> InitializeResponse:
         if client_info is not None:
             self._editor = f"{client_info.title or client_info.name} {client_info.version}"
+        takes = None if client_capabilities is None else client_capabilities.elicitation
+        self._takes_forms = takes is not None and takes.form is not None
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="lcp-engine", title="LCP engine", version=version("lcp-engine")),
@@ -176,7 +179,9 @@ class EditorAgent:
 
     def _open(self, session_id: str, root: Path) -> Session:
         assert self._client is not None
-        session = Session(session_id, root, self.engine, self._client, self._runners, self.threads)
+        session = Session(
+            session_id, root, self.engine, self._client, self._runners, self.threads, self._takes_forms
+        )
         self._sessions[session_id] = session
         return session
 
@@ -292,10 +297,8 @@ class EditorAgent:
         asking, session.asking = session.asking, None
         if asking is None:
             self.engine.say(mission_id, words)
-        elif (form := asking.form_in(words)) is not None:
-            self.engine.answer(asking.job_id, form=form, shown=asking.shown)
         else:
-            self.engine.answer(asking.job_id, words, shown=asking.shown)
+            asking.answer(self.engine, words)
 
     async def _undo(self, session: Session, words: str) -> None:
         made, diffs = await asyncio.to_thread(self._take_back, session, words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,24 +19,34 @@ from acp.helpers import (
     update_tool_call,
     update_user_message_text,
 )
-from acp.schema import AllowedOutcome, PermissionOption, PlanEntry, ToolCallUpdate
+from acp.schema import (
+    AcceptElicitationResponse,
+    AllowedOutcome,
+    ElicitationFormSessionMode,
+    ElicitationSchema,
+    PermissionOption,
+    PlanEntry,
+    ToolCallUpdate,
+)
 from pydantic import ValidationError
 
 from lcp_engine import ErrorCode, Job, LcpError, Mission, Rule, State
 from lcp_engine.api.bulk import last_decision, missing_approvals
 from lcp_engine.api.inbox import question_in
 from lcp_engine.cli.missions import unfulfilled_lines
-from lcp_engine.core.inbox import Act
+from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN
 from lcp_engine.core.safe_text import one_line, sentence
 from lcp_engine.core.summaries import as_question
 from lcp_engine.features.editors.shown import (
+    ANSWER,
     call_id,
     content_of_diffs,
     content_of_end,
     content_of_review,
     entries_of,
+    form_of,
     kind_of,
     paths_of,
     places_of_diffs,
@@ -60,6 +70,9 @@ PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.05, 1.0
 """Between two looks; the longest while nothing happens."""
 ALLOW, REJECT, REJECT_WITH_WORDS, ALWAYS = "allow", "reject", "words", "always-"
 NO_REASON = "a person said no"
+_REASON = ElicitationSchema.model_validate(
+    {"properties": {ANSWER: {"type": "string", "title": "Reason"}}, "required": [ANSWER]}
+)
 _LIMITS: dict[str, StopReason] = {"limit:max_turns": "max_turn_requests", "limit:max_tokens": "max_tokens"}
 
 
@@ -88,14 +101,25 @@ class Question:
     job_id: int
     shown: str | None
     """Its fingerprint; None if it asks for the planner's reply."""
-    fields: Sequence[str]
-    """Ids of the fields of its form."""
+    form: ElicitationSchema | None
+    """None for one that takes words alone."""
+    fields: Sequence[str] = ()
+    """Ids of the fields that it states."""
 
-    def form_in(self, words: str) -> dict[str, JsonValue] | None:
+    def _form_in(self, words: str) -> dict[str, JsonValue] | None:
         """Values that words enter in the form, a field on each line after its id; None if they are no such lines."""
         lines = [line.partition(":") for line in words.splitlines() if line.strip()]
         entered: dict[str, JsonValue] = {name.strip(): value.strip() for name, _, value in lines}
         return entered if self.fields and {*entered} <= {*self.fields} else None
+
+    def answer(self, engine: Engine, entered: Mapping[str, JsonValue] | str) -> None:
+        """Answer it with words, or with what was entered. Raises like `Engine.answer`."""
+        if isinstance(entered, str):
+            entered = self._form_in(entered) or {ANSWER: entered}
+        if self.fields and {*entered} <= {*self.fields}:
+            engine.answer(self.job_id, form=entered, shown=self.shown)
+        else:
+            engine.answer(self.job_id, str(entered.get(ANSWER) or ""), shown=self.shown)
 
 
 @dataclass
@@ -108,6 +132,8 @@ class Session:
     client: Client
     runners: Executor
     threads: int
+    takes_forms: bool = False
+    """Whether the editor asks with forms."""
     mission_id: int | None = None
     is_cancelled: bool = False
     rejecting: int | None = None
@@ -275,11 +301,11 @@ class Session:
         review = self.engine.inbox.review(job_id)
         if review.question is not None:
             words = f"You are the planner. Your next message is the reply to:\n\n{review.question['prompt']}"
-            return Question(job_id, None, ()), words
+            return Question(job_id, None, None), words
         asked, words = question_in(review.job.params), as_question(review.job.params)
-        if asked.fields:
+        if asked.fields and not self.takes_forms:
             words += "\n\nAnswer with a line for each field: its name, a colon, and the value."
-        return Question(job_id, asked.shown, [one.id for one in asked.fields]), words
+        return Question(job_id, asked.shown, form_of(asked), [one.id for one in asked.fields]), words
 
     # -- Ask about held jobs
 
@@ -296,10 +322,12 @@ class Session:
                 self._deciding.discard(id_)
                 task.result()
         for one in news.held:
-            if one.awaits.is_words:
+            if one.awaits.is_words and not (self.takes_forms and one.awaits is Awaits.ANSWER):
                 self._left.add(one.id)
             elif one.id not in self._left and one.id not in self._asked:
-                self._asked[one.id] = task = asyncio.create_task(self._decide(one.id, news.mission.root))
+                root = news.mission.root
+                ask = self._fill_in(one.id) if one.awaits.is_words else self._decide(one.id, root)
+                self._asked[one.id] = task = asyncio.create_task(ask)
                 task.add_done_callback(lambda _: self._news.set())
 
     def withdraw(self, ids: Sequence[int]) -> None:
@@ -320,6 +348,14 @@ class Session:
                 return
             self._deciding.add(job_id)
             try:
+                if chosen == REJECT_WITH_WORDS and self.takes_forms:
+                    self._deciding.discard(job_id)
+                    entered = await self._entered(f"Why is job {job_id} rejected?", _REASON)
+                    if entered is None or not str(entered.get(ANSWER) or "").strip():
+                        self._left.add(job_id)
+                        return
+                    await asyncio.to_thread(self.engine.reject, job_id, str(entered[ANSWER]))
+                    return
                 await asyncio.to_thread(self._carry_out, review, rules, chosen)
             except LcpError as refused:
                 await self.say(sentence(str(refused)))
@@ -330,6 +366,33 @@ class Session:
                 return
             await self._tell_decision(job_id, chosen)
             return
+
+    async def _fill_in(self, job_id: int) -> None:
+        """Ask with a form until the question is answered, or left to the next message."""
+        question, words = await asyncio.to_thread(self._question, job_id)
+        while question.form is not None:
+            entered = await self._entered(words, question.form)
+            if entered is None:
+                self._left.add(job_id)
+                return
+            self._deciding.add(job_id)
+            try:
+                await asyncio.to_thread(question.answer, self.engine, entered)
+            except LcpError as refused:
+                await self.say(sentence(str(refused)))
+                self._deciding.discard(job_id)
+                if refused.code is ErrorCode.INVALID_ARGUMENT:
+                    continue
+            return
+
+    async def _entered(self, words: str, form: ElicitationSchema) -> dict[str, JsonValue] | None:
+        """The values that the person entered; None if there are none."""
+        mode = ElicitationFormSessionMode(session_id=self.id, requested_schema=form)
+        try:
+            answer = await self.client.create_elicitation(message=words, mode=mode)
+        except (ConnectionError, RequestError, ValidationError):
+            return None
+        return answer.content if isinstance(answer, AcceptElicitationResponse) else None
 
     async def _choice(self, review: Review, rules: Sequence[Rule], root: str | None) -> str | None:
         """The option that the person chose; None if they chose none."""

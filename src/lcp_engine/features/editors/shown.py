@@ -10,6 +10,7 @@ from typing import TypeAlias
 from acp.helpers import plan_entry, text_block, tool_content, tool_diff_content
 from acp.schema import (
     ContentToolCallContent,
+    ElicitationSchema,
     FileEditToolCallContent,
     PlanEntry,
     PlanEntryStatus,
@@ -21,8 +22,10 @@ from acp.schema import (
 from pydantic import BaseModel
 
 from lcp_engine import Job, LcpError, State, Worker
-from lcp_engine.core.json_values import JsonObject
+from lcp_engine.api.inbox import Question
+from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import KindRole, shown_text
+from lcp_engine.core.protocol.question_form import FieldOption, FormField
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import exact, fenced, hides_nothing, json_block, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED
@@ -33,6 +36,7 @@ Content: TypeAlias = ContentToolCallContent | FileEditToolCallContent | Terminal
 MOST_CHARACTERS = 2_000_000
 """The most that a person decides on in an editor, which would show a part of more."""
 MOST_OF_RESULT = 10_000
+ANSWER = "answer"
 _LONGEST_TITLE = 200
 _KINDS: Mapping[KindRole, ToolKind] = {
     KindRole.LISTS: "read", KindRole.READS: "read", KindRole.WRITES: "edit", KindRole.EDITS: "edit",
@@ -159,6 +163,34 @@ def content_of_end(job: Job, worker: Worker[BaseModel] | None) -> list[Content]:
 def raw_input_of(job: Job) -> JsonObject | None:
     """The params of a job, unless they are large."""
     return job.params if len(str(job.params)) <= MOST_OF_RESULT else None
+
+
+def form_of(question: Question) -> ElicitationSchema:
+    """The form of a question; one without fields has a field `answer`."""
+    fields = question.fields or (
+        FormField(
+            id=ANSWER, label="Answer", required=True, type="select" if question.options else "text",
+            options=[FieldOption(value=option) for option in question.options] or None,
+        ),
+    )  # fmt: skip
+    required = [one.id for one in fields if one.required]
+    stated = {"properties": {one.id: _property(one) for one in fields}, "required": required}
+    return ElicitationSchema.model_validate(stated)
+
+
+def _property(field: FormField) -> JsonObject:
+    options: list[JsonValue] = [{"const": one.value, "title": one.shown} for one in field.options or ()]
+    types: dict[str, JsonObject] = {
+        "number": {"type": "number", "minimum": field.min, "maximum": field.max},
+        "checkbox": {"type": "boolean"},
+        "date": {"type": "string", "format": "date"},
+        "select": {"type": "string", "oneOf": options},
+        "radio": {"type": "string", "oneOf": options},
+        "multi_select": {"type": "array", "items": {"anyOf": options}},
+    }
+    shown: JsonObject = {"title": field.label, "description": field.help, "default": field.default}
+    stated = {**types.get(field.type, {"type": "string"}), **shown}
+    return {key: value for key, value in stated.items() if value is not None}
 
 
 def entries_of(graphs: Iterable[PlanGraph]) -> Sequence[PlanEntry]:
