@@ -13,6 +13,7 @@ from tests.telemetry.conftest import Site
 
 from lcp_engine.features.telemetry import store
 from lcp_engine.features.telemetry.figures import (
+    ATTEMPT_TIME,
     ATTEMPTS,
     CLAIMS,
     COST,
@@ -57,9 +58,9 @@ def test_what_ends_is_counted_once_however_often_it_is_read(site: Site) -> None:
     site.run(("read_file", {"rel_path": "a.md"}), ("read_file", {"rel_path": "missing.md"}))
     site.pass_time(10)
     first, again = figures.read(), figures.read()
-    assert first[ATTEMPTS] == again[ATTEMPTS] == {
-        ("agent_plan", "succeeded"): 2, ("read_file", "succeeded"): 1, ("read_file", "failed"): 1,
-    }  # fmt: skip
+    assert first[ATTEMPTS] == again[ATTEMPTS] == {("succeeded",): 3, ("failed",): 1}
+    assert first[ATTEMPT_TIME] == again[ATTEMPT_TIME]
+    assert (first[ATTEMPT_TIME]["read_file", "count"], first[ATTEMPT_TIME]["agent_plan", "count"]) == (2, 2)
     assert first[CLAIMS]["read_file", "count"] == first[CLAIMS]["read_file", "+Inf"] == 2
     assert first[LOST] == {(): 0}
 
@@ -94,14 +95,22 @@ def test_kinds_without_end_share_one_figure(site: Site) -> None:
 def test_no_query_reads_all_jobs_or_all_attempts(site: Site) -> None:
     if not site.url.startswith("sqlite"):
         return
-    statements = (store._OPEN, store._MANY, store._ENDED, store._REPLIED, store._RUNNERS)
+    statements = (
+        store._OPEN,
+        store._MANY,
+        store._COUNTED,
+        store._SAMPLED,
+        store._WITHOUT_REPLY,
+        store._REPLIED,
+        store._RUNNERS,
+    )
     for statement in statements:
-        values = re.sub(r":(since|until|newest|now)\b", "1", statement.sql("sqlite"))
+        values = re.sub(r":(since|until|newest|now|most)\b", "1", statement.sql("sqlite"))
         plan = site.engine.instance.database.read(
             lambda tx, sql=values: [row[3] for row in tx.query_plain(f"EXPLAIN QUERY PLAN {sql}")]  # type: ignore[misc]
         )
         scans = [step for step in plan if step.startswith("SCAN")]
-        assert not [step for step in scans if "INDEX" not in step and step.split()[1] != "e"], plan
+        assert not [step for step in scans if "INDEX" not in step and step.split()[1] not in ("a", "e")], plan
 
 
 def test_the_exposition_is_read_by_the_client_of_prometheus(site: Site) -> None:
@@ -128,7 +137,7 @@ def test_the_dashboard_charts_figures_that_exist() -> None:
     known |= {
         f"{one.on_prometheus}_{part}"
         for one in FIGURES
-        if one.form == "histogram"
+        if one.form in ("histogram", "summary")
         for part in ("bucket", "sum", "count")
     }
     assert named

@@ -116,17 +116,17 @@ def test_a_mission_that_a_person_ends_is_told_by_the_runner_that_worked_on_it_la
     assert _attributes(root)[names.OUTCOME] == "cancelled"
 
 
-def test_what_comes_at_once_in_large_numbers_is_left_out_and_counted(
+def test_what_comes_at_once_in_large_numbers_is_left_out_and_said(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, left = Told(site), list[int]()
-    monkeypatch.setattr(spans._Histograms, "leave_out", lambda self, count: left.append(count))
+    told, cut = Told(site), list[bool]()
+    monkeypatch.setattr(spans._Histograms, "note_round", lambda self, *, is_cut: cut.append(is_cut))
     monkeypatch.setattr(spans, "MOST_SPANS", 3)
     site.run(("read_file", {"rel_path": "a.md"}), ("read_file", {"rel_path": "b.md"}))
     teller = told.teller(site.engine, 1)
     teller._since = 0
     teller._tell(site.now() + 1)
-    assert left == [1]
+    assert cut == [True]
     assert len(told.spans) == 3 + 1
     assert told.named("invoke_agent")
 

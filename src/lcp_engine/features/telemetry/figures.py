@@ -34,7 +34,7 @@ class Figure(NamedTuple):
     """A figure by its name in OpenTelemetry; for Prometheus the name follows from name, unit and form."""
 
     name: str
-    form: Literal["gauge", "counter", "histogram"]
+    form: Literal["gauge", "counter", "histogram", "summary"]
     unit: str
     labels: tuple[str, ...]
     meaning: str
@@ -51,10 +51,8 @@ OLDEST = Figure(
     "Seconds since the first of these jobs was held, due or started.",
 )  # fmt: skip
 RUNNERS = Figure("lcp.runners", "gauge", "{runner}", (), "Runners that are alive.")
-ATTEMPTS = Figure("lcp.attempts", "counter", "{attempt}", ("kind", "outcome"), "Attempts that ended.")
-ATTEMPT_TIME = Figure(
-    "lcp.attempts.time", "counter", "s", ("kind", "outcome"), "Time that ended attempts took."
-)
+ATTEMPTS = Figure("lcp.attempts", "counter", "{attempt}", ("outcome",), "Attempts that ended.")
+ATTEMPT_TIME = Figure("lcp.attempts.time", "summary", "s", ("kind",), "Time that ended attempts took.")
 CLAIMS = Figure(
     "lcp.claims.latency", "histogram", "s", ("kind",),
     "Time from a job's creation to its first claim, where nothing but a runner was missing.",
@@ -84,8 +82,8 @@ class Figures:
         self._fresh_until = -1.0
 
     def read(self) -> Mapping[Figure, Values]:
-        """Values of each figure by its labels; those of a histogram have the bound of a bucket, `sum` or `count` as the
-        last label. Raises for a database that cannot be read.
+        """Values of each figure by its labels; those of a histogram have the bound of a bucket, and those of both
+        forms `sum` and `count`, as the last label. Raises for a database that cannot be read.
         """
         with self._lock:
             began = self._monotonic()
@@ -100,12 +98,13 @@ class Figures:
 
     def _count(self, ended: Ended) -> None:
         counts = self._counts
-        for one in ended.attempts:
+        for outcome, count in ended.attempts.items():
+            counts[ATTEMPTS][outcome,] += count
+        counts[LOST][()] += ended.attempts.get(RESCUE.event, 0)
+        for one in ended.sampled:
             kind = self._label(one.kind)
-            counts[ATTEMPTS][kind, one.outcome] += one.number
-            counts[ATTEMPT_TIME][kind, one.outcome] += one.took / SECOND
-            if one.outcome == RESCUE.event:
-                counts[LOST][()] += one.number
+            counts[ATTEMPT_TIME][kind, "sum"] += one.took / SECOND
+            counts[ATTEMPT_TIME][kind, "count"] += one.number
             for bound, count in zip((*LATENCIES, "+Inf"), (*one.waits, one.waited), strict=True):
                 counts[CLAIMS][kind, f"{bound}"] += count
             counts[CLAIMS][kind, "sum"] += one.wait / SECOND
@@ -141,7 +140,7 @@ def _lines(figure: Figure, values: Values) -> Iterator[str]:
     yield f"# HELP {name} {figure.meaning}"
     yield f"# TYPE {name} {figure.form}"
     for labels, value in values.items():
-        if figure.form != "histogram":
+        if figure.form in ("gauge", "counter"):
             yield f"{name}{_labels(figure.labels, labels)} {value:.16g}"
         elif labels[-1] in ("sum", "count"):
             yield f"{name}_{labels[-1]}{_labels(figure.labels, labels[:-1])} {value:.16g}"

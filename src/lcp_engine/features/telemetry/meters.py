@@ -67,7 +67,7 @@ def _observe_all() -> None:
                 meter.create_observable_gauge(figure.name, [callback], figure.unit, figure.meaning)
             case "counter":
                 meter.create_observable_counter(figure.name, [callback], figure.unit, figure.meaning)
-            case "histogram":
+            case "histogram" | "summary":
                 pass
 
 

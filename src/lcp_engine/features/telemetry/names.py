@@ -41,7 +41,7 @@ OUTCOME, COST = "lcp.outcome", "lcp.cost"
 CHAT_TIME, TOOL_TIME, AGENT_TIME = (
     "gen_ai.client.inference.duration", "gen_ai.execute_tool.duration", "gen_ai.invoke_agent.duration",
 )  # fmt: skip
-CLAIM_LATENCY, LEFT_OUT = "lcp.claims.latency", "lcp.spans.left_out"
+CLAIM_LATENCY, CUT = "lcp.claims.latency", "lcp.spans.cut"
 
 NAMES = (
     Name(INVOKE_AGENT, GENAI, "span", "a mission, from its launch to its end"),
@@ -73,6 +73,11 @@ NAMES = (
     Name(TOOL_TIME, GENAI, "histogram", "seconds of attempts at jobs, by kind"),
     Name(AGENT_TIME, GENAI, "histogram", "seconds of missions, by their name"),
     Name(CLAIM_LATENCY, OURS, "histogram", "seconds from creation to first claim, by kind"),
-    Name(LEFT_OUT, OURS, "counter", "attempts without a span, because there were too many at once"),
+    Name(
+        CUT,
+        OURS,
+        "counter",
+        "seconds in which a runner had too many attempts to make spans of all",
+    ),
 )
 """All of them, as docs/telemetry.md lists them."""

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 LAG: Micros = 3 * SECOND
 """What ended later is told in the next round: the transaction of an earlier one may still be open."""
-MOST_SPANS = 100
-"""Spans of one round: with many short jobs, the rest is counted and left out."""
+MOST_SPANS, SPANS_A_SECOND = 200, 50
+"""Spans of a burst, and of each second in the long run: beside many short jobs, the rest is left out."""
 MOST_MISSIONS = 1000
 """Missions whose spans are open at a time."""
 END_SECONDS = 5.0
@@ -126,6 +126,7 @@ class Teller:
             tracer.id_generator = self._ids
         self._histograms = _Histograms(get_meter(names.SCOPE, version("lcp-engine")))
         self._since = instance.database.now()
+        self._room = MOST_SPANS
         self._missions: dict[int, tuple[str, Span]] = {}
         """Uid and open span of the missions of which something was told."""
         self._ended: dict[int, Micros] = {}
@@ -164,18 +165,20 @@ class Teller:
         """Tell what ended before `until`. What an exporter raises for is not told again."""
         if until <= self._since:
             return
-        attempts, left_out = self._instance.read(
+        self._room = min(MOST_SPANS, self._room + SPANS_A_SECOND)
+        attempts = self._instance.read(
             read_settled,
             self._runner_id,
             self._since,
             until,
-            most=MOST_SPANS,
+            most=self._room,
             with_content=self._with_content,
         )
         self._since = until
+        self._histograms.note_round(is_cut=len(attempts) == self._room)
+        self._room -= len(attempts)
         ids = {one.mission_id for one in attempts} | self._missions.keys()
         missions = {one.id: one for one in self._instance.read(read_missions, ids)} if ids else {}
-        self._histograms.leave_out(left_out)
         for attempt in attempts:
             if (mission := missions.get(attempt.mission_id)) is not None:
                 self._tell_attempt(mission, attempt)
@@ -261,10 +264,10 @@ class _Histograms:
     def __init__(self, meter: Meter) -> None:
         made = (names.CHAT_TIME, names.TOOL_TIME, names.AGENT_TIME, names.CLAIM_LATENCY)
         self._histograms = {name: meter.create_histogram(name, unit="s") for name in made}
-        self._left_out = meter.create_counter(names.LEFT_OUT, unit="{attempt}")
+        self._cut = meter.create_counter(names.CUT, unit="{round}")
 
-    def leave_out(self, count: int) -> None:
-        self._left_out.add(count)
+    def note_round(self, *, is_cut: bool) -> None:
+        self._cut.add(is_cut)
 
     def note(
         self, mission: TracedMission, attempt: SettledAttempt, model: str | None, error: str | None

@@ -20,8 +20,10 @@ from lcp_engine.store.queries.selection import Condition, find
 
 LATENCIES = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 """Bounds of the buckets of claim latencies, in seconds."""
-MOST_ATTEMPTS = 100_000
-"""Attempts that are counted at a time."""
+MOST_ATTEMPTS = 1_000_000
+"""Attempts that are counted at a time, by an index alone."""
+MOST_SAMPLED = 1000
+"""Attempts of which it is read what they were and how long they took."""
 NEWEST_RUNNERS = 100_000
 """Runners that are looked at: no index has those that live, and their table has all that ever began."""
 
@@ -46,18 +48,28 @@ _MANY = Sql(
     f"SELECT ended_at FROM attempts WHERE ended_at >= :since ORDER BY ended_at LIMIT 1 OFFSET {MOST_ATTEMPTS}",
     since=int,
 )
-# The wait for a claim is known of first attempts that nothing but a runner was missing for.
-_WAITED = (
-    "CASE WHEN a.attempt = 1 AND j.approved = 0 AND j.waits_for IS NULL THEN a.started_at - j.created_at END"
-)
-_BUCKETS = ", ".join(f"sum(CASE WHEN wait <= {int(bound * SECOND)} THEN 1 ELSE 0 END)" for bound in LATENCIES)
-_ENDED = Sql(
-    f"SELECT kind, outcome, count(*), sum(took), sum(tokens_in), sum(tokens_out), count(wait), sum(wait), {_BUCKETS} "
-    "FROM (SELECT j.kind AS kind, a.outcome AS outcome, a.ended_at - a.started_at AS took, "
-    f"a.input_tokens AS tokens_in, a.output_tokens AS tokens_out, {_WAITED} AS wait FROM attempts a "
-    "JOIN jobs j ON j.id = a.job_id WHERE a.ended_at >= :since AND a.ended_at < :until) e GROUP BY kind, outcome",
+_COUNTED = Sql(
+    "SELECT outcome, count(*) FROM attempts WHERE ended_at >= :since AND ended_at < :until GROUP BY outcome",
     since=int,
     until=int,
+)
+_WITHOUT_REPLY = Sql(
+    "SELECT coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0) FROM attempts "
+    f"WHERE ended_at >= :since AND ended_at < :until AND outcome <> '{SUCCEED.event}'",
+    since=int,
+    until=int,
+)
+# The wait for a claim is known of first attempts that nothing but a runner was missing for.
+_BUCKETS = ", ".join(f"sum(CASE WHEN wait <= {int(bound * SECOND)} THEN 1 ELSE 0 END)" for bound in LATENCIES)
+_SAMPLED = Sql(
+    f"SELECT kind, count(*), sum(took), count(wait), coalesce(sum(wait), 0), {_BUCKETS} FROM (SELECT j.kind AS kind, "
+    "a.ended_at - a.started_at AS took, CASE WHEN a.attempt = 1 AND j.approved = 0 AND j.waits_for IS NULL "
+    "THEN a.started_at - j.created_at END AS wait FROM (SELECT job_id, attempt, started_at, ended_at FROM attempts "
+    "WHERE ended_at >= :since AND ended_at < :until ORDER BY ended_at LIMIT :most) a "
+    "JOIN jobs j ON j.id = a.job_id) e GROUP BY kind",
+    since=int,
+    until=int,
+    most=int,
 )
 _REPLIED = Sql(
     "SELECT input_tokens, coalesce(output_tokens, 0), cost, currency FROM turns "
@@ -85,14 +97,13 @@ class Levels:
     runners: int
 
 
-class EndedAttempts(NamedTuple):
-    """Attempts at jobs of a kind that ended in one way: how many, how long they took, how long they waited for a claim.
+class SampledAttempts(NamedTuple):
+    """Attempts at jobs of a kind that ended: how many, how long they took, how long they waited for a claim.
 
     `waited` of them have a known wait; `waits` counts those up to each bound of `LATENCIES`.
     """
 
     kind: str
-    outcome: str
     number: int
     took: Micros
     waited: int
@@ -102,10 +113,14 @@ class EndedAttempts(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """Attempts that ended before `until`, tokens as input and output, and money by its currency."""
+    """Attempts that ended before `until` by their outcome, tokens as input and output, and money by its currency.
+
+    Of the first attempts it is known of which kinds they were.
+    """
 
     until: Micros
-    attempts: Sequence[EndedAttempts]
+    attempts: Mapping[str, int]
+    sampled: Sequence[SampledAttempts]
     tokens: tuple[int, int]
     costs: Mapping[str, Decimal]
 
@@ -120,18 +135,20 @@ def read_ended(tx: Tx, since: Micros, lag: Micros) -> Ended:
     """Count what ended from `since` until `lag` ago, or a part of that, if it is very much."""
     many = tx.row(_MANY, since=since)
     until = max(since, tx.now - lag if many is None else min(many[0], tx.now - lag))
-    attempts, spent = list[EndedAttempts](), [0, 0]
-    for kind, outcome, count, took, *others in tx.rows(_ENDED, since=since, until=until):
-        tokens_in, tokens_out, waited, wait, *waits = (int(one or 0) for one in others)
-        attempts.append(EndedAttempts(kind, outcome, count, int(took), waited, wait, waits))
-        if outcome != SUCCEED.event:  # those of replies are with the replies
-            spent = [spent[0] + tokens_in, spent[1] + tokens_out]
+    span = {"since": since, "until": until}
+    attempts = {str(outcome): int(count) for outcome, count in tx.rows(_COUNTED, **span)}
+    sampled = [
+        SampledAttempts(kind, int(number), int(took), int(waited), int(wait), [int(one) for one in waits])
+        for kind, number, took, waited, wait, *waits in tx.rows(_SAMPLED, **span, most=MOST_SAMPLED)
+    ]
+    ((spent_in, spent_out),) = tx.rows(_WITHOUT_REPLY, **span)
+    spent = [int(spent_in), int(spent_out)]
     costs: dict[str, Decimal] = {}
-    for tokens_in, tokens_out, cost, currency in tx.rows(_REPLIED, since=since, until=until):
+    for tokens_in, tokens_out, cost, currency in tx.rows(_REPLIED, **span):
         spent = [spent[0] + tokens_in, spent[1] + tokens_out]
         if cost is not None and currency is not None:
             costs[currency] = costs.get(currency, Decimal()) + Decimal(cost)
-    return Ended(until, attempts, (spent[0], spent[1]), costs)
+    return Ended(until, attempts, sampled, (spent[0], spent[1]), costs)
 
 
 class SettledAttempt(NamedTuple):
@@ -191,12 +208,6 @@ _SETTLED = (
 _TYPES: Mapping[str, type[int | str]] = {"since": int, "until": int, "runner": int, "most": int}
 _SETTLED_WITHOUT = Sql(_SETTLED.format("NULL, NULL"), **_TYPES)
 _SETTLED_WITH = Sql(_SETTLED.format("coalesce(t.prompt, j.params), coalesce(t.reply, j.result)"), **_TYPES)
-_ALL_SETTLED = Sql(
-    "SELECT count(*) FROM attempts WHERE ended_at >= :since AND ended_at < :until AND runner_id = :runner",
-    since=int,
-    until=int,
-    runner=int,
-)
 _MISSIONS = (
     "SELECT m.id, m.uid, m.name, m.planner, m.session_id, m.created_at, m.ended_at, m.status, m.outcome, "
     "m.input_tokens, m.output_tokens, m.cost, m.currency, CASE WHEN m.ended_at IS NOT NULL THEN (SELECT a.runner_id "
@@ -208,15 +219,11 @@ _MISSIONS = (
 
 def read_settled(
     tx: Tx, runner: int, since: Micros, until: Micros, *, most: int, with_content: bool
-) -> tuple[list[SettledAttempt], int]:
-    """The first attempts of a runner that ended in a time, `most` of them, and how many others did."""
+) -> list[SettledAttempt]:
+    """The first attempts of a runner that ended in a time, `most` of them."""
     statement = _SETTLED_WITH if with_content else _SETTLED_WITHOUT
     rows = tx.rows(statement, since=since, until=until, runner=runner, most=most)
-    found = [SettledAttempt(*row) for row in rows]
-    if len(found) < most:
-        return found, 0
-    ((ended,),) = tx.rows(_ALL_SETTLED, since=since, until=until, runner=runner)
-    return found, int(ended) - len(found)
+    return [SettledAttempt(*row) for row in rows]
 
 
 def read_missions(tx: Tx, ids: Collection[int]) -> list[TracedMission]:
