@@ -70,7 +70,7 @@ class _Watcher:
 
     def __init__(self, engine: Engine) -> None:
         _set_up()
-        self._figures = Figures(engine.instance.database)
+        self._figures = Figures(engine.instance)
         self._is_over = threading.Event()
         self._seconds: dict[object, float] = {}
         self._thread = threading.Thread(target=self._run)

@@ -37,7 +37,7 @@ def test_a_runner_answers_on_its_port(tmp_path: Path) -> None:
         process.terminate()
         process.communicate(timeout=60)
     assert answers["/healthz"] == "ok\n"
-    assert f"\n{RUNNERS.on_prometheus} 1\n" in answers["/metrics"] or "none is alive" in answers["/readyz"]
+    assert f"\n{RUNNERS.on_prometheus} " in answers["/metrics"]
     assert process.returncode == 0
 
 

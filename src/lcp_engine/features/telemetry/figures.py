@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RESCUE
+from lcp_engine.engine.instance import Instance
 from lcp_engine.features.telemetry.store import LATENCIES, Ended, Levels, read_ended, read_levels
-from lcp_engine.store.db.database import Database
 
 KEPT_SECONDS = 2.0
 MOST_SHARE = 0.01
@@ -68,11 +68,11 @@ FIGURES = (JOBS, OLDEST, RUNNERS, ATTEMPTS, ATTEMPT_TIME, CLAIMS, LOST, TOKENS, 
 class Figures:
     """The figures of one database. Any thread may call."""
 
-    def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._database = database
+    def __init__(self, instance: Instance, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._instance = instance
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._since = database.now() - LAG
+        self._since = instance.database.now() - LAG
         self._counts: dict[Figure, dict[Labels, float]] = {
             one: defaultdict(float) for one in (ATTEMPTS, ATTEMPT_TIME, CLAIMS, LOST, TOKENS, COST)
         }
@@ -88,8 +88,8 @@ class Figures:
         with self._lock:
             began = self._monotonic()
             if began >= self._fresh_until:
-                levels = self._database.read(read_levels)
-                ended = self._database.read(lambda tx: read_ended(tx, self._since, LAG))
+                levels = self._instance.read(read_levels, self._instance.runtime)
+                ended = self._instance.read(read_ended, self._since, LAG)
                 self._count(ended)
                 took = self._monotonic() - began
                 self._levels = {**self._measure(levels), READ_TIME: {(): took}}

@@ -93,7 +93,7 @@ class Watch:
 
     def _read(self) -> Mapping[Figure, Values]:
         with self._lock:
-            self._figures = self._figures or Figures(self._instance.database)
+            self._figures = self._figures or Figures(self._instance)
         return self._figures.read()
 
 

@@ -35,7 +35,7 @@ class Observed:
 
     def __init__(self, instance: Instance) -> None:
         self._database = instance.database
-        self._figures = Figures(instance.database)
+        self._figures = Figures(instance)
 
     def observe(self, figure: Figure) -> Iterator[Observation]:
         """The values of a figure; none while the database is away, for which no exporter waits."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple
 
 from lcp_engine.clock import SECOND, Micros
@@ -16,6 +17,7 @@ from lcp_engine.core.job_states import SUCCEED
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries.runners import find_runners
 from lcp_engine.store.queries.selection import Condition, find
 
 LATENCIES = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
@@ -24,8 +26,6 @@ MOST_ATTEMPTS = 1_000_000
 """Attempts that are counted at a time, by an index alone."""
 MOST_SAMPLED = 1000
 """Attempts of which it is read what they were and how long they took."""
-NEWEST_RUNNERS = 100_000
-"""Runners that are looked at: no index has those that live, and their table has all that ever began."""
 
 # What a job waits for says since when: a person since it was held, a claim since it was due. Of steps and of approved
 # jobs only the events of their mission say that.
@@ -37,12 +37,6 @@ _OPEN = Sql(
     "WHEN state = 'running' THEN started_at WHEN state = 'blocked' THEN created_at "
     "WHEN run_after IS NOT NULL THEN run_after WHEN waits_for IS NOT NULL OR approved > 0 THEN NULL "
     f"ELSE coalesce(started_at, created_at) END) FROM jobs WHERE {LIVE} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2"
-)
-_RUNNERS = Sql(
-    "SELECT count(*) FROM runners WHERE id > (SELECT coalesce(max(id), 0) FROM runners) - :newest "
-    "AND ended_at IS NULL AND alive_until > :now",
-    newest=int,
-    now=int,
 )
 _MANY = Sql(
     f"SELECT ended_at FROM attempts WHERE ended_at >= :since ORDER BY ended_at LIMIT 1 OFFSET {MOST_ATTEMPTS}",
@@ -90,7 +84,7 @@ class OpenJobs(NamedTuple):
 
 @dataclass(frozen=True)
 class Levels:
-    """Open jobs and living runners at a time."""
+    """Open jobs at a time, and how many runners live then."""
 
     at: Micros
     jobs: Sequence[OpenJobs]
@@ -125,10 +119,10 @@ class Ended:
     costs: Mapping[str, Decimal]
 
 
-def read_levels(tx: Tx) -> Levels:
+def read_levels(tx: Tx, runtime: Path) -> Levels:
+    """`runtime` is the runtime directory of the database: the kernel says which runners of this machine live."""
     jobs = [OpenJobs(*row) for row in tx.rows(_OPEN)]
-    ((runners,),) = tx.rows(_RUNNERS, newest=NEWEST_RUNNERS, now=tx.now)
-    return Levels(tx.now, jobs, int(runners))
+    return Levels(tx.now, jobs, len(find_runners(tx, runtime)))
 
 
 def read_ended(tx: Tx, since: Micros, lag: Micros) -> Ended:
