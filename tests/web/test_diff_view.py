@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.web.conftest import House
 
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.web import diff_view
 from lcp_engine.web.diff_view import (
     LONGEST_COMPARED,
     LONGEST_FOUND,
@@ -332,3 +333,13 @@ def test_colours_change_no_character(path: str, parts: list[str]) -> None:
     for line in part(diff_bytes(path, before.encode(), after.encode())).lines:
         plain = replace(line, tints=(), marked=()).html()
         assert re.sub('<i class="[a-z]">|</i>|</?mark>', "", line.html()) == plain
+
+
+def test_lines_of_a_list_are_drawn_once_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diff_view, "LINES_KEPT", 8)
+    first, second, third = (diff_bytes("a.txt", b"", f"{n}\n{n}\n".encode()) for n in (7101, 7102, 7103))
+    drawn = excerpt(first).lines
+    assert excerpt(second).lines is not drawn
+    assert excerpt(first).lines is drawn
+    excerpt(third)
+    assert excerpt(first).lines is drawn, "the one that was used least of late made room"

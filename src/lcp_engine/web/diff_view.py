@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from itertools import groupby, islice, pairwise
+from threading import Lock
 
 from markupsafe import Markup, escape
 
@@ -25,8 +26,8 @@ LINES_IN_PART = 1_000
 """Lines of diffs that a page of one job has at first, and that each request for more of a file adds."""
 CHARACTERS_IN_PART = 100_000
 """Characters of those lines; a longer line is a part of its own."""
-LINES_KEPT = 250
-"""Lines of a diff, with no more characters than in a list, that are kept as they are drawn."""
+LINES_KEPT = 50_000
+"""Lines of all diffs that are kept as they are drawn, of those with no more characters than in a list."""
 FOLDED_ABOVE = 30
 LONGEST_FOUND = 200
 """Characters that are shown of a line with a text that was searched for."""
@@ -283,15 +284,26 @@ def excerpt(
         shown.append(line[:characters])
         characters -= len(line)
     # Lists are made anew with all news, of the same diffs.
-    is_short = len(shown) <= LINES_KEPT and sum(map(len, shown)) <= CHARACTERS_IN_LIST
+    is_short = sum(map(len, shown)) <= CHARACTERS_IN_LIST
     drawn = _marked_before(tuple(shown)) if is_short else _marked([*_numbered(shown)])
     omitted = len(body) - len(shown)
     return Excerpt(diff.path, diff.note, diff.added, diff.removed, drawn, omitted, cut, is_split=is_split)
 
 
-@lru_cache(maxsize=200)
+_kept: dict[tuple[str, ...], Sequence[ExcerptLine]] = {}
+_keeping = Lock()
+
+
 def _marked_before(lines: tuple[str, ...]) -> Sequence[ExcerptLine]:
-    return _marked([*_numbered(lines)])
+    """The lines as they were drawn before; what was used least of late makes room."""
+    with _keeping:
+        found = _kept.pop(lines, None)
+    drawn = _marked([*_numbered(lines)]) if found is None else found
+    with _keeping:
+        _kept[lines] = drawn
+        while sum(map(len, _kept)) > LINES_KEPT:
+            del _kept[next(iter(_kept))]
+    return drawn
 
 
 def shown_line(line: str) -> Shown:
