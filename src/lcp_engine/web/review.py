@@ -28,6 +28,7 @@ from lcp_engine.web.diff_view import (
     Excerpt,
     ExcerptLine,
     anchor_of,
+    excerpt,
     heads_in,
     lines_with,
     part,
@@ -291,7 +292,7 @@ def _reviewed(
 ) -> ReviewedFile:  # fmt: skip
     path, heads = one_line(diff.path), heads_in(diff)
     is_drawn = drawn is not None
-    shown = part(diff, lines=0) if drawn is None else drawn
+    shown = excerpt(diff, 0) if drawn is None else drawn
     before, starts = heads_in(diff, shown.first), shown.starts
     box, hunks, undrawn = Markup(), list[Markup](), Markup()
     if offered is not None:

@@ -216,7 +216,7 @@ def judge_of(instance: Instance, mission_id: int, root: Root) -> Judge:
         lambda tx: (spec_and_root(tx, mission_id)[0], kinds_in_stage(tx, mission_id))
     )
     policy = instance.admission.policy(spec_of(spec_text), root.path)
-    judges = {kind: _judge_of_kind(instance, policy, kind) for kind in (MERGE.kind, *kinds.values())}
+    judges = {kind: _judge_of_kind(instance, policy, kind) for kind in {MERGE.kind, *kinds.values()}}
 
     def judge(one: StagedFile) -> Ruling:
         concerned = dict.fromkeys((MERGE.kind, *(kinds[job] for job in one.jobs)))
