@@ -14,7 +14,19 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.attack import api, calls, chains, clients, commands, models, outputs, page, racing, recipes, spellings
+from tests.attack import (
+    api,
+    calls,
+    chains,
+    clients,
+    commands,
+    models,
+    outputs,
+    page,
+    racing,
+    recipes,
+    spellings,
+)
 from tests.ordinary_user import NOBODY, missing, run_as_ordinary_user
 
 PARTS: Mapping[str, Callable[[float, int], bool]] = {
