@@ -101,6 +101,9 @@ CANNOT_BE_USED = """
     approvers odd
     eval odd
     serve --port many
+    acp --mission -
+    acp --threads -1
+    acp --set goal
     top
     top --json
     db prune --older-than long
@@ -109,6 +112,7 @@ CANNOT_BE_USED = """
     odd
 """
 IS_NOT_THERE_OR_NOT_VALID = """
+    acp --mission nowhere.yaml
     run nothing.yaml
     run root
     run bad.yaml --root root

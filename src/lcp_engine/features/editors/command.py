@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -13,8 +14,8 @@ import click
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.load_mission import MissionOptions
-from lcp_engine.errors import ErrorCode, LcpError, install
+from lcp_engine.cli.load_mission import MissionOptions, load_spec
+from lcp_engine.errors import ErrorCode, InvalidInput, LcpError, install
 
 
 @click.command(
@@ -48,6 +49,10 @@ def acp_command(
     pairs(settings, "--set")
     if mission == "-":
         raise click.UsageError("--mission: a file is expected; stdin belongs to the editor")
+    options = MissionOptions(mission or "", planner=planner, settings=settings)
+    if mission is not None:
+        with suppress(InvalidInput):  # that depends on the directory, and the editor is told
+            load_spec(options)
     serve = _load()
     # Nothing that the engine, a planner or a plug-in prints may get between the messages.
     # They are not closed here: closing a stream that a thread reads waits for that thread.
@@ -56,7 +61,6 @@ def acp_command(
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    options = MissionOptions(mission or "", planner=planner, settings=settings)
     with invocation.engine() as engine:
         asyncio.run(serve(engine, options, invocation.planner_environment, threads, (source, sink)))
     return Exit.DONE
