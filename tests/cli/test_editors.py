@@ -393,6 +393,32 @@ def test_a_question_and_a_reason_are_asked_with_forms_where_the_editor_has_them(
     assert "due" in editor.said()
 
 
+def test_a_merge_is_approved_as_one_and_a_resumed_session_undoes_it(place: Place) -> None:
+    place.script(ask(write("a.md", "1\n"), write("b.md", "2\n")), DONE, stage=True)
+    editor, later = Editor(choosing("allow")), Editor(choosing())
+
+    async def talk() -> str:
+        async with place.editing(editor) as (connection, _, _):
+            session = await opened(connection, place)
+            assert await say(connection, session, "Go.") == "end_turn"
+            return session
+
+    async def resume(session: str) -> None:
+        async with place.editing(later) as (connection, _, _):
+            await connection.resume_session(cwd=str(place.root), session_id=session, mcp_servers=[])
+            assert not later.said(UserMessageChunk)
+            assert (place.root / "b.md").exists()
+            await say(connection, session, "/undo")
+
+    session = asyncio.run(talk())
+    (call,) = editor.asked
+    assert call.kind == "edit"
+    assert [one.path for one in call.locations or ()] == [str(place.root / name) for name in ("a.md", "b.md")]
+    asyncio.run(resume(session))
+    assert [*place.root.iterdir()] == []
+    assert "2 files are as before mission 1." in later.said()
+
+
 def test_a_cancelled_mission_is_followed_by_another_one(place: Place) -> None:
     place.script(ask(write("a.md", "1\n")), DONE)
     asked = asyncio.Event()
