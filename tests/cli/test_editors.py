@@ -43,6 +43,7 @@ from lcp_engine.changes.unified_diff import diff_bytes
 from lcp_engine.cli.load_mission import MissionOptions
 from lcp_engine.core.json_values import object_in
 from lcp_engine.features.editors.agent import serve
+from lcp_engine.features.editors.session import MOST_ASKED
 from lcp_engine.features.editors.shown import content_of_diffs
 from lcp_engine.features.editors.stdio import MOST_BYTES, MOST_REQUESTS, OVERLOADED, Stdio
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT
@@ -317,6 +318,28 @@ def test_a_diff_is_shown_whole(
             assert (part.path, part.old_text, part.new_text) == ("/root/a.md", *expected)
         else:
             assert expected in part.model_dump_json()
+
+
+def test_a_person_is_asked_about_eight_jobs_at_a_time(place: Place) -> None:
+    jobs = [write(f"{number}.md", "1\n") for number in range(MOST_ASKED + 3)]
+    place.script(ask(*jobs), DONE, limits={"max_followups": len(jobs)})
+    waiting, most, full = set[str](), list[int](), asyncio.Event()
+
+    async def decide(call: ToolCallUpdate, _: Sequence[PermissionOption]) -> str:
+        waiting.add(call.tool_call_id)
+        most.append(len(waiting))
+        if len(waiting) == MOST_ASKED:
+            full.set()
+        await full.wait()
+        waiting.remove(call.tool_call_id)
+        return "reject"
+
+    async def talk() -> None:
+        async with place.editing(Editor(decide)) as (connection, _, _):
+            assert await say(connection, await opened(connection, place), "Go.") == "end_turn"
+
+    asyncio.run(talk())
+    assert (max(most), len(most)) == (MOST_ASKED, len(jobs))
 
 
 def test_always_is_a_rule_of_the_mission(place: Place) -> None:

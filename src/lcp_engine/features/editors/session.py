@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "cancelled"]
 MOST_EVENTS = 500
 """Events that are shown between two looks at the mission."""
+MOST_ASKED = 8
+"""Requests about held jobs at a time."""
 PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.05, 1.0
 """Between two looks; the longest while nothing happens."""
 ALLOW, REJECT, REJECT_WITH_WORDS, ALWAYS = "allow", "reject", "words", "always-"
@@ -324,7 +326,7 @@ class Session:
         for one in news.held:
             if one.awaits.is_words and not (self.takes_forms and one.awaits is Awaits.ANSWER):
                 self._left.add(one.id)
-            elif one.id not in self._left and one.id not in self._asked:
+            elif not (one.id in self._left or one.id in self._asked or len(self._asked) >= MOST_ASKED):
                 root = news.mission.root
                 ask = self._fill_in(one.id) if one.awaits.is_words else self._decide(one.id, root)
                 self._asked[one.id] = task = asyncio.create_task(ask)
