@@ -196,10 +196,9 @@ def lines_in_gap(
     gap, above, below = gaps[number], int(found[3]), int(found[4])
     count = len(lines) - gap.new + 1 if gap.count is None else gap.count
     first, last = min(above, count), max(min(above, count), count - below)
-    if (left := last - first - LINES_MORE) > LINES_MORE:
+    left = more if (more := last - first - LINES_MORE) > LINES_MORE else 0
+    if left:
         first, last = (last - LINES_MORE, last) if found[1] == "up" else (first, first + LINES_MORE)
-    else:
-        left = 0
     start = Gap(gap.old + first, gap.new + first, None)
     drawn = unchanged(diff, start, lines[start.new - 1 : gap.new + last - 1], is_split=is_split)
     link = partial(_gap_links, _address(job.id, mark_of(diff)), number, left, is_last=gap.count is None)
