@@ -27,6 +27,7 @@ from tests.patience import in_thread, wait_until
 from lcp_engine import Engine
 from lcp_engine.core.json_values import object_in
 from lcp_engine.features.approvers.rules import hash_of
+from lcp_engine.features.http_api import follow
 from lcp_engine.features.http_api.document import document
 from lcp_engine.features.http_api.server import Api, open_api
 from lcp_engine.features.http_api.settings import ServeSettings
@@ -493,6 +494,7 @@ def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> No
     stated = ServeSettings()
     planner: Object = {"type": "script", "replies": [asks(write()), DONE]}
     mission = hall.engine.launch({"goal": "x", "planner": planner}, root=hall.root).id
+    launched = len(hall.engine.events(mission))
     with serving(hall, open_api(hall.engine, stated, only_here=True)) as server:
         port = server.port
         one, all_ = Stream(port, token, f"/missions/{mission}/events"), Stream(port, token, "/events")
@@ -518,7 +520,7 @@ def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> No
             if event["seq"] == wanted[-1]["seq"]:
                 break
         later.close()
-        assert {event["seq"] for event in everything} >= {event["seq"] for event in wanted[1:]}
+        assert {event["seq"] for event in everything} >= {event["seq"] for event in wanted[launched:]}
         for path, last in ((f"/missions/{mission}/events", "999"), ("/events", "9" * 18), ("/events", "x")):
             future = Stream(server.port, token, path, last)
             assert (future.answer.status, json.loads(future.answer.read())["code"]) == (
@@ -526,6 +528,17 @@ def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> No
                 "INVALID_ARGUMENT",
             )
             future.close()
+
+
+def test_a_stream_ends_with_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "KEEPALIVE_SECONDS", 0.1)
+    token = hall.engine.tokens.add("ci", {Scope.LOOK})
+    hall.run(DONE)
+    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+        streams = [Stream(server.port, token, path) for path in ("/missions/1/events", "/events")]
+        hall.engine.tokens.remove("ci")
+        assert len([*streams[0].events()]) == hall.engine.events(1)[-1]["seq"]
+        assert [*streams[1].events()] == []
 
 
 def test_a_wait_ends_when_the_mission_rests(hall: Hall) -> None:

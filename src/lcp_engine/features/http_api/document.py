@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
@@ -24,8 +25,9 @@ _DESCRIPTION = (
 )
 
 
+@cache
 def document() -> JsonObject:
-    """The whole document."""
+    """The whole document, which nobody changes."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(Problem, "serialization")]
     for one in OPERATIONS:
         if isinstance(one.answer, type) and issubclass(one.answer, BaseModel):

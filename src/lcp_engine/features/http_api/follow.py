@@ -130,9 +130,9 @@ async def stream_mission(
 ) -> AsyncIterator[str]:
     """The events of a mission after one, each as soon as it is there; with `until_end` up to the mission's last."""
     yield "retry: 2000\n\n"
-    seen: _Mark | None = None
+    seen, access = None, _Access(may_go_on)
     with suppress(LcpError):  # the database is away: the client asks again, with the id of the last event
-        while not pulse.is_closing:
+        while not pulse.is_closing and await access.holds():
             has_ended = until_end and (await run_sync(pulse.engine.mission, mission)).status.has_ended
             start = after
             while found := await run_sync(
@@ -145,8 +145,6 @@ async def stream_mission(
                 return
             before, seen = seen, await pulse.changed(seen, KEEPALIVE_SECONDS)
             if seen == before:
-                if not await run_sync(may_go_on):
-                    return
                 yield ":\n\n"
 
 
@@ -155,13 +153,11 @@ async def stream_all(
 ) -> AsyncIterator[str]:
     """The events of all missions after `positions`; then, as an id, the time up to which all were sent."""
     yield "retry: 2000\n\n"
-    seen: _Mark | None = None
+    seen, access = None, _Access(may_go_on)
     with suppress(LcpError):
-        while not pulse.is_closing:
+        while not pulse.is_closing and await access.holds():
             before, seen = seen, await pulse.changed(seen, KEEPALIVE_SECONDS)
             if seen == before:
-                if not await run_sync(may_go_on):
-                    return
                 yield ":\n\n"
                 continue
             counts, counted_at = pulse.counts, pulse.counted_at
@@ -175,6 +171,20 @@ async def stream_all(
                     # Without events it was pruned.
                     positions[mission] = int(str(found[-1]["seq"])) if found else last
             yield f"id: {counted_at}\n\n"
+
+
+@dataclass
+class _Access:
+    """Asks regularly whether a stream may go on: its token may have ended, or been removed."""
+
+    may_go_on: Callable[[], bool]
+    asked_at: float = field(default_factory=time.monotonic)
+
+    async def holds(self) -> bool:
+        if time.monotonic() - self.asked_at < KEEPALIVE_SECONDS:
+            return True
+        self.asked_at = time.monotonic()
+        return await run_sync(self.may_go_on)
 
 
 def _framed(event: JsonObject, name: JsonValue = None) -> str:
