@@ -47,7 +47,7 @@ help:
 	@echo "make test     check, and every test but the slow ones; tools/postgres make test includes PostgreSQL (PYTHON=3.13: on that)"
 	@echo "make again    the tests that failed last time, one by one; fails if there are none"
 	@echo "make proof    the slow tests: crashes, random kills, races, a real model (also under tools/postgres)"
-	@echo "make stress   one test again and again beside load: make stress TEST=tests/cli/test_top.py::test_it TIMES=200"
+	@echo "make stress   one test again and again beside load: make stress TEST=tests/features/top/cli/test_top.py::test_it TIMES=200"
 	@echo "make times    renew the table in tests/README.md from the reports of the last make test and make proof"
 	@echo "make check    lint, format, types, import contracts and budgets of lines, without tests"
 	@echo "make coverage measure which lines and branches the tests reach; fails if it is less than pyproject.toml wants"
@@ -114,7 +114,8 @@ REPORTS := .reports
 export LCP_TEST_COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 quick: $(READY)
-	@$(PYTEST) -m "not proof and not alone" -k "not postgres" tests/core tests/changes tests/engine
+	@$(PYTEST) -m "not proof and not alone" -k "not postgres" tests/core tests/changes tests/engine \
+		$(wildcard tests/features/*/core tests/features/*/engine)
 
 # Beside each other, since types are checked on one core.
 test: $(READY)
@@ -138,7 +139,7 @@ again: $(READY)
 
 TIMES ?= 200
 stress: $(READY)
-	@test -n "$(TEST)" || { echo "make stress needs a test: make stress TEST=tests/cli/test_top.py::test_it TIMES=200" >&2; exit 2; }
+	@test -n "$(TEST)" || { echo "make stress needs a test: make stress TEST=tests/features/top/cli/test_top.py::test_it TIMES=200" >&2; exit 2; }
 	@TIMES=$(TIMES) tools/stress $(BIN)/pytest -q --numprocesses $(JOBS) $(TEST)
 
 times:

@@ -22,9 +22,9 @@ import pytest
 from execnet import XSpec
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
+from tests.features.programs.wall.overlays import enter_mounts
 from tests.forked_workers import forked_workers
 from tests.loaded_python import Python, start_fork_server
-from tests.wall.overlays import enter_mounts
 from tests.walls import check_wall
 
 from lcp_engine.store.db.open import open_database
@@ -135,13 +135,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _place(item: pytest.Item) -> tuple[str, ...]:
-    """The room of a test, and the folders and the file in it."""
+    """The room of a test, and the folders and the file in it; the tests of a feature have rooms of the same names."""
     return _below_tests(item.path)
 
 
 @cache
 def _below_tests(path: Path) -> tuple[str, ...]:
-    return path.relative_to(Path(__file__).parent).parts
+    parts = path.relative_to(Path(__file__).parent).parts
+    return parts[2:] if parts[0] == "features" else parts
 
 
 def _is_its_turn(item: pytest.Item) -> bool:

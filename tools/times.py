@@ -42,7 +42,8 @@ def read(report: Path) -> tuple[dict[str, Cost], dict[str, Cost], Cost]:
     folders, files, whole = defaultdict[str, Cost](Cost), defaultdict[str, Cost](Cost), Cost()
     for case in ET.parse(report).iter("testcase"):
         parts = case.get("classname", "").split(".")
-        folder = parts[1] if len(parts) > 2 else "tests"
+        below = 3 if parts[1] == "features" else 2
+        folder = "/".join(parts[1:below]) if len(parts) > below else "tests"
         for cost in (folders[folder], files["/".join(parts[1:])], whole):
             cost.add(case)
     return folders, files, whole

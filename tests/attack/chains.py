@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
+from tests.features.programs.runner.plain_server import plain_tools, write_plain_server
 from tests.pids_limit import Limit, pids_limit, wait_until
-from tests.runner.plain_server import plain_tools, write_plain_server
 from tests.walls import missing
 
 from lcp_engine import Engine

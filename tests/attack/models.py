@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.planners.llm.test_deadline import DRIPS, Dripping
-from tests.planners.llm.test_scrub import ENCODINGS
+from tests.features.models.planners.test_deadline import DRIPS, Dripping
+from tests.features.models.planners.test_scrub import ENCODINGS
 
 KEY = "sk-attack-5f0c2b79e1d84a63"
 FEW = 16

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tests.attack.models import KEY, _spellings, meet, plays
-from tests.planners.llm.test_scrub import ENCODINGS
+from tests.features.models.planners.test_scrub import ENCODINGS
 
 pytestmark = pytest.mark.proof
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from jsonschema import Draft202012Validator
 from tests.cli.terminal import Terminal
-from tests.planners.llm.conftest import faults, work_until_waiting
+from tests.features.models.planners.conftest import faults, work_until_waiting
 
 from lcp_engine import Engine
 from lcp_engine.cli.tables import end_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
     from tests.cli.conftest import Lcp
-    from tests.planners.llm.conftest import FaultServer
+    from tests.features.models.planners.conftest import FaultServer
 
 __all__ = ["faults"]  # the fixture
 

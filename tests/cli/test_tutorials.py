@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 from tests.cli.conftest import Lcp
 from tests.cli.terminal import Terminal
-from tests.planners.llm.conftest import FaultServer, Play, faults
+from tests.features.models.planners.conftest import FaultServer, Play, faults
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler

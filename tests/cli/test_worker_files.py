@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 from tests.cli.conftest import Lcp
-from tests.runner.plain_server import write_plain_server
+from tests.features.programs.runner.plain_server import write_plain_server
 from tests.tables import table
 from tests.walls import NEEDS_LANDLOCK
 

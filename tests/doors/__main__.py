@@ -36,7 +36,7 @@ CHECKS = (
     "response_schema_conformance", "negative_data_rejection", "missing_required_header", "ignored_auth",
 )  # fmt: skip
 ENDLESS = "/v1/events"
-"""A stream has no end; tests/web/test_api.py reads it."""
+"""A stream has no end; tests/features/http_api/web/test_api.py reads it."""
 EVERY = frozenset(Scope)
 ANYWAY = 40
 """Requests that the tool makes to each operation, beside those that are asked for."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.engine.replies import DONE, FREE, ask, read, write
-from tests.engine.test_answered_plans import ANSWER, plan, run, step, steps_of
-from tests.engine.test_replay import same
+from tests.features.plans.engine.test_answered_plans import ANSWER, plan, run, step, steps_of
+from tests.features.replay.engine.test_replay import same
 
 from lcp_engine.engine.reply import FinishedTurn
 from lcp_engine.engine.settle import settle_finished

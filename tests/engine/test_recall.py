@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.engine.replies import DONE, ask, read
-from tests.engine.test_universal import ANSWER, UNIVERSAL, plan, respond
+from tests.features.universal.engine.test_universal import ANSWER, UNIVERSAL, plan, respond
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.features.authoring.run_job import run_job

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.engine.replies import DONE, ask
-from tests.engine.test_replay import same
+from tests.features.replay.engine.test_replay import same
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object

@@ -17,10 +17,10 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from pydantic import JsonValue
 from starlette.testclient import TestClient
+from tests.features.stages.web.test_staging import held_long_merge
 from tests.patience import PATIENCE_SECONDS, in_thread
 from tests.web.conftest import ADDRESS, House, Visitor, serving
 from tests.web.test_approval_binding import MISHAPS
-from tests.web.test_staging import held_long_merge
 
 from lcp_engine import Engine
 from lcp_engine.errors import LcpError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from tests.cli.test_top import Person, drive
+from tests.features.top.cli.test_top import Person, drive
 from tests.walls import NEEDS_OVERLAY
 from tests.web.conftest import House
 

@@ -8,12 +8,12 @@ from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.planners.llm.conftest import faults
+from tests.features.models.planners.conftest import faults
 from tests.web.conftest import House
 from tests.web.test_browser import chromium, window
 
 if TYPE_CHECKING:
-    from tests.planners.llm.conftest import FaultServer
+    from tests.features.models.planners.conftest import FaultServer
     from tests.web.test_browser import Window
 
 __all__ = ["chromium", "faults", "window"]

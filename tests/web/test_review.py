@@ -8,9 +8,9 @@ from html import unescape
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from tests.features.stages.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 from tests.tables import table
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
-from tests.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 
 from lcp_engine.api.inbox import ViewedFiles, mark_of
 from lcp_engine.api.user import user_name

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from starlette.testclient import TestClient
+from tests.features.models.planners.conftest import faults, work_until_waiting
 from tests.patience import in_thread, wait_until
-from tests.planners.llm.conftest import faults, work_until_waiting
 from tests.web.conftest import ADDRESS, HOME, House
 
 from lcp_engine import Engine
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic import JsonValue
-    from tests.planners.llm.conftest import FaultServer
+    from tests.features.models.planners.conftest import FaultServer
 
 __all__ = ["faults"]  # the fixture
 PRICES: JsonValue = {"currency": "EUR", "models": {"tiny": {"input": 100, "output": 100}}}

@@ -10,9 +10,9 @@ _RUN = 4
 """Words in a row that are compared; a shorter text is compared as a whole, with the goal and `<what to fill in>`."""
 _LEAST_REPEATED = 0.5
 _MOST_NEW = 0.07
-"""Measured on the texts of tests/core/test_echo.py. Of an answer at most 0.3 of the runs are in what was told, or at
-least 0.09 of the words are new. Of an echo of a small model at least 0.5 of the runs are, and at most 0.07 of the words
-are new."""
+"""Measured on the texts of tests/features/models/core/test_echo.py. Of an answer at most 0.3 of the runs are in what
+was told, or at least 0.09 of the words are new. Of an echo of a small model at least 0.5 of the runs are, and at most
+0.07 of the words are new."""
 _LEAST_LOOPED = 8
 _MOST_DISTINCT = 0.25
 """Of the runs of a text of at least `_LEAST_LOOPED` words, below which it says the same again and again."""
