@@ -38,7 +38,7 @@ CHECKS = (
 ENDLESS = "/v1/events"
 """A stream has no end; tests/features/http_api/web/test_api.py reads it."""
 EVERY = frozenset(Scope)
-ANYWAY = 40
+ANYWAY = 35
 """Requests that the tool makes to each operation, beside those that are asked for."""
 
 
