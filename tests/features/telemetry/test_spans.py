@@ -202,7 +202,7 @@ from lcp_engine import Engine
 with Engine(f"sqlite:///{sys.argv[1]}/lcp.db") as engine:
     engine.launch({"goal": "a", "planner": {"type": "script", "replies": []}}, root=sys.argv[1])
     engine.work(until_idle=True)
-print([name for name in sys.modules if "opentelemetry" in name or "prometheus" in name])
+print([name for name in sys.modules if "opentelemetry" in name or name.endswith("telemetry.spans")])
 """
     ran = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True

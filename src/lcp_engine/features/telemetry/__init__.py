@@ -7,6 +7,6 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "telemetry",
     needs=("models",),
-    chores=("lcp_engine.features.telemetry.spans:chores", "lcp_engine.features.telemetry.meters:chores"),
+    chores=("lcp_engine.features.telemetry.meters:chores",),
     routes=("lcp_engine.web.overview:WATCHED_ROUTES",),
 )

@@ -1,32 +1,42 @@
-"""Let OpenTelemetry, if the process has loaded it, collect the figures of a database while a runner works on it."""
+"""Let OpenTelemetry, if the process has loaded it, collect the figures of a database while a runner works on it.
+
+Nothing else is loaded where it is not: a runner that nobody watches costs nothing.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
 from lcp_engine.errors import LcpError
-from lcp_engine.features.telemetry.figures import FIGURES, Figure, Figures
-from lcp_engine.features.telemetry.names import SCOPE
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
+
+    from lcp_engine.features.telemetry.figures import Figure
 
 LOOK_SECONDS = 60.0
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+    """Have figures collected, and traces told."""
+    if "opentelemetry.trace" in sys.modules:
+        from lcp_engine.features.telemetry.spans import traces
+
+        yield from traces(instance, runner_id)
     if "opentelemetry.metrics" in sys.modules:
         _observe_all()
         observed = Observed(instance)
         _observed.add(observed)
         yield Chore(
-            name="figures", do=lambda: None, seconds=LOOK_SECONDS, finish=partial(_observed.discard, observed)
+            name="figures",
+            do=lambda: None,
+            seconds=LOOK_SECONDS,
+            finish=partial(_observed.discard, observed),
         )
 
 
@@ -34,6 +44,8 @@ class Observed:
     """The figures of a database that a runner works on."""
 
     def __init__(self, instance: Instance) -> None:
+        from lcp_engine.features.telemetry.figures import Figures
+
         self._database = instance.database
         self._figures = Figures(instance)
 
@@ -57,7 +69,12 @@ _observed = set[Observed]()
 @cache
 def _observe_all() -> None:
     """State the instruments, once in a process. Histograms are recorded where spans are told."""
+    from importlib.metadata import version
+
     from opentelemetry.metrics import get_meter
+
+    from lcp_engine.features.telemetry.figures import FIGURES
+    from lcp_engine.features.telemetry.names import SCOPE
 
     meter = get_meter(SCOPE, version("lcp-engine"))
     for figure in FIGURES:

@@ -12,9 +12,8 @@ import hashlib
 import json
 import logging
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -54,11 +53,11 @@ LONGEST = 16_384
 """Characters of one of them that are told."""
 
 
-def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
+def traces(instance: Instance, runner_id: int) -> Iterator[Chore]:
+    """Tell what a runner settles, if the process has set OpenTelemetry up, and not only loaded it."""
     if (tracer := _tracer()) is not None:
-        teller = Teller(
-            instance, runner_id, tracer, with_content=os.environ.get(CONTENT, "").lower() == "true"
-        )
+        with_content = os.environ.get(CONTENT, "").lower() == "true"
+        teller = Teller(instance, runner_id, tracer, with_content=with_content)
         yield Chore(name="traces", do=teller.start, seconds=EVERY_SECONDS, finish=teller.finish)
 
 
@@ -79,8 +78,6 @@ def _id(size: int, *of: str | int) -> int:
 
 def _tracer() -> Tracer | None:
     """A tracer, if the process has set OpenTelemetry up."""
-    if "opentelemetry.trace" not in sys.modules:
-        return None
     from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
     provider = get_tracer_provider()
