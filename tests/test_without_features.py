@@ -14,8 +14,10 @@ from tests.engine.replies import DONE, ask, write
 
 from lcp_engine import Engine, Isolation
 from lcp_engine.api.history import open_history
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import shipped
 from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.web.error_pages import status_of
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -167,3 +169,12 @@ def test_a_feature_states_the_needs_that_its_files_have() -> None:
     names = {one.name for one in shipped()}
     for one in shipped():
         assert {*one.needs} == names & {*ROOMS[one.name].get("needs", ())}, one.name
+
+
+def test_a_call_that_no_feature_adds_is_refused_by_its_code(emptied_database_url: str) -> None:
+    with Engine(emptied_database_url) as engine:
+        assert not hasattr(engine, "graph_of_nothing")
+        with pytest.raises(LcpError) as refused:
+            engine.graph_of_nothing  # type: ignore[attr-defined] # noqa: B018
+    assert refused.value.code is ErrorCode.NOT_INSTALLED
+    assert status_of(refused.value) == 501

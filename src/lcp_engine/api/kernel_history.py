@@ -36,6 +36,10 @@ T = TypeVar("T")
 _STATES = [str(state) for state in State]
 
 
+class NotInstalled(LcpError, AttributeError):
+    """A call that no installed feature adds is no attribute."""
+
+
 class KernelHistory:
     """The missions of a database and what they did, without the calls of features. A context manager."""
 
@@ -56,7 +60,8 @@ class KernelHistory:
 
         def __getattr__(self, name: str) -> object:
             """Refuse what no installed feature adds."""
-            raise AttributeError(f"{type(self).__name__} has no {name!r}: no installed feature adds it")
+            message = f"{type(self).__name__} has no {name!r}: no installed feature adds it"
+            raise NotInstalled(ErrorCode.NOT_INSTALLED, message)
 
     def close(self) -> None:
         """Finish the transactions that have begun, then close every connection."""

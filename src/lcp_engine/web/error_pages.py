@@ -26,6 +26,7 @@ _STATUS = {
     ErrorCode.LINK_REFUSED: 403,
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.DATABASE_BUSY: 503,
+    ErrorCode.NOT_INSTALLED: 501,
     ErrorCode.DATABASE_FAILED: 500,
     ErrorCode.DATABASE_VERSION: 500,
 }

@@ -6,7 +6,7 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "mcp_server",
-    needs=("memory", "models", "reports", "tokens"),
+    needs=("models", "reports", "tokens"),
     commands={
         "mcp": (
             "Inspect",
