@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
@@ -15,7 +16,9 @@ from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, exact, json_block, one_line
 from lcp_engine.features.models.scrub import without_secrets
 from lcp_engine.inbox import Diff, HeldJob
-from lcp_engine.memory import Remembered
+
+if TYPE_CHECKING:
+    from lcp_engine.memory import Remembered
 
 MOST_LISTED = 50
 """Rows of a list."""
