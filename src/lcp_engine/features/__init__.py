@@ -15,6 +15,7 @@ KEYS = {
     "on_wait": "notices",
     "plan": "plans",
     "retention": "upkeep",
+    "serve": "http_api",
     "stage": "stages",
     "webhook": "notices",
 }

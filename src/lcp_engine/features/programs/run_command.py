@@ -16,7 +16,6 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands, MissionSpec
 from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant, granted
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.points import root_provider
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.external_worker import BehindWall, Keep, with_output
 from lcp_engine.features.programs.settings import ProgramSettings
@@ -266,6 +265,8 @@ def _text(output: bytes) -> str:
 
 
 def _in_mission(spec: MissionSpec) -> str:
+    from lcp_engine.engine.points import root_provider  # who only looks for kinds loads no SQL
+
     network = spec.commands.network
     said = said_of_commands(
         "stage" if root_provider().is_private(spec) else spec.commands.changes,
