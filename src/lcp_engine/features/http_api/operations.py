@@ -35,7 +35,6 @@ from lcp_engine.features.http_api.store import (
     claiming,
     find_write,
     keep_answer,
-    release,
 )
 from lcp_engine.features.http_api.values import Asked, Body
 from lcp_engine.features.tokens.calls import Denied, Gate, Scope, Token
@@ -192,9 +191,6 @@ class Desk:
                 break
             except WrittenBefore:  # by a transaction that is not committed yet
                 time.sleep(_PAUSE)
-            except Exception:
-                release(engine, claim)
-                raise
         else:
             message = f"another request with the key {claim.key!r} is being carried out"
             raise LcpError(ErrorCode.DATABASE_BUSY, message, advice="Send it again.")

@@ -61,7 +61,6 @@ _ANSWER = Sql(
     "ON CONFLICT (token, key) DO UPDATE SET done = excluded.done, status = excluded.status, answer = excluded.answer",
     token=str, key=str, request=str, done=str, status=int, answer=str, now=int,
 )  # fmt: skip
-_RELEASE = Sql("DELETE FROM api_writes WHERE token = :token AND key = :key", token=str, key=str)
 _FORGET = Sql("DELETE FROM api_writes WHERE at < :before", before=int)
 _LATE = Sql(
     "SELECT m.id, m.events FROM missions m JOIN events e ON e.mission_id = m.id AND e.seq = m.events "
@@ -121,11 +120,13 @@ class WrittenBefore(Exception):
 
 @dataclass(frozen=True)
 class _Claiming(Instance):
-    """Stores a claim in the transaction of a call that decides, after so many others of it."""
+    """Stores a claim in the transaction of a call that decides, after so many others of it.
+
+    A claim stays, whatever is refused after that transaction: its effect is there, and nothing may have it twice.
+    """
 
     claim: Claim | None = None
     others: int = 0
-    has_claimed: bool = False
 
     def write(self, use_case: Callable[Concatenate[Ledger, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Like that of the instance; the one that decides raises `WrittenBefore` if the claim is there already."""
@@ -145,9 +146,7 @@ class _Claiming(Instance):
             )  # fmt: skip
             return result
 
-        found = super().write(claimed)
-        object.__setattr__(self, "has_claimed", True)
-        return found
+        return super().write(claimed)
 
 
 def claiming(engine: Engine, claim: Claim, others: int) -> Engine:
@@ -156,12 +155,6 @@ def claiming(engine: Engine, claim: Claim, others: int) -> Engine:
     made = copy.copy(engine)
     made.instance = _Claiming(**own, claim=claim, others=others)
     return made
-
-
-def release(engine: Engine, claim: Claim) -> None:
-    """Forget a call of the engine that `claiming` made, if it was refused after its claim was stored."""
-    if isinstance(engine.instance, _Claiming) and engine.instance.has_claimed:
-        engine.instance.write(lambda ledger: ledger.tx.run(_RELEASE, token=claim.token, key=claim.key))
 
 
 def positions_at(tx: Tx, since: Micros) -> dict[int, int]:

@@ -26,6 +26,7 @@ from tests.patience import in_thread, wait_until
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import object_in
+from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.approvers.rules import hash_of
 from lcp_engine.features.http_api import follow
 from lcp_engine.features.http_api.document import document
@@ -304,6 +305,24 @@ def test_a_write_whose_answer_was_not_kept_is_not_done_again(hall: Hall) -> None
     hall.engine.work(until_idle=True)
     again = hall.client.post("/missions", body, **{"Idempotency-Key": "k"})
     assert (again["id"], again["status"], len(hall.engine.missions())) == (1, "completed", 1)
+
+
+@pytest.mark.both
+def test_a_write_is_done_once_if_the_database_is_busy_after_it(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec: Object = {"goal": "x", "planner": {"type": "script", "replies": [DONE]}}
+    body: Object = {"root": str(hall.root), "spec": spec}
+    with monkeypatch.context() as patched:
+
+        def busy(_: Engine, __: int) -> None:
+            raise LcpError(ErrorCode.DATABASE_BUSY, "the database is busy", advice="Send it again.")
+
+        patched.setattr(Engine, "mission", busy)
+        key = {"Idempotency-Key": "k"}
+        assert hall.client.refused("POST", "/missions", body, **key) == (503, "DATABASE_BUSY")
+    assert hall.client.post("/missions", body, **{"Idempotency-Key": "k"})["id"] == 1
+    assert len(hall.engine.missions()) == 1
 
 
 def test_a_refused_write_is_not_remembered(hall: Hall) -> None:
