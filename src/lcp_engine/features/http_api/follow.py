@@ -112,17 +112,20 @@ class Pulse:
 
 
 async def wait_for(
-    pulse: Pulse, read: Callable[[], JsonObject], is_met: Callable[[JsonObject], bool], seconds: float
-) -> JsonObject:
-    """The result of `read` once it is met, or after so many seconds."""
+    pulse: Pulse, read: Callable[[], JsonObject], is_met: Callable[[JsonObject], bool], seconds: float,
+    *, may_go_on: Callable[[], bool],
+) -> JsonObject | None:  # fmt: skip
+    """The result of `read` once it is met, or after so many seconds; None once it may not go on."""
     ends = time.monotonic() + seconds
     seen: _Mark | None = None
-    while True:
+    access = _Access(may_go_on)
+    while await access.holds():
         found = await run_sync(read)
         left = ends - time.monotonic()
         if left <= 0 or pulse.is_closing or is_met(found):
-            return found
-        seen = await pulse.changed(seen, left)
+            return found if await run_sync(may_go_on) else None
+        seen = await pulse.changed(seen, min(left, KEEPALIVE_SECONDS))
+    return None
 
 
 async def stream_mission(
@@ -135,8 +138,8 @@ async def stream_mission(
         while not pulse.is_closing and await access.holds():
             has_ended = until_end and (await run_sync(pulse.engine.mission, mission)).status.has_ended
             start = after
-            while found := await run_sync(
-                partial(pulse.engine.events, mission, after_seq=after, limit=AT_ONCE)
+            while (await access.holds()) and (
+                found := await run_sync(partial(pulse.engine.events, mission, after_seq=after, limit=AT_ONCE))
             ):
                 for event in found:
                     yield _framed(event, event["seq"])
@@ -163,6 +166,8 @@ async def stream_all(
             counts, counted_at = pulse.counts, pulse.counted_at
             for mission, last in counts.items():
                 while (after := positions.get(mission, 0)) < last:
+                    if not await access.holds():
+                        return
                     found = await run_sync(
                         partial(pulse.engine.events, mission, after_seq=after, limit=AT_ONCE)
                     )
@@ -179,12 +184,13 @@ class _Access:
 
     may_go_on: Callable[[], bool]
     asked_at: float = field(default_factory=time.monotonic)
+    held: bool = True
 
     async def holds(self) -> bool:
-        if time.monotonic() - self.asked_at < KEEPALIVE_SECONDS:
-            return True
-        self.asked_at = time.monotonic()
-        return await run_sync(self.may_go_on)
+        if self.held and time.monotonic() - self.asked_at >= KEEPALIVE_SECONDS:
+            self.held = await run_sync(self.may_go_on)
+            self.asked_at = time.monotonic()
+        return self.held
 
 
 def _framed(event: JsonObject, name: JsonValue = None) -> str:

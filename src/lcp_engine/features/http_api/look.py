@@ -82,14 +82,14 @@ async def mission(call: Call) -> JsonValue | Response:
     if not call.pulse.enter(MOST_STREAMS):
         return _busy()
     try:
-        return await wait_for(
-            call.pulse,
-            lambda: call.engine.mission(id_).json,
-            lambda found: found["status"] in enough,
-            asked.wait,
-        )
+        found = await wait_for(
+            call.pulse, lambda: call.engine.mission(id_).json, lambda found: found["status"] in enough,
+            asked.wait, may_go_on=call.may_go_on,
+        )  # fmt: skip
     finally:
         call.pulse.leave()
+    ended = Failed(ErrorCode.TOKEN_REFUSED, "the token has ended during the wait", advice="Send another one.")
+    return problem(401, ended) if found is None else found
 
 
 def turns(call: Call) -> JsonValue:

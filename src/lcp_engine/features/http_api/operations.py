@@ -159,7 +159,7 @@ class Desk:
             self.engine, token, self.offers, self.pulse, request.path_params, request,
             query=None if operation.query is None else read_query(operation.query, _query_of(request)),
             body=None if operation.body is None else await read_body(operation.body, request),
-            may_go_on=lambda: isinstance(self._admit(request, operation.scope), Token),
+            may_go_on=lambda: isinstance(self._admit(request, operation.scope, is_new=False), Token),
         )  # fmt: skip
         if operation.query is None and _query_of(request):
             raise HTTPException(422, "this address takes no query")
@@ -171,10 +171,10 @@ class Desk:
             found = await run_in_threadpool(operation.do, call)
         return found if isinstance(found, Response) else as_json(found, operation.status)
 
-    def _admit(self, request: Request, scope: Scope) -> Token | Denied:
+    def _admit(self, request: Request, scope: Scope, *, is_new: bool = True) -> Token | Denied:
         sent = request.headers.getlist("authorization")
         address = f"{request.scope['path']}?{_query_of(request)}"
-        return self.gate.admit(sent[0] if len(sent) == 1 else None, scope, address=address)
+        return self.gate.admit(sent[0] if len(sent) == 1 else None, scope, address=address, is_new=is_new)
 
     def _write(self, operation: Operation, call: Call) -> Response:
         """Carry a write out once: the same key gives the same answer, and has no second effect."""

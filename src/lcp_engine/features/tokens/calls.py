@@ -168,10 +168,13 @@ class Gate:
         self._generated = hash_of(text)
         return text
 
-    def admit(self, authorization: str | None, scope: Scope | None, *, address: str = "") -> Token | Denied:
+    def admit(
+        self, authorization: str | None, scope: Scope | None, *, address: str = "", is_new: bool = True
+    ) -> Token | Denied:
         """The token of a request with this header, if it has the scope; None asks for none.
 
         `address` is the path and query of the request: a token in it is refused, since others write addresses down.
+        A request that is not new was let in before, and does not count again.
         """
         if PREFIX in address:
             fact = "a token was sent in an address, which is written down on its way"
@@ -187,7 +190,7 @@ class Gate:
         if scope is not None and scope not in token.scopes:
             fact = f"token {token.name} may {_listed(token.scopes)}; this needs {scope}"
             return _denied(403, fact, f"Add a token with `--scope {scope}`.")
-        seconds = self._take(token)
+        seconds = self._take(token) if is_new else None
         if seconds is None:
             return token
         message = f"token {token.name} has made {token.per_minute} requests a minute, which is its limit"

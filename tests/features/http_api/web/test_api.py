@@ -570,6 +570,30 @@ def test_a_wait_ends_when_the_mission_rests(hall: Hall) -> None:
     assert hall.client.get(f"/missions/{mission}?wait=0.05")["status"] == "completed"
 
 
+def test_a_wait_ends_with_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "KEEPALIVE_SECONDS", 0.1)
+    planner: Object = {"type": "script", "replies": [DONE]}
+    mission = hall.engine.launch({"goal": "x", "planner": planner}, root=hall.root).id
+    program = hall.program("ci", Scope.LOOK)
+    end = threading.Timer(0.3, hall.engine.tokens.remove, ["ci"])
+    end.start()
+    assert program.refused("GET", f"/missions/{mission}?wait=60&until=end") == (401, "TOKEN_REFUSED")
+    end.join(60)
+
+
+def test_a_stream_goes_on_beyond_the_limit_of_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "KEEPALIVE_SECONDS", 0.1)
+    token = hall.engine.tokens.add("ci", {Scope.LOOK}, per_minute=1)
+    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+        stream = Stream(server.port, token, "/events")
+        while stream.answer.readline() != b":\n":
+            pass
+        assert [stream.answer.readline() for _ in range(5)] == [b"\n", b":\n", b"\n", b":\n", b"\n"]
+        hall.run(DONE)
+        assert next(stream.events())["seq"] == 1
+        stream.close()
+
+
 def test_the_page_and_the_api_know_nothing_of_each_others_access(hall: Hall) -> None:
     token = hall.engine.tokens.add("ci", {Scope.LOOK})
     with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
