@@ -52,7 +52,12 @@ class Offers:
             message = f"{name!r} is not a listed mission; {nearest(name, [*self.missions])}"
             raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=LIST)
         path = self.missions[name]
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as refused:
+            fact = refused.strerror if isinstance(refused, OSError) else "it is not UTF-8"
+            message = f"mission {name!r} cannot be read: {fact}"
+            raise LcpError(ErrorCode.INVALID_MISSION, message, advice=GENERAL) from refused
         outline = outline_mission(text, source=name)
         if given is None and outline.root is None:
             message = f"mission {name!r} states no root; name a listed one"

@@ -379,6 +379,17 @@ def test_a_listed_mission_is_launched_over_a_listed_root(hall: Hall) -> None:
     assert (found["root"], found["planner"]) == (str(hall.root), "surveyor")
 
 
+def test_a_listed_mission_that_cannot_be_read_is_refused_in_words(hall: Hall, tmp_path: Path) -> None:
+    path = tmp_path / "nightly.yaml"
+    path.write_bytes(b"goal: \xff\n")
+    api = open_api(hall.engine, ServeSettings(missions=(str(path),)), only_here=True)
+    assert api.token is not None
+    client, launch = Client(api, api.token), ("POST", "/missions", {"mission": "nightly"})
+    assert client.refused(*launch) == (422, "INVALID_MISSION")
+    path.unlink()
+    assert client.refused(*launch) == (422, "INVALID_MISSION")
+
+
 def test_questions_are_answered_as_they_were_shown(hall: Hall) -> None:
     question: Object = {"kind": "ask_user", "params": {"question": "Which?", "options": ["red", "blue"]}}
     hall.run(asks(question), DONE)
