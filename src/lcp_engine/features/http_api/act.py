@@ -51,8 +51,9 @@ def launch_scheduled(call: Call) -> JsonValue:
 
 
 def fork(call: Call) -> JsonValue:
-    """Queue a new mission in the state that this one had when it asked a turn, or began a step."""
+    """Queue a new mission over a listed root, in the state that this one had when it asked a turn, or began a step."""
     asked = call.given(Fork)
+    call.offers.root(call.engine.mission(call.id("mission")).root or "")
     planner = None if asked.planner is None else PlannerSpec(type=asked.planner)
     return call.engine.fork(
         call.id("mission"), turn=asked.turn, step=asked.step, reply=asked.reply, planner=planner,

@@ -36,12 +36,13 @@ class Offers:
         if (asked.mission is None) == (asked.spec is None):
             message = "a launch names a listed mission, or states the spec of one; one of both is expected"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
-        given = None if asked.root is None else self._root(asked.root)
+        given = None if asked.root is None else self.root(asked.root)
         if asked.mission is None:
             return _stated(asked, given)
         return self._listed(asked.mission, asked, given)
 
-    def _root(self, stated: str) -> Path:
+    def root(self, stated: str) -> Path:
+        """The root that is called so. Raises `NOT_ALLOWED` if it is not listed."""
         if stated in self.roots:
             return Path(stated)
         message = f"{stated[:200]!r} is not a listed root; {nearest(stated, self.roots)}"

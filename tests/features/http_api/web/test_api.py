@@ -213,6 +213,17 @@ def test_a_mission_is_replayed_and_forked(hall: Hall) -> None:
     assert (forked["id"], len(hall.engine.missions())) == (2, 2)
 
 
+def test_a_mission_over_a_root_that_is_not_listed_is_not_forked(hall: Hall, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    planner: Object = {"type": "script", "replies": [DONE]}
+    mission = hall.engine.launch({"goal": "x", "planner": planner}, root=other).id
+    hall.engine.work(until_idle=True)
+    fork: Object = {"turn": 1, "reply": json.dumps(asks(write()))}
+    assert hall.client.refused("POST", f"/missions/{mission}/fork", fork) == (403, "NOT_ALLOWED")
+    assert len(hall.engine.missions()) == 1
+
+
 def test_lists_are_read_to_their_ends_by_cursors(hall: Hall) -> None:
     for _ in range(3):
         hall.run(DONE)
