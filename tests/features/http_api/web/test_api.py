@@ -35,7 +35,7 @@ from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.tokens.calls import Scope
 from lcp_engine.web.server import PageServer
 
-PROJECT = Path(__file__).parent.parent.parent
+PROJECT = Path(__file__).parents[4]
 Object: TypeAlias = dict[str, JsonValue]
 DOCUMENT = document()
 PATHS = object_in(DOCUMENT["paths"])
