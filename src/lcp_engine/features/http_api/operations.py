@@ -94,7 +94,7 @@ class Call:
     @property
     def viewer(self) -> str:
         """The name under which it is noted what the program was shown; no person has it."""
-        return f"token {self.token.name}"
+        return f"token {self.token.uid}"
 
 
 Read: TypeAlias = Callable[[Call], JsonValue | Response | Awaitable[JsonValue | Response]]
@@ -179,7 +179,7 @@ class Desk:
     def _write(self, operation: Operation, call: Call) -> Response:
         """Carry a write out once: the same key gives the same answer, and has no second effect."""
         assert operation.tell is not None
-        claim = Claim(call.token.name, _key_of(call.request), _hash_of(call))
+        claim = Claim(call.token.uid, _key_of(call.request), _hash_of(call))
         instance = self.engine.instance
         for _ in range(_TRIES):
             before = instance.read(find_write, claim)

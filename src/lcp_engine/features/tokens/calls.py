@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
@@ -62,6 +63,11 @@ class Token:
     """From then on it lets nothing in; None if it does not end."""
     approver: str | None = field(default=None, repr=False)
     """The hash of the person's own token, if they showed it."""
+
+    @property
+    def uid(self) -> str:
+        """The name of this token and of no other: not of one that is added by the same name later."""
+        return f"{self.name} {self.created_at.isoformat(timespec='microseconds')}"
 
     @property
     def json(self) -> JsonObject:
@@ -160,6 +166,7 @@ class Gate:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By token, the requests that it may make at once, and when that was counted."""
     _generated: str | None = field(default=None, repr=False)
+    _opened_at: datetime = field(default_factory=partial(datetime.now, UTC))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def generate(self) -> str:
@@ -201,7 +208,7 @@ class Gate:
         if self._generated is not None and hmac.compare_digest(self._generated, kept):
             return Token(
                 name=GENERATED, scopes=(Scope.LOOK, Scope.LAUNCH, Scope.DECIDE), person=user_name(),
-                per_minute=PER_MINUTE, created_at=datetime.now(UTC), expires_at=None,
+                per_minute=PER_MINUTE, created_at=self._opened_at, expires_at=None,
             )  # fmt: skip
         # It is looked up by a hash of 256 random bits, of which the time of an index tells nothing that helps.
         row, now = self._instance.read(token_with, kept)

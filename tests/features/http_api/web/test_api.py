@@ -270,6 +270,20 @@ def test_an_approval_names_what_this_token_was_shown_last_of_this_job(hall: Hall
     assert client.post(f"/jobs/{job}/approve", {"shown": newer})["changed"] == False  # noqa: E712
 
 
+def test_a_token_that_is_added_by_the_name_of_another_has_seen_and_written_nothing(hall: Hall) -> None:
+    job = hall.hold()
+    said: Object = {"text": "Mind the date."}
+    key = {"Idempotency-Key": "one"}
+    one = hall.program("ci", Scope.LOOK, Scope.DECIDE)
+    shown = one.get(f"/held/{job}")["shown"]
+    one.post(f"/jobs/{job}/say", said, **key)
+    hall.engine.tokens.remove("ci")
+    other = hall.program("ci", Scope.LOOK, Scope.DECIDE)
+    assert other.refused("POST", f"/jobs/{job}/approve", {"shown": shown}) == (409, "CONFLICT")
+    other.post(f"/jobs/{job}/say", said, **key)
+    assert "idempotency-replayed" not in other.headers
+
+
 def test_other_params_are_shown_before_they_are_approved(hall: Hall) -> None:
     job = hall.hold("a.md")
     other: Object = {"rel_path": "a.md", "content": "other\n"}
