@@ -70,15 +70,15 @@ def recent_chart(instance: Instance) -> Chart:
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
-    database = instance.database
+    database, runtime = instance.database, instance.runtime
 
     def do() -> None:
         if database.read(is_due):
-            while not count_up(database) and not is_stopping():
+            while not count_up(database, runtime) and not is_stopping():
                 pass
 
     def finish() -> None:
-        count_up(database)
+        count_up(database, runtime)
 
     pauses = chain((1.0,), repeat(EVERY_SECONDS))
     yield Chore(name="activity", do=do, until_due=lambda: next(pauses), is_quick=False, finish=finish)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import BigInteger, Column, Table, Text, text
@@ -21,6 +22,7 @@ from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.statements import Many, insert_rows
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.queries.runners import find_runners
 from lcp_engine.store.schema import metadata
 
 MINUTE: Micros = 60 * SECOND
@@ -83,11 +85,7 @@ _REPLIED = Sql(
     since=int,
     until=int,
 )
-_LEVELS = Sql(
-    "SELECT (SELECT count(*) FROM jobs WHERE state = 'held'), "
-    "(SELECT count(*) FROM runners WHERE ended_at IS NULL AND alive_until > :now)",
-    now=int,
-)
+_HELD = Sql("SELECT count(*) FROM jobs WHERE state = 'held'")
 _GROW = (
     "ON CONFLICT (step, at, measure) DO UPDATE SET amount = CASE WHEN excluded.amount > activity.amount "
     "THEN excluded.amount ELSE activity.amount END"
@@ -170,9 +168,9 @@ def is_due(tx: Tx) -> bool:
     return tx.now - _marks(tx).get("looked", 0) > EVERY_SECONDS * SECOND // 2
 
 
-def count_up(database: Database) -> bool:
-    """Count one step more; true if it has come to the present."""
-    step = database.read(_count)
+def count_up(database: Database, runtime: Path) -> bool:
+    """Count one step more; true if it has come to the present. `runtime` is the runtime directory of the database."""
+    step = database.read(lambda tx: _count(tx, runtime))
     database.write(lambda tx: _store(tx, step))
     return step.is_last
 
@@ -187,7 +185,7 @@ class _Step:
     is_last: bool
 
 
-def _count(tx: Tx) -> _Step:
+def _count(tx: Tx, runtime: Path) -> _Step:
     since = _marks(tx).get("counted", _floor(tx.now - KEPT[HOUR], HOUR))
     present = _floor(tx.now, MINUTE) + MINUTE
     # Whatever comes later is not older than that, so that a pause of any length is one step.
@@ -200,8 +198,9 @@ def _count(tx: Tx) -> _Step:
     for at, measure, amount in _amounts(tx, since, until):
         counts[at, measure] = counts.get((at, measure), 0) + amount
     if until == present:
-        levels = zip((WAITING, RUNNERS), tx.rows(_LEVELS, now=tx.now)[0], strict=True)
-        counts.update({(present - MINUTE, measure): amount for measure, amount in levels})
+        ((held,),) = tx.rows(_HELD)
+        counts[present - MINUTE, WAITING] = held
+        counts[present - MINUTE, RUNNERS] = len(find_runners(tx, runtime))
     return _Step(since, until, counts, until >= present)
 
 

@@ -15,6 +15,8 @@ from lcp_engine.clock import SECOND
 from lcp_engine.features.activity import store as activity
 from lcp_engine.features.activity.store import GRACE, HOUR, KEPT, MINUTE, SPANS, count_up, read_activity
 from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.host.liveness import LivenessFile, this_host
+from lcp_engine.store.queue import add_runner
 
 START = 1_795_000_000 * SECOND // HOUR * HOUR
 
@@ -26,6 +28,7 @@ class Lab:
         self.now = START
         self.engine = Engine(url, clock=lambda: self.now)
         self.database = self.engine.instance.database
+        self.runtime = self.engine.instance.runtime
         self._jobs = 0
         self.database.write(
             lambda tx: tx.plain(
@@ -66,7 +69,7 @@ class Lab:
     def count(self) -> int:
         """Count until the present; the number of steps."""
         steps = 1
-        while not count_up(self.database):
+        while not count_up(self.database, self.runtime):
             steps += 1
         return steps
 
@@ -199,7 +202,7 @@ def test_runners_that_stop_anywhere_count_once(lab: Lab, seed: int) -> None:
             lab.end(lab.now)
             total += 1
         if chance.random() < 0.7:
-            under_way.append(lab.database.read(activity._count))
+            under_way.append(lab.database.read(partial(activity._count, runtime=lab.runtime)))
         if under_way and chance.random() < 0.5:
             step = under_way.pop(chance.randrange(len(under_way)))
             lab.database.write(partial(activity._store, step=step))
@@ -208,6 +211,20 @@ def test_runners_that_stop_anywhere_count_once(lab: Lab, seed: int) -> None:
     lab.count()
     assert lab.sums("week") == {"succeeded": total}
     assert lab.sums("day") == {"succeeded": total}
+
+
+def test_an_idle_runner_counts_until_it_dies(lab: Lab) -> None:
+    """It says seldom that it is there; the kernel says so always."""
+    host = this_host()
+    file = LivenessFile(lab.runtime, "idle")
+    lab.database.write(lambda tx: add_runner(tx, uid="idle", host=host.name, boot=host.boot, pid=1))
+    lab.now += HOUR
+    lab.count()
+    file.remove()
+    assert lab.sums("hour") == {"runners": 1}
+    lab.now += HOUR
+    lab.count()
+    assert lab.sums("hour") == {}
 
 
 def test_a_chart_reads_no_more_beside_more_history(lab: Lab) -> None:
