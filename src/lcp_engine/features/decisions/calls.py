@@ -13,8 +13,9 @@ from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.summaries import Object
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.features.decisions.store import Found, Place, find_decisions
+from lcp_engine.features.decisions.store import SEARCHED, Found, Place, find_decisions
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
+from lcp_engine.store.queries.history import in_column
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 
@@ -77,8 +78,11 @@ class DecisionCalls(KernelHistory):
         through 5,000 decisions and returns at most `limit`, so that a page may be short and not the last one. Raises
         `INVALID_ARGUMENT` for a `behind` that no page had.
         """
-        wanted = {"by": by, "kind": kind, "of": mission_id, "since": since, "until": until}
-        found, last = self._read(find_decisions, _place(behind), wanted, limit)
+        numbers = {"of": mission_id, "since": since, "until": until}
+        stored = {name: None if one is None else in_column(one) for name, one in numbers.items()}
+        found, last = self._read(
+            find_decisions, _place(behind), {"by": by, "kind": kind, **stored}, min(limit, SEARCHED)
+        )
         about = Subjects(self.database).of
         rows = [_decision(one, about) for one in found]
         return Decisions(rows, None if last is None else ".".join(map(str, last)))

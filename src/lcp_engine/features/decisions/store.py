@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lcp_engine.core.json_values import JsonObject, JsonValue, object_in
+from lcp_engine.store.db.json_text import storable
 from lcp_engine.store.db.sql import Param, Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.selection import Condition, find
@@ -20,6 +21,7 @@ SEARCHED = 5_000
 # In the words of its index.
 _ARE = "e.event IN ('decided', 'consented')"
 _BEHIND = "(e.at, e.mission_id, e.seq) < (:at, :mission, :seq)"
+_SEARCHED = "(e.at, e.mission_id, e.seq) >= (:to, :to_mission, :to_seq)"
 _ORDER = "ORDER BY e.at DESC, e.mission_id DESC, e.seq DESC"
 _LAST_SEARCHED = Sql(
     f"SELECT e.at, e.mission_id, e.seq FROM events e WHERE {_ARE} AND {_BEHIND} {_ORDER} LIMIT 1 OFFSET :before",
@@ -88,12 +90,14 @@ def find_decisions(
     """
     place: dict[str, Param] = dict(zip(("at", "mission", "seq"), start, strict=True))
     by, last = wanted.get("by"), tx.row(_LAST_SEARCHED, **place, before=SEARCHED - 1)
+    if any(isinstance(one, str) and one != storable(one) for one in wanted.values()):
+        return [], None
     given = {**wanted, "by": None if by is None else _pattern(str(by))}
     conditions = [
         Condition(_FILTERS[name], {name: value}) for name, value in given.items() if value is not None
     ]
     if last is not None:
-        conditions.append(Condition("e.at >= :searched", {"searched": last[0]}))
+        conditions.append(Condition(_SEARCHED, dict(zip(("to", "to_mission", "to_seq"), last, strict=True))))
     then = f"{_ORDER} LIMIT :most"
     rows = find(
         tx, _SELECT, Condition(_ARE), Condition(_BEHIND, place), *conditions, then=then, most=limit + 1

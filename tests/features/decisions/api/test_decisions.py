@@ -101,3 +101,32 @@ def test_decisions_are_read_page_by_page_however_few_of_them_fit(
         assert [one.job_id for page in pages for one in page.rows] == held[:-5:-1]
         with pytest.raises(LcpError, match="no place in a list"):
             engine.decisions(behind="1.2")
+
+
+@pytest.mark.both
+def test_decisions_of_one_moment_are_on_one_page_each(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SEARCHED", 3)
+    with engine:
+        for job in (held := _hold(engine, tmp_path / "root", *(_write(f"{n}.txt") for n in range(5)))):
+            engine.reject(job, "No.", by="anna")
+        engine.instance.database.write(
+            lambda tx: tx.plain("UPDATE events SET at = 5 WHERE event = 'decided'")
+        )
+        first = engine.decisions()
+        rest = engine.decisions(behind=first.behind)
+        assert [one.job_id for page in (first, rest) for one in page.rows] == held[::-1]
+
+
+@pytest.mark.both
+def test_what_no_database_has_finds_nothing(engine: Engine, tmp_path: Path) -> None:
+    with engine:
+        (held,) = _hold(engine, tmp_path / "root", _write("a.txt"))
+        engine.reject(held, "No.", by="anna")
+        for none in (
+            engine.decisions(mission_id=10**20), engine.decisions(since=10**20), engine.decisions(by="a\0"),
+            engine.decisions(by="\udcff"), engine.decisions(kind="\0"),
+        ):  # fmt: skip
+            assert not none.rows
+        assert [one.job_id for one in engine.decisions(until=10**20, limit=10**20).rows] == [held]
