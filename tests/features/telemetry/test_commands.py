@@ -67,3 +67,12 @@ def test_words_of_people_are_not_logged(site: Site, capfd: pytest.CaptureFixture
     told = capfd.readouterr().err
     assert '"said"' in told
     assert "secret words" not in told
+
+
+def test_a_line_with_other_args_than_its_words_ends_nothing(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = logging.LogRecord("another", logging.WARNING, "", 0, "%d files", ("some",), None)
+    with logging_json(site.engine):
+        logging.getLogger().handlers[-1].handle(record)
+    assert [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()] == ["%d files"]

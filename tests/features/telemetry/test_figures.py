@@ -52,6 +52,14 @@ def test_what_waits_for_a_person_is_counted_by_kind_with_its_age(site: Site) -> 
     assert values[RUNNERS] == {(): 0}
 
 
+def test_a_look_that_waited_for_the_database_is_not_kept_for_hours(site: Site) -> None:
+    ticks = iter((0.0, 3600.0, 3601.0, 3602.0))
+    figures = Figures(site.engine.instance, monotonic=lambda: next(ticks))
+    assert figures.read()[JOBS] == {}
+    site.run(("write_file", {"rel_path": "b.md", "content": "b"}))
+    assert figures.read()[JOBS] == {HELD: 1}
+
+
 @pytest.mark.both
 def test_what_ends_is_counted_once_however_often_it_is_read(site: Site) -> None:
     figures = _figures(site)

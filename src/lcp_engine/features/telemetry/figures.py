@@ -20,6 +20,8 @@ from lcp_engine.features.telemetry.store import LATENCIES, Ended, Levels, read_e
 KEPT_SECONDS = 2.0
 MOST_SHARE = 0.01
 """Figures are kept for so long that reading them takes no more than this share of the time."""
+MOST_KEPT_SECONDS = 60.0
+"""But no longer than that: a read that waited for the database would keep them for hours."""
 LAG: Micros = 5 * SECOND
 """What ended later than that is counted the next time: a transaction of that time may still be open."""
 MOST_KINDS = 100
@@ -93,7 +95,7 @@ class Figures:
                 self._count(ended)
                 took = self._monotonic() - began
                 self._levels = {**self._measure(levels), READ_TIME: {(): took}}
-                self._fresh_until = began + max(KEPT_SECONDS, took / MOST_SHARE)
+                self._fresh_until = began + min(max(KEPT_SECONDS, took / MOST_SHARE), MOST_KEPT_SECONDS)
             return {**self._levels, **{one: dict(counts) for one, counts in self._counts.items()}}
 
     def _count(self, ended: Ended) -> None:

@@ -76,9 +76,13 @@ class _Handler(logging.Handler):
     """Writes what is logged by others."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 -- args are of any code; a bad line must not end what logs it
+            message = str(record.msg)
         _write({
             "time": iso(int(record.created * 1e6)), "level": record.levelname.lower(), "logger": record.name,
-            "message": record.getMessage(),
+            "message": message,
         })  # fmt: skip
 
 
