@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +46,14 @@ def test_a_narrow_terminal_breaks_what_happens_between_words(lcp: Lcp) -> None:
     assert "worst case: 26 turns, 76 questions, 100 jobs, 33 min, 104.9\r\n    MB written\r\n" in plain
     assert "  held         2  write_file notes.md  default policy: kinds\r\n" in plain
     assert f"{' ' * 18}with effects wait for a person\r\n" in plain
+
+
+def test_a_port_for_health_that_is_taken_launches_nothing(lcp: Lcp) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = lcp("run", lcp.mission(lcp.complete), "--root", lcp.root, "--health", port)
+    assert (done.code, f"port {port}" in done.err) == (2, True)
+    assert "mission 1 is not in the database" in lcp("show", 1).err
 
 
 def ids_in(value: JsonValue) -> list[JsonValue]:

@@ -72,16 +72,15 @@ _health_option = click.option(
 
 
 @contextmanager
-def _answering_health(engine: Engine, port: int | None, note: Callable[[str], None]) -> Iterator[None]:
-    """Answer programs that watch this process, if there is a port for them; the address is told with `note`."""
+def _answering_health(engine: Engine, port: int | None) -> Iterator[str | None]:
+    """Answer programs that watch this process, if there is a port for them; a note with the address."""
     if port is None:
-        yield
+        yield None
         return
     from lcp_engine.features.telemetry.health import serving_health
 
     with serving_health(engine.instance, port) as address:
-        note(f"health and figures are on {address}")
-        yield
+        yield f"health and figures are on {address}"
 
 
 @click.command(
@@ -136,11 +135,17 @@ def run_mission(
     named = approved_kinds(invocation, kinds)
     spec, directory, request = load(options, invocation.planner_environment)
     asks = options.mission != "-" and not invocation.json and sys.stdin.isatty() and sys.stderr.isatty()
-    with invocation.engine() as engine, catching_interrupts() as interrupts:
+    # The port is bound first: one that is taken launches nothing.
+    with (
+        invocation.engine() as engine, catching_interrupts() as interrupts,
+        _answering_health(engine, health) as told,
+    ):  # fmt: skip
         launched = engine.launch(spec, root=directory, allow_admin=options.allow_admin, request=request)
         worst = print_outlook(invocation, engine, spec, directory)
         decider = Decider(engine, launched.id, named, asks)
-        with showing(invocation, engine) as progress, _answering_health(engine, health, progress.note):
+        with showing(invocation, engine) as progress:
+            if told is not None:
+                progress.note(told)
             _work_until_done(engine, decider, progress, interrupts, threads)
         return _report_end(invocation, engine, launched.id, interrupts, worst)
 
@@ -380,7 +385,9 @@ def work_command(
             outage.tell = print_err if invocation.json or invocation.quiet else progress.note
             runner.tell = outage.tell
             progress.note(f"working on {shown_url(invocation.database_url)} with {threads} threads")
-            with _answering_health(engine, health, progress.note):
+            with _answering_health(engine, health) as told:
+                if told is not None:
+                    progress.note(told)
                 work(runner, interrupts, lambda: _show_news_of_all(engine, follower, progress), progress.note)
             silent = runner.silent_roots
             for root, count in runner.left_to_others().items():
