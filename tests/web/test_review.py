@@ -569,6 +569,8 @@ def test_images_are_shown_with_their_sizes_and_sent_as_nothing_else(house: House
     ("data", "found"),
     [
         (b"GIF89a\x05\0\x04\0", ("image/gif", 5, 4)),
+        (b"GIF89a\1\0\1\0\x80\0\0......!\xff\2ab\0,\1\0\0\0\x04\0\x04\0", ("image/gif", 5, 4)),
+        (b"GIF89a\x05\0\x04\0\0\0\0" + b"!\xff\0" * 20_000, None),
         (b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + b"\x04\0\0\x03\0\0", ("image/webp", 5, 4)),
         (b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x04\xc0\0\0", ("image/webp", 5, 4)),
         (b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x05\0\x04\0", ("image/webp", 5, 4)),
@@ -577,6 +579,8 @@ def test_images_are_shown_with_their_sizes_and_sent_as_nothing_else(house: House
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", None),
         (b"\xff\xd8\xff\xe0\0", None),
         (b"\xff\xd8\xff\xe0\0\0" * 3, None),
+        (b"\xff\xd8\xff\0\0\x04ab\xff\xc0\0\x11\x08\0\x04\0\x05", None),
+        (b"\xff\xd8" + b"\xff" * 20_000 + b"\xc0\0\x11\x08\0\x04\0\x05", None),
         (b"GIF89a\0\0\0\0", None),
         (b'<svg xmlns="http://www.w3.org/2000/svg"/>', None),
         (b"", None),

@@ -15,6 +15,8 @@ LARGEST = 5 * 1024 * 1024
 """Bytes of an image that is shown."""
 MOST_PIXELS = 40_000_000
 """Pixels of an image that is shown: few bytes can stand for any number of them."""
+MOST_PARTS = 10_000
+"""Parts before the first frame that are looked at."""
 # Markers of a JPEG that begin a frame, which has its dimensions.
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _BARE = {0x01, *range(0xD0, 0xD8)}
@@ -84,13 +86,31 @@ def _read(data: bytes) -> Image | None:
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR":
         return Image("image/png", *struct.unpack_from(">II", data, 16))
     if data[:6] in (b"GIF87a", b"GIF89a"):
-        return Image("image/gif", *struct.unpack_from("<HH", data, 6))
+        return _read_gif(data)
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return _read_webp(data)
     if data[:3] == b"\xff\xd8\xff":
         return _read_jpeg(data)
     if data[4:8] == b"ftyp" and {b"avif", b"avis"} & {data[at : at + 4] for at in (8, *range(16, 64, 4))}:
         return _read_avif(data)
+    return None
+
+
+def _read_gif(data: bytes) -> Image | None:
+    """The size of the screen, or more if the first frame is larger: browsers make room for it."""
+    width, height = struct.unpack_from("<HH", data, 6)
+    try:
+        at = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)
+        for _ in range(MOST_PARTS):
+            if data[at] != 0x21:
+                left, top, wide, high = struct.unpack_from("<HHHH", data, at + 1)
+                return Image("image/gif", max(width, left + wide), max(height, top + high))
+            at += 2
+            while data[at]:
+                at += data[at] + 1
+            at += 1
+    except (struct.error, IndexError):
+        return Image("image/gif", width, height)  # without a frame
     return None
 
 
@@ -112,8 +132,10 @@ def _read_webp(data: bytes) -> Image | None:
 def _read_jpeg(data: bytes) -> Image | None:
     """Goes from marker to marker, each of which says how long its part is."""
     at = 2
-    while data[at] == 0xFF:
+    for _ in range(MOST_PARTS):
         marker = data[at + 1]
+        if data[at] != 0xFF or marker == 0:  # from there, decoders look for the next marker in different ways
+            return None
         if marker in _FRAMES:
             height, width = struct.unpack_from(">HH", data, at + 5)
             return Image("image/jpeg", width, height)
