@@ -105,7 +105,7 @@ class Engine(_Calls, History):
     - `upkeep`: what runners for all missions do regularly for the database: retention, backups, integrity checks.
       Default: nothing.
     - `settings`: values of models of features; of one model, the first counts. Default: none. Further keywords are
-      keys of features, as in the configuration file.
+      keys of features, as in the configuration file; they count before `settings`.
 
     Raises `DATABASE_VERSION`, `DATABASE_FAILED`, and `INVALID_ARGUMENT` for a worker whose kind is taken or malformed,
     for a planner whose name is taken or that has no `answer`, for an unknown isolation, for a place that commands must

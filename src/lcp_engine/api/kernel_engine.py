@@ -89,7 +89,7 @@ class KernelEngine(KernelHistory):
             planners=planners or {},
             prices=prices,
             isolation=isolation,
-            settings=(*settings, *read_keys(keys)),
+            settings=read_keys(keys, settings),
         )
         self.instance = open_instance(database_url, options)
         super().__init__(self.instance.database, isolation, self.instance.runtime)

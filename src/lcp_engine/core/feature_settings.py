@@ -78,21 +78,21 @@ def with_fields(kernel: type[M], models: Sequence[type[BaseModel]]) -> type[M]:
     return whole
 
 
-def read_keys(stated: Mapping[str, object]) -> Sequence[FeatureSettings]:
-    """The settings that keys state: None is not stated, settings as a value are taken whole.
+def read_keys(keys: Mapping[str, object], settings: Sequence[FeatureSettings]) -> list[FeatureSettings]:
+    """The settings, after what keys state: None is not stated, settings as a value are taken whole.
 
     Raises `INVALID_ARGUMENT`, and `NOT_INSTALLED` for a key of no feature here.
     """
-    found = [one for one in stated.values() if isinstance(one, FeatureSettings)]
-    left = {
-        key: one for key, one in stated.items() if one is not None and not isinstance(one, FeatureSettings)
-    }
+    found = [*(one for one in keys.values() if isinstance(one, FeatureSettings)), *settings]
+    left = {key: one for key, one in keys.items() if not isinstance(one, FeatureSettings | None)}
     for model in models_of(installed().settings, FeatureSettings) if left else ():
         if own := {key: left.pop(key) for key in left.keys() & model.model_fields.keys()}:
             try:
-                found.append(model.model_validate(own))
+                made = model.model_validate(own)
             except ValidationError as refused:
                 raise LcpError(ErrorCode.INVALID_ARGUMENT, explain_first(refused, model)) from refused
+            given = {key: getattr(made, key) for key in own}
+            found.insert(0, settings_in(found, model).model_copy(update=given))
     for key in left:
         raise LcpError(
             ErrorCode.NOT_INSTALLED, f"{key}: {absent(key) or 'no installed feature has this key'}"

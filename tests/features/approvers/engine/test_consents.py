@@ -12,6 +12,7 @@ from lcp_engine import Engine, Rule
 from lcp_engine.api.user import user_name
 from lcp_engine.core.policy import Consent, Policy
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.approvers.settings import ApproverSettings, SignedLinks
 
 DONE: Object = {"ok": True, "action": "mission_complete", "summary": "done"}
 TWO: Object = {"kinds": ["write_file"], "do": "hold", "approvals": 2}
@@ -229,3 +230,12 @@ def test_it_is_told_who_has_approved_and_who_may_not(shop: Lab) -> None:
 def test_a_job_of_one_approval_is_told_nothing_about(shop: Lab) -> None:
     shop.run(write(), DONE)
     assert shop.engine.approvals(shop.jobs()) == {}
+
+
+def test_keywords_count_before_settings_whose_other_keys_stay(tmp_path: Path) -> None:
+    links = SignedLinks(url="https://a.example", secret_env="SECRET")
+    anna, ben = ({name: f"sha256:{digit * 64}"} for name, digit in (("anna", "1"), ("ben", "2")))
+    settings = [ApproverSettings(links=links, approvers=ben)]
+    with Engine(f"sqlite:///{tmp_path}/lcp.db", settings=settings, approvers=anna) as engine:
+        stated = engine.instance.settings(ApproverSettings)
+    assert (stated.links, stated.approvers) == (links, anna)
