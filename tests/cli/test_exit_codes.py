@@ -27,6 +27,12 @@ COMMANDS = [name for commands in all_commands().values() for name in commands]
 
 # Mission 1 waits, with a write (job 2) and a question (job 3); mission 2 is completed, and its job 5 succeeded.
 CANNOT_BE_USED = """
+    decisions --since nowhen
+    mcp --http nowhere
+    mcp --threads -1
+    tokens add
+    tokens add a --scope fly
+    tokens add a --expires soon
     init
     run
     run m.yaml --threads 0
@@ -112,6 +118,7 @@ CANNOT_BE_USED = """
     odd
 """
 IS_NOT_THERE_OR_NOT_VALID = """
+    tokens remove nope
     acp --mission nowhere.yaml
     run nothing.yaml
     run root

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import int_in
+from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.http_api.look import entry_object, undo_target
@@ -119,7 +120,7 @@ def reject(call: Call) -> JsonValue:
 def answer(call: Call) -> JsonValue:
     """Answer a question as it was shown, or bring the reply of a planner who is a person."""
     asked, found = call.given(Answer), call.engine.job(call.id("job"))
-    if asked.shown is None and found.kind == "ask_user":
+    if asked.shown is None and found.kind == QUESTION:
         message = f"an answer to job {found.id} names the question that was shown; nothing was answered"
         raise LcpError(ErrorCode.NOT_SHOWN, message)
     return call.engine.answer(

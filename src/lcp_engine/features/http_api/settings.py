@@ -1,4 +1,4 @@
-"""Settings of the HTTP API: what `lcp serve` opens for programs. Pure."""
+"""Settings of the HTTP API: what `lcp serve` opens for programs."""
 
 from __future__ import annotations
 
