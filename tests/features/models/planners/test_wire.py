@@ -353,6 +353,10 @@ def _objects(schema: JsonValue) -> Iterator[Schema]:
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 
 
+ENCODINGS = st.sampled_from([None, "utf-8", "gbk"])
+"""The schema has no list of encodings: they have more names than it is worth telling each model."""
+
+
 def values(schema: Schema) -> st.SearchStrategy[JsonValue]:
     """Anything that the schema allows."""
     if "const" in schema:
@@ -365,7 +369,8 @@ def values(schema: Schema) -> st.SearchStrategy[JsonValue]:
         return st.one_of([values(branch) for branch in branches(schema)])
     match schema["type"]:
         case "object":
-            parts = {key: values(at(part)) for key, part in at(schema, "properties").items()}
+            stated = at(schema, "properties").items()
+            parts = {key: ENCODINGS if key == "encoding" else values(at(part)) for key, part in stated}
             return st.fixed_dictionaries(parts).map(dict)
         case "array":
             low, high = _number(schema, "minItems") or 0, _number(schema, "maxItems") or 7

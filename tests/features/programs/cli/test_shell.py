@@ -130,7 +130,7 @@ def test_a_shell_at_a_terminal_has_jobs_and_a_size_of_its_own(lcp: Lcp, shell: s
         terminal.expect("front-3")
         terminal.type("\x1a")
         terminal.expect("Stopped")
-        terminal.answer("kill -9 %1; wait; echo went-$((2 + 3))")
+        terminal.answer("kill -9 %1; wait %1; echo went-$((2 + 3))")
         terminal.expect("went-5")
         terminal.resize(30, 100)
         terminal.answer("echo x > new.txt; stty size")
