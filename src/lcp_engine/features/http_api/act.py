@@ -29,6 +29,7 @@ from lcp_engine.features.http_api.values import (
     Removed,
     Replayed,
     Resume,
+    RuleOf,
     Say,
     Steered,
     Undo,
@@ -164,8 +165,13 @@ def resume(call: Call) -> JsonValue:
 
 
 def remove_rule(call: Call) -> JsonValue:
-    """Take a rule of a mission out, so that such jobs wait again."""
-    call.engine.remove_rule(call.id("mission"), call.id("number"), by=call.by)
+    """Take a rule of a mission out, if it is still the one that was listed by this number: such jobs wait again."""
+    mission_id, number = call.id("mission"), call.id("number")
+    there = [one.as_json() for one in call.engine.rules(mission_id)[number - 1 : number]]
+    if there and there != [call.given(RuleOf).rule]:
+        message = f"rule {number} of mission {mission_id} is another one by now; nothing was removed"
+        raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
+    call.engine.remove_rule(mission_id, number, by=call.by)
     return True
 
 
@@ -261,7 +267,9 @@ OPERATIONS = (
             (_MISSION, "undo", undo, Undone, Undo, tell_undo),
         )
     ),
-    Operation("DELETE", f"{_MISSION}/rules/{{number}}", Scope.ADMIN, remove_rule, Steered, tell=tell_mission),
+    Operation(
+        "DELETE", f"{_MISSION}/rules/{{number}}", Scope.ADMIN, remove_rule, Steered, None, RuleOf, tell_mission
+    ),
     Operation("DELETE", "/v1/schedules/{schedule}", Scope.ADMIN, remove_schedule, Removed, tell=tell_removed),
     Operation("PATCH", "/v1/memory/{entry}", Scope.ADMIN, edit, MemoryObject, None, Edit, tell_entry),
     Operation("DELETE", "/v1/memory/{entry}", Scope.ADMIN, forget, Removed, tell=tell_removed),

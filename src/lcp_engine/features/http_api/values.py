@@ -165,6 +165,12 @@ class Undo(Body):
     shown: Mark
 
 
+class RuleOf(Body):
+    """A rule of a mission as it was listed."""
+
+    rule: dict[str, JsonValue]
+
+
 class Resume(Body):
     """A mission that goes on."""
 

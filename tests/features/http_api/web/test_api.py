@@ -284,6 +284,19 @@ def test_a_token_that_is_added_by_the_name_of_another_has_seen_and_written_nothi
     assert "idempotency-replayed" not in other.headers
 
 
+def test_a_rule_is_removed_if_it_is_the_one_that_was_listed(hall: Hall) -> None:
+    rules: list[JsonValue] = [{"kinds": [kind], "do": "auto"} for kind in ("read_file", "write_file")]
+    hall.run(DONE, policy=rules)
+    program = hall.program("admin", Scope.LOOK, Scope.ADMIN)
+    first, second = program.get("/missions/1/rules")["items"]
+    path = "/missions/1/rules/1"
+    assert program.refused("DELETE", path, {"rule": second}) == (409, "CONFLICT")
+    assert program.refused("DELETE", "/missions/1/rules/3", {"rule": first}) == (404, "NOT_FOUND")
+    assert program.send("DELETE", path, {"rule": first})[0] == 200
+    assert program.refused("DELETE", path, {"rule": first}) == (409, "CONFLICT")
+    assert program.get("/missions/1/rules")["items"].value == [second.value]
+
+
 def test_other_params_are_shown_before_they_are_approved(hall: Hall) -> None:
     job = hall.hold("a.md")
     other: Object = {"rel_path": "a.md", "content": "other\n"}
