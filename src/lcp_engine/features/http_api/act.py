@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 from pydantic import JsonValue
+from starlette.responses import Response
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import int_in
 from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.http_api.look import entry_object, undo_target
-from lcp_engine.features.http_api.operations import Call, Operation
+from lcp_engine.features.http_api.operations import Call, Operation, problem
 from lcp_engine.features.http_api.values import (
     Always,
     Answer,
@@ -63,9 +65,26 @@ def fork(call: Call) -> JsonValue:
     ).id  # fmt: skip
 
 
-def replay(call: Call) -> JsonValue:
-    """Run a mission that has ended again from its history, beside its root, and compare."""
-    found = call.engine.replay(call.id("mission"))
+_replays = threading.Lock()
+
+
+def replay(call: Call) -> JsonValue | Response:
+    """Run a mission that has ended again from its history, beside its root, and compare: one at a time at a server.
+
+    Results of jobs are in it: the token needs the scope `look`, too.
+    """
+    if Scope.LOOK not in call.token.scopes:
+        message = f"token {call.token.name} may not look; a replay shows results of jobs"
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=GENERAL)
+    if not _replays.acquire(blocking=False):
+        busy = Failed(
+            ErrorCode.TOO_MANY_REQUESTS, "another replay is under way at this server", advice=GENERAL
+        )
+        return problem(429, busy, retry_after=5)
+    try:
+        found = call.engine.replay(call.id("mission"))
+    finally:
+        _replays.release()
     return {
         "jobs": found.jobs, "questions": found.questions, "differences": found.as_json(), "stopped": found.stopped,
     }  # fmt: skip

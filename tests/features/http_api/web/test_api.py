@@ -213,6 +213,30 @@ def test_a_mission_is_replayed_and_forked(hall: Hall) -> None:
     assert (forked["id"], len(hall.engine.missions())) == (2, 2)
 
 
+def test_replays_are_for_those_who_look_and_hold_nothing_up(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mission = hall.run(DONE)
+    path, begun, end = f"/missions/{mission}/replay", threading.Event(), threading.Event()
+    blind = hall.program("blind", Scope.LAUNCH)
+    assert blind.refused("POST", path) == (403, "NOT_ALLOWED")
+    replay = Engine.replay
+
+    def slow(engine: Engine, id_: int) -> object:
+        begun.set()
+        assert end.wait(60)
+        return replay(engine, id_)
+
+    monkeypatch.setattr(Engine, "replay", slow)
+    first = threading.Thread(target=Client(hall.api, hall.client.token).post, args=(path,))
+    first.start()
+    assert begun.wait(60)
+    assert hall.client.refused("POST", path) == (429, "TOO_MANY_REQUESTS")
+    end.set()
+    first.join(60)
+    assert hall.client.post(path)["differences"] == []
+
+
 def test_a_mission_over_a_root_that_is_not_listed_is_not_forked(hall: Hall, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
