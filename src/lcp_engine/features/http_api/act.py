@@ -232,7 +232,7 @@ def edit(call: Call) -> JsonValue:
         title=asked.title, content=asked.content, tags=asked.tags, files=asked.files,
         importance=asked.importance,
     )  # fmt: skip
-    call.engine.memory.edit(call.id("entry"), change)
+    call.engine.memory.edit(call.id("entry"), change, seen=asked.seen)
     return True
 
 

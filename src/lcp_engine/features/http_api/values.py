@@ -6,7 +6,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Annotated, Generic, Literal, TypeVar, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, create_model
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel, create_model
 
 from lcp_engine import Job, Mission, MissionStatus
 from lcp_engine.core.inbox import Act, Awaits
@@ -194,6 +194,9 @@ class Edit(Body):
     tags: tuple[str, ...] | None = None
     files: tuple[str, ...] | None = None
     importance: int | None = Field(default=None, ge=1, le=10)
+    seen: AwareDatetime | None = Field(
+        default=None, description="`updated_at` as it was read: a conflict if the entry has changed since."
+    )
 
 
 # -- What it gives

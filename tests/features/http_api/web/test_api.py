@@ -321,6 +321,23 @@ def test_a_rule_is_removed_if_it_is_the_one_that_was_listed(hall: Hall) -> None:
     assert program.get("/missions/1/rules")["items"].value == [second.value]
 
 
+def test_an_entry_of_memory_is_changed_as_it_was_read(hall: Hall) -> None:
+    hall.engine.memory.add("Title", "Content", root=hall.root)
+    program = hall.program("admin", Scope.LOOK, Scope.ADMIN)
+    seen = program.get("/memory/1")["updated_at"]
+    assert program.send("PATCH", "/memory/1", {"title": "Date", "seen": seen})[0] == 200
+    assert program.refused("PATCH", "/memory/1", {"title": "Hour", "seen": seen}) == (409, "CONFLICT")
+    for wrong in (
+        "yesterday",
+        "2026-01-01T00:00:00",
+        "0001-01-01T00:00:00+14:00",
+        1,
+        "9999-12-31T23:59:59-14:00",
+    ):
+        assert program.refused("PATCH", "/memory/1", {"title": "x", "seen": wrong})[0] in (409, 422), wrong
+    assert program.get("/memory/1")["title"] == "Date"
+
+
 def test_other_params_are_shown_before_they_are_approved(hall: Hall) -> None:
     job = hall.hold("a.md")
     other: Object = {"rel_path": "a.md", "content": "other\n"}
