@@ -101,7 +101,8 @@ def content_of_review(review: Review, root: str | None) -> tuple[list[Content], 
     if len(params) + sum(len(line) for diff in diffs or () for line in diff.lines) > MOST_CHARACTERS:
         words = f"This is too large to be decided in an editor: `lcp diff {review.job.id}` shows it."
         return [*content, text(words)], False
-    return [*content, *([text(fenced(params))] if diffs is None else content_of_diffs(diffs, root))], True
+    shown = [text(fenced(params))] if diffs is None else content_of_diffs(diffs, root)
+    return [*content, *shown], look is None or look.is_whole
 
 
 def content_of_diffs(diffs: Iterable[Diff], root: str | None) -> list[Content]:

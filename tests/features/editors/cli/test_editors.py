@@ -39,7 +39,7 @@ from tests.engine.replies import DONE, ask, write
 from tests.tables import table
 
 from lcp_engine import Engine
-from lcp_engine.changes.unified_diff import diff_bytes
+from lcp_engine.changes.unified_diff import MAX_LINES, diff_bytes
 from lcp_engine.cli.load_mission import MissionOptions
 from lcp_engine.core.json_values import object_in
 from lcp_engine.features.editors.agent import serve
@@ -370,6 +370,18 @@ def test_the_message_after_a_rejection_with_words_is_its_reason(place: Place) ->
             assert "Not in this file." in str(job.reason)
 
     asyncio.run(talk())
+
+
+def test_what_is_shown_in_part_is_not_approved(place: Place) -> None:
+    place.script(ask(write("a.md", "\n" * (MAX_LINES + 1))), DONE)
+    editor = Editor(choosing(None))
+
+    async def talk() -> None:
+        async with place.editing(editor) as (connection, _, _):
+            await say(connection, await opened(connection, place), "Go.")
+
+    asyncio.run(talk())
+    assert editor.options == ["reject", "words"]
 
 
 def test_the_message_after_a_question_is_its_answer(place: Place) -> None:
