@@ -217,17 +217,18 @@ class EditorAgent:
         session = self._known(session_id)
         with in_words():
             message = await asyncio.to_thread(self._message, session, prompt)
-        if session.following is None:
+        if (following := session.following) is None:
             session.is_cancelled = False
-            session.following = asyncio.create_task(self._answer(session, message))
+            session.following = following = asyncio.create_task(self._answer(session, message))
         elif session.mission_id is None or message.goal.startswith(
             tuple(f"/{one.name}" for one in _COMMANDS)
         ):
             raise RequestError(_INVALID, "the message before is still being answered")
         else:
             with in_words():
-                await asyncio.to_thread(self.engine.say, session.mission_id, message.goal)
-        return PromptResponse(stop_reason=await asyncio.shield(session.following))
+                await asyncio.to_thread(self._take, session, session.mission_id, message.goal)
+        await asyncio.wait([following])  # it goes on if this request is withdrawn
+        return PromptResponse(stop_reason="cancelled" if following.cancelled() else following.result())
 
     async def cancel(self, session_id: str, **_: object) -> None:
         session = self._sessions.get(session_id)

@@ -158,6 +158,8 @@ class Session:
 
     def begin(self, mission_id: int) -> None:
         """Talk about another mission from now on."""
+        if mission_id != self.mission_id:
+            self.rejecting = self.asking = None
         self.mission_id, self._seen, self._plan = mission_id, 0, ()
         self._states.clear()
 
@@ -290,7 +292,7 @@ class Session:
 
     async def _tell_wait(self, held: Sequence[HeldJob]) -> StopReason:
         for one in held:
-            if one.awaits.is_words:
+            if one.awaits.is_words and self.rejecting is None:  # else the next message is the reason
                 self.asking, words = await asyncio.to_thread(self._question, one.id)
                 await self.say(words)
                 return "end_turn"

@@ -372,6 +372,70 @@ def test_the_message_after_a_rejection_with_words_is_its_reason(place: Place) ->
     asyncio.run(talk())
 
 
+def test_a_reason_reaches_its_job_while_another_is_still_asked_about(place: Place) -> None:
+    place.script(ask(write("a.md", "1\n"), write("b.md", "2\n")), DONE)
+    left, explained = ["words"], asyncio.Event()
+
+    async def decide(call: ToolCallUpdate, _: Sequence[PermissionOption]) -> str:
+        if left:
+            return left.pop()
+        await explained.wait()
+        return "allow"
+
+    editor = Editor(decide)
+
+    async def talk() -> None:
+        async with place.editing(editor) as (connection, engine, _):
+            session = await opened(connection, place)
+            saying = asyncio.create_task(say(connection, session, "Go."))
+            while "rejected?" not in editor.said():  # noqa: ASYNC110  # of what the agent sends
+                await asyncio.sleep(0.02)
+            reason = asyncio.create_task(say(connection, session, "Not in this file."))
+            while not (rejected := engine.jobs(states=["rejected"])):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            explained.set()
+            assert {*await asyncio.gather(saying, reason)} == {"end_turn"}
+            assert ["Not in this file." in str(job.reason) for job in rejected] == [True]
+
+    asyncio.run(talk())
+
+
+def test_a_message_is_no_reason_for_a_job_of_the_mission_before(place: Place) -> None:
+    place.script(ask(write("a.md", "1\n")), DONE)
+    editor = Editor(choosing("words"))
+
+    async def talk() -> None:
+        async with place.editing(editor) as (connection, engine, _):
+            session = await opened(connection, place)
+            await say(connection, session, "Go.")
+            engine.cancel(1)
+            await say(connection, session, "Another.")
+            assert await say(connection, session, "And more.") == "end_turn"
+            assert "And more." in str(engine.events(2))
+
+    asyncio.run(talk())
+
+
+def test_a_message_is_answered_when_its_session_is_closed(place: Place) -> None:
+    place.script(ask(write("a.md", "1\n")), DONE)
+    asked = asyncio.Event()
+
+    async def wait(_: ToolCallUpdate, __: Sequence[PermissionOption]) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def talk() -> None:
+        async with place.editing(Editor(wait)) as (connection, engine, _):
+            session = await opened(connection, place)
+            saying = asyncio.create_task(say(connection, session, "Go."))
+            await asked.wait()
+            await connection.close_session(session_id=session)
+            assert await saying == "cancelled"
+            assert [job.state for job in engine.jobs(kinds=["write_file"])] == ["held"]
+
+    asyncio.run(talk())
+
+
 def test_what_is_shown_in_part_is_not_approved(place: Place) -> None:
     place.script(ask(write("a.md", "\n" * (MAX_LINES + 1))), DONE)
     editor = Editor(choosing(None))
