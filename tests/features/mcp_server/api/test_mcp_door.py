@@ -483,3 +483,14 @@ def test_questions_of_the_engine_are_answered_by_a_named_client_alone(engine: En
 
     run(McpDoor(engine, Listed()), refused)
     run(approving(engine), steps)
+
+
+@pytest.mark.parametrize(("text", "is_refused"), [("\ud800", True), ("a\0b", True), ("a\\u0000b", False)])
+def test_what_is_no_text_is_refused_in_words(engine: Engine, text: str, is_refused: bool) -> None:
+    async def steps(client: Client) -> None:
+        for tool, name in (("missions", "session"), ("search_memory", "text")):
+            found = await client.call_tool(tool, {name: text})
+            assert found.is_error == is_refused
+            assert not is_refused or refusal(found)[0] == "INVALID_ARGUMENT"
+
+    run(McpDoor(engine, Listed()), steps)
