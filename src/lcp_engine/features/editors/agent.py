@@ -188,6 +188,8 @@ class EditorAgent:
     async def _load(self, cwd: str, session_id: str, *, silently: bool) -> None:
         with in_words():
             root = await asyncio.to_thread(self._directory, cwd)
+            if not _is_text(session_id):
+                raise _unknown(session_id)
             missions = (await asyncio.to_thread(self.engine.missions, session=session_id))[::-1]
             if not missions:
                 raise _unknown(session_id)
@@ -353,7 +355,7 @@ class EditorAgent:
                 case _:
                     raise RequestError(_INVALID, "a message is text, with links to files and texts of files")
         goal = "".join(words).strip()
-        if not goal or "\0" in goal or not _is_text(goal):
+        if not goal or not _is_text(goal):
             raise RequestError(_INVALID, "the message has no text, or characters that are none")
         facts = [f"The user's editor is {one_line(self._editor)}."] if self._editor else []
         text = "\n\n".join([*facts, *resources, *self._earlier(session)])
@@ -381,7 +383,7 @@ class EditorAgent:
 
     def _directory(self, cwd: str) -> Path:
         path = Path(cwd)
-        if "\0" in cwd or not path.is_absolute():
+        if not _is_text(cwd) or not path.is_absolute():
             message = f"cwd is {cwd!r}; the absolute path of a directory is expected"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         return resolve_root(None, path, path)
@@ -436,4 +438,4 @@ def _is_text(words: str) -> bool:
         words.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\0" not in words

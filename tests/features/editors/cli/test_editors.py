@@ -590,6 +590,7 @@ def test_what_cannot_be_done_is_refused_in_words(place: Place) -> None:
         async with place.editing(Editor(choosing())) as (connection, _, _):
             for cwd, words in (
                 ("here", "the absolute path of a directory is expected"),
+                ("/\ud800", "the absolute path of a directory is expected"),
                 (str(place.root / "gone"), "does not exist; a directory is expected"),
                 (str(place.root / "file"), "is a file; a directory is expected"),
             ):
@@ -597,8 +598,9 @@ def test_what_cannot_be_done_is_refused_in_words(place: Place) -> None:
                     await connection.new_session(cwd=cwd, mcp_servers=[])
             with pytest.raises(RequestError, match="session nobody is unknown"):
                 await say(connection, "nobody", "Go.")
-            with pytest.raises(RequestError, match="session nobody is unknown"):
-                await connection.load_session(cwd=str(place.root), session_id="nobody", mcp_servers=[])
+            for nobody in ("nobody", "\ud800", "a\0b"):
+                with pytest.raises(RequestError, match="is unknown"):
+                    await connection.load_session(cwd=str(place.root), session_id=nobody, mcp_servers=[])
             session = await opened(connection, place)
             for words in (" ", "a\0b"):
                 with pytest.raises(RequestError, match="the message has no text"):
