@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
+from random import Random
 
 import pytest
 from pydantic import BaseModel
@@ -12,12 +14,15 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND, system_clock
 from lcp_engine.runner import maintenance
 from lcp_engine.runner.lease_watch import LONGEST_GAP, LOOK_SECONDS, LeaseWatch
+from lcp_engine.runner.leases import Leases
 from lcp_engine.runner.maintenance import Maintenance
 from lcp_engine.sandbox.file_access import ConfinedThreads
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.host.liveness import this_host
+from lcp_engine.store.host.liveness import Host, this_host
+from lcp_engine.store.host.roots import Roots, ServedMissions
 from lcp_engine.store.ledger import ledger_of
+from lcp_engine.store.queries.runners import find_runners
 from lcp_engine.store.row_types import RunnerRow
 from lcp_engine.workers.base import Context, Outcome, Worker
 
@@ -147,3 +152,16 @@ def test_silence_counts_from_the_first_look_and_in_short_steps() -> None:
     assert watch.has_doubts()
     watch.look([RunnerRow(1, "a", "a", "a", 1, 7)], 2_000_000.0)
     assert not watch.has_doubts()
+
+
+def test_a_runner_that_became_idle_is_there_for_others_all_the_time(tmp_path: Path) -> None:
+    """Its first word of that comes before its lease ends, which is shorter than the pauses of idle runners."""
+    now = [0.0]
+    with Engine(f"sqlite:///{tmp_path}/lcp.db", clock=lambda: int((1e9 + now[0]) * SECOND)) as engine:
+        database, runtime = engine.instance.database, engine.instance.runtime
+        leases = Leases(database, queue.Scope(()), ServedMissions(Roots()), Random(0), lambda: now[0])
+        leases.register("r", Host("other", "other"), {})
+        for is_idle in (True,) * 80 + (False,) * 20 + (True,) * 80:
+            now[0] += 1
+            leases.renew(is_idle=is_idle)
+            assert database.read(lambda tx: find_runners(tx, runtime)), now[0]

@@ -56,7 +56,6 @@ class Leases:
         self.runner_id = self._database.write(
             lambda tx: queue.add_runner(tx, uid=uid, host=host.name, boot=host.boot, pid=os.getpid())
         )
-        self._was_idle = self._monotonic()
 
     def unregister(self) -> None:
         with suppress(LcpError):  # the lock that the process releases says the same
@@ -100,7 +99,9 @@ class Leases:
         """Renew all leases, if it is time for that; an idle runner has none, and says less often that it is there."""
         now = self._monotonic()
         if is_idle:
-            if now - max(self._renewed, self._was_idle) > IDLE_HEARTBEAT_SECONDS:
+            # Until it has said so once, others know it by a lease that is shorter than the pauses of idle ones.
+            pause = IDLE_HEARTBEAT_SECONDS if self._was_idle > self._renewed else HEARTBEAT_SECONDS
+            if now - max(self._renewed, self._was_idle) > pause:
                 self._database.write(lambda tx: queue.beat(tx, self.runner_id, is_idle=True))
                 self._was_idle = now
         elif now - self._renewed > HEARTBEAT_SECONDS:
