@@ -39,8 +39,11 @@ def client_name(ctx: Context) -> str | None:
 
 
 def token_of(request: object) -> Token | None:
-    """The token by which the client was let in; None unless this is a request over HTTP."""
-    token: Token | None = request.scope["state"][TOKEN] if isinstance(request, Request) else None
+    """The token by which the client was let in; None over stdin, where there is no request."""
+    if request is None:
+        return None
+    assert isinstance(request, Request)
+    token: Token = request.scope["state"][TOKEN]
     return token
 
 

@@ -184,11 +184,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        answer = self.server.watch.answer(path)
         if (self.headers.get("host") or "").rpartition(":")[0] not in NAMES or "origin" in self.headers:
             answer = Answer(403, "only programs of this machine are answered\n")
-        elif answer is None:
-            answer = Answer(404, "this address has /healthz, /readyz and /metrics\n")
+        else:
+            answer = self.server.watch.answer(path) or Answer(
+                404, "this address has /healthz, /readyz and /metrics\n"
+            )
         body = answer.text.encode()
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)

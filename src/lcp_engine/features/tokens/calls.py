@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from urllib.parse import unquote
 
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
@@ -183,7 +184,7 @@ class Gate:
         `address` is the path and query of the request: a token in it is refused, since others write addresses down.
         A request that is not new was let in before, and does not count again.
         """
-        if PREFIX in address:
+        if PREFIX in unquote(address):
             fact = "a token was sent in an address, which is written down on its way"
             return _denied(
                 400, fact, "Remove that token, and send another one in the header `Authorization`."

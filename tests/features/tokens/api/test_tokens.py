@@ -75,6 +75,7 @@ def test_nothing_keeps_the_text_of_a_token(hall: Hall) -> None:
         ("Bearer \ud800", "", 401),
         ("Bearer TEXT", "/v1/missions?token=TEXT", 400),
         (None, "/v1/missions/TEXT", 400),
+        (None, "/v1/missions?token=lcp%2Dtoken%2D0", 400),
     ],
 )
 def test_a_token_is_taken_from_its_header_alone(
