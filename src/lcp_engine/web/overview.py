@@ -48,9 +48,9 @@ async def watched(request: Request) -> Response:
     from lcp_engine.features.telemetry.health import Watch  # which states these routes
 
     state = request.app.state
-    if not hasattr(state, "watch"):
-        state.watch = Watch(context_of(request).engine.instance)
-    answer = await run_in_threadpool(state.watch.answer, request.scope["path"])
+    if not hasattr(state, "health"):
+        state.health = Watch(context_of(request).engine.instance)
+    answer = await run_in_threadpool(state.health.answer, request.scope["path"])
     return Response(answer.text, answer.status, media_type=answer.content_type)
 
 

@@ -27,7 +27,7 @@ from lcp_engine.api.user import user_name
 from lcp_engine.errors import GENERAL, ErrorCode
 from lcp_engine.features.mcp_server.clients import Shown, client_name, token_of, within_scope
 from lcp_engine.features.mcp_server.listed import Listed
-from lcp_engine.features.mcp_server.question import Given, asked, filled_in, held_question, is_engines
+from lcp_engine.features.mcp_server.question import AnswerForm, Given, asked, filled_in, is_engines
 from lcp_engine.features.mcp_server.values import (
     MOST_LISTED,
     MOST_LONG,
@@ -291,10 +291,10 @@ class McpDoor:
             raise LcpError(ErrorCode.NOT_ALLOWED, message, advice="Ask again later, or another person.")
         given: Given | BaseModel = said.data
         shown: str | None = None
-        if isinstance(given, BaseModel):
-            question = held_question(self.engine, job)
-            shown = question.shown
-            given = filled_in(question, given.model_dump(mode="json", by_alias=True, exclude_none=True))
+        if isinstance(given, AnswerForm):
+            shown = given.question.shown
+            given = filled_in(given.question, given.model_dump(mode="json", by_alias=True, exclude_none=True))
+        assert isinstance(given, Given)
         changed = self.engine.answer(job, given.text, form=given.form, by=self.person(ctx), shown=shown)
         return self._done(job, changed=changed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -29,6 +29,12 @@ class Given:
 
     text: str
     form: Mapping[str, JsonValue] | None
+
+
+class AnswerForm(BaseModel):
+    """The form of a question, which knows the question that the person saw."""
+
+    question: ClassVar[Question]
 
 
 def asked(
@@ -73,7 +79,7 @@ def filled_in(question: Question, values: dict[str, JsonValue]) -> Given:
     return Given(str(values.get("option") or values.get("words") or ""), None)
 
 
-def _form(question: Question) -> type[BaseModel]:
+def _form(question: Question) -> type[AnswerForm]:
     """Make the form. Names of fields may be anything, so that they are aliases."""
     stated: dict[str, object]
     if question.fields:
@@ -86,7 +92,9 @@ def _form(question: Question) -> type[BaseModel]:
         }
     else:
         stated = {"words": (Annotated[str, Field(description="Your answer.", min_length=1)], ...)}
-    return create_model("Answer", **stated)  # type: ignore[call-overload,no-any-return]  # fields found at run time
+    form: type[AnswerForm] = create_model("Answer", __base__=AnswerForm, **stated)  # type: ignore[call-overload]  # fields found at run time
+    form.question = question
+    return form
 
 
 _KINDS: Mapping[str, tuple[object, object]] = {
