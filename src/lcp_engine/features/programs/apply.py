@@ -113,10 +113,13 @@ class Apply:
             self._decide(ordered, locked, access)
         return finish(self.database, self.job, self.threads) or Carried((), {})
 
-    def _when(self, one: Changed) -> tuple[int, str]:
-        """Place in the order: directories first, then files as the command wrote them, since `make` compares times."""
+    def _when(self, one: Changed) -> tuple[int, int, str]:
+        """Place in the order: directories first, then files as the command wrote them, since `make` compares times.
+
+        Of those of one tick of the clock, the inode that was made later is the later one.
+        """
         found = None if one.path.endswith("/") else status_of(self.source.descriptor, one.path)
-        return 0 if found is None else found.st_mtime_ns, one.path
+        return (0, 0, one.path) if found is None else (found.st_mtime_ns, found.st_ino, one.path)
 
     def _decide(self, changed: Sequence[Changed], locked: Sequence[Held], access: FileAccess) -> None:
         """Compare all files, keep what is replaced and written, and record the intents: the commit decides."""
