@@ -90,10 +90,10 @@ class Theatre:
         (self.root / "b").chmod(0o644)
         (self.root / "gone" / "c").chmod(0o644)
         (self.source / "new" / "empty").mkdir(parents=True)
-        for path, data in NEW.items():
+        for second, (path, data) in enumerate(sorted(NEW.items())):
             (self.source / path).parent.mkdir(parents=True, exist_ok=True)
             (self.source / path).write_bytes(data)
-            os.utime(self.source / path, (1, 1))  # files are applied in the order of their times
+            os.utime(self.source / path, (second, second))  # files are applied in the order of their times
 
     def worker(self, engines: list[Engine]) -> Worker[BaseModel]:
         """The kind that applies it, as a runner would for a command."""
