@@ -78,7 +78,8 @@ def _pages(held: int) -> Mapping[str, str]:
         "the failed jobs": "/jobs?state=failed",
         "the jobs by text": "/jobs?text=nowhere",
         "a job": f"/jobs/{held}",
-        f"the inbox with {DIFFS} diffs": "/inbox",
+        f"the inbox with {DIFFS} held jobs": "/inbox",
+        f"the inbox with {DIFFS} diffs": "/inbox/all",
         "the overview": "/overview",
     }
 

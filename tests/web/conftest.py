@@ -170,14 +170,27 @@ class Visitor:
             return answer.status
 
 
-@pytest.fixture
-def house(tmp_path: Path, sqlite_copy_url: str) -> Iterator[House]:
-    root = tmp_path / "root"
+@contextmanager
+def open_house(place: Path, url: str) -> Iterator[House]:
+    """A house over that database, with a root that has one file."""
+    root = place / "root"
     root.mkdir()
     (root / "a.md").write_text("# a\n")
     keys = Secrets()
-    with Engine(sqlite_copy_url) as engine:
+    with Engine(url) as engine:
         app = make_app(PageContext(engine, make_templates(), keys.csrf), keys, ADDRESS)
         with TestClient(app, base_url=HOME) as browser:
             assert browser.get("/", params={"token": keys.token}).status_code == 200
             yield House(engine, root, app, keys, browser)
+
+
+@pytest.fixture
+def house(tmp_path: Path, sqlite_copy_url: str) -> Iterator[House]:
+    with open_house(tmp_path, sqlite_copy_url) as house:
+        yield house
+
+
+@pytest.fixture
+def house_on_postgresql(tmp_path: Path, emptied_postgres_url: str) -> Iterator[House]:
+    with open_house(tmp_path, emptied_postgres_url) as house:
+        yield house

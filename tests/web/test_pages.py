@@ -16,6 +16,7 @@ from lcp_engine.features.plans.graph import GraphStep, Link, PlanGraph
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.queries import pages
 from lcp_engine.web import missions
+from lcp_engine.web.app import all_pages
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -28,6 +29,22 @@ def test_an_empty_database_says_how_to_begin(house: House) -> None:
     assert "No missions yet" in house.get("/").words
     assert "No jobs wait" in house.get("/inbox").words
     assert "No jobs match" in house.get("/jobs").words
+
+
+def test_pages_and_decisions_are_the_same_on_postgresql(house_on_postgresql: House) -> None:
+    house = house_on_postgresql
+    empty = {path: house.get(path).status for path, _ in all_pages() if "{" not in path}
+    first, second = house.hold("a.md"), house.hold("b.md")
+    house.approve(first)
+    house.work()
+    of = {"decision": "reject", "reason": "No."}
+    assert house.post("/inbox", {"job": [str(first)], **of}).status == 409
+    assert house.post("/inbox", {"job": [str(second)], **of}).status == 200
+    assert [house.engine.job(one).state for one in (first, second)] == ["succeeded", "rejected"]
+    places = [path.replace("{mission}", "1").replace("{job}", str(first)) for path, _ in all_pages()]
+    found = {place: house.get(place).status for place in places if "{" not in place}
+    assert [path for path, status in [*empty.items(), *found.items()] if status >= 500] == []
+    assert [*found.values()].count(200) > 25, found
 
 
 def test_missions_are_listed_the_newest_first_with_their_state(house: House) -> None:

@@ -18,7 +18,7 @@ from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.runners import find_runners
-from lcp_engine.store.queries.selection import Condition, find
+from lcp_engine.store.queries.selection import Condition, find, with_ids
 
 LATENCIES = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 """Bounds of the buckets of claim latencies, in seconds."""
@@ -222,17 +222,15 @@ def read_settled(
 
 def read_missions(tx: Tx, ids: Collection[int]) -> list[TracedMission]:
     """These missions, as far as they were not pruned."""
-    wanted = Condition(f"m.id IN ({', '.join(map(str, ids)) or 'NULL'}) AND m.pruned_at IS NULL")
-    return [TracedMission(*row) for row in find(tx, _MISSIONS, wanted)]
+    are_kept = Condition("m.pruned_at IS NULL")
+    return [TracedMission(*row) for row in find(tx, _MISSIONS, with_ids(ids, "m.id"), are_kept)]
 
 
 def read_uids(tx: Tx, ids: Collection[int]) -> dict[int, str]:
-    wanted = Condition(f"id IN ({', '.join(map(str, ids)) or 'NULL'})")
-    return {int(id_): str(uid) for id_, uid in find(tx, "SELECT id, uid FROM missions", wanted)}
+    return {int(id_): str(uid) for id_, uid in find(tx, "SELECT id, uid FROM missions", with_ids(ids))}
 
 
 def read_attempts(tx: Tx, ids: Collection[int]) -> dict[int, tuple[str, int]]:
     """Kind and last attempt of each of these jobs, 0 if there was none."""
-    wanted = Condition(f"id IN ({', '.join(map(str, ids)) or 'NULL'})")
-    rows = find(tx, "SELECT id, kind, attempt FROM jobs", wanted)
+    rows = find(tx, "SELECT id, kind, attempt FROM jobs", with_ids(ids))
     return {int(id_): (str(kind), int(attempt)) for id_, kind, attempt in rows}

@@ -9,7 +9,7 @@ from lcp_engine.clock import Micros, iso
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.queries.selection import Condition, find
+from lcp_engine.store.queries.selection import Condition, find, with_ids
 
 NO_PERSON = ""
 """The person of the review that is made when a job is held."""
@@ -43,14 +43,13 @@ def find_awaited_replies(tx: Tx) -> frozenset[int]:
 
 def have_ended(tx: Tx, mission_ids: Collection[int]) -> frozenset[int]:
     """Those of these missions that have ended."""
-    some = Condition(f"id IN ({', '.join(map(str, mission_ids)) or 'NULL'}) AND ended_at IS NOT NULL")
-    return frozenset(int(row[0]) for row in find(tx, "SELECT id FROM missions", some))
+    has_ended = Condition("ended_at IS NOT NULL")
+    return frozenset(row[0] for row in find(tx, "SELECT id FROM missions", with_ids(mission_ids), has_ended))
 
 
 def are_heard(tx: Tx, mission_ids: Collection[int]) -> dict[int, tuple[bool, bool]]:
     """By the id of each of these missions, whether it has ended, and whether a planner would read a message to it."""
-    some = Condition(f"id IN ({', '.join(map(str, mission_ids)) or 'NULL'})")
-    found = find(tx, _SELECT_MISSIONS, some)
+    found = find(tx, _SELECT_MISSIONS, with_ids(mission_ids))
     return {
         int(id_): (bool(has_ended), bool(has_planner) and not has_ended)
         for id_, has_ended, has_planner in found
@@ -59,8 +58,7 @@ def are_heard(tx: Tx, mission_ids: Collection[int]) -> dict[int, tuple[bool, boo
 
 def ask_several(tx: Tx, mission_ids: Collection[int]) -> bool:
     """True if a rule of one of these missions asks for other approvals than that of any one person."""
-    some = Condition(f"id IN ({', '.join(map(str, mission_ids))})")
-    specs = find(tx, "SELECT spec FROM missions", some) if mission_ids else ()
+    specs = find(tx, "SELECT spec FROM missions", with_ids(mission_ids))
     rules = (object_in(rule) for (spec,) in specs for rule in list_in(json.loads(spec).get("policy") or []))
     return any(rule.get("approvals") not in (None, 1) or rule.get("not_requester") for rule in rules)
 
@@ -70,6 +68,6 @@ def met(tx: Tx, job_ids: Sequence[int], person: str) -> set[int]:
     found: set[int] = set()
     by_whom = Condition("person IN (:who, :no_person)", {"who": person, "no_person": NO_PERSON})
     for start in range(0, len(job_ids), _AT_ONCE):
-        some = Condition(f"job_id IN ({', '.join(map(str, job_ids[start : start + _AT_ONCE]))})")
+        some = with_ids(job_ids[start : start + _AT_ONCE], "job_id")
         found.update(row[0] for row in find(tx, "SELECT job_id FROM reviews", some, by_whom))
     return found

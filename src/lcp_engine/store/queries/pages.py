@@ -14,7 +14,7 @@ from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID
 from lcp_engine.store.queries.history import find_where, in_column, with_records
-from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find
+from lcp_engine.store.queries.selection import Columns, Condition, among, equal, find, with_ids
 
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of a page."""
@@ -281,7 +281,7 @@ def find_held_heads(
     """Jobs that fit, in the order of their ids; only those with the ids `among`, where these are given."""
     _, where = _find(tx, wanted)
     if among is not None:
-        where.append(Condition(f"id IN ({', '.join(map(str, sorted(among)))})"))
+        where.append(with_ids(among))
     return [HeldHead(*row) for row in _HELD.rows(tx, *where, limit=limit)]
 
 
@@ -309,7 +309,7 @@ def find_settings(tx: Tx, jobs: Sequence[JsonObject]) -> dict[int, Setting]:
 
 
 def _are(ids: Iterable[JsonValue]) -> Condition:
-    return Condition(f"id IN ({', '.join(map(str, sorted({int_in(one) for one in ids if one}))) or 'NULL'})")
+    return with_ids({int_in(one) for one in ids if one})
 
 
 def _text(value: JsonValue) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,6 +38,11 @@ def among(name: str, values: Sequence[str]) -> Condition:
     """The column has one of the values."""
     params: dict[str, Param] = {f"{name}_{n}": value for n, value in enumerate(values)}
     return Condition(f"{name} IN ({', '.join(f':{param}' for param in params) or 'NULL'})", params)
+
+
+def with_ids(ids: Iterable[int], column: str = "id") -> Condition:
+    """The column has one of the ids; without any, no row fits, which `IN ()` says in SQLite alone."""
+    return Condition(f"{column} IN ({', '.join(map(str, sorted(ids))) or 'NULL'})")
 
 
 class Columns:
