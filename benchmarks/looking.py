@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.figures import Figure, Goal
 from lcp_engine import Engine
-from lcp_engine.store.maintenance.stats import overview_in
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.pages import JobFilter
+from lcp_engine.store.queries.stats import overview_in
 
 TIMES = 25
 GOAL = Goal(2, at_least=False, unit="ms")

@@ -87,7 +87,8 @@ class Feature(NamedTuple):
     """Keys of the configuration file: the `FeatureSettings` whose fields they are, and the variable of the environment
     that comes before the key, or nothing."""
     commands: Mapping[str, tuple[str, str, str]] = MappingProxyType({})
-    """Commands of `lcp` by their name: the section of its help, the place, the line in that help."""
+    """Commands of `lcp` by their name: the section of its help, the place, the line in that help. `db NAME` is one
+    of the group `db`, which is also its section."""
     left_overs: tuple[str, ...] = ()
     """Functions that name what is left over on this machine, for `lcp db check` and `lcp doctor`."""
     duties: tuple[str, ...] = ()

@@ -33,9 +33,9 @@ from tests.crash.stories import (
 from tests.walls import missing
 
 from lcp_engine import Engine
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.runner import runner
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.store.maintenance.check import check_database
 
 T = TypeVar("T")
 MISSED = "none"

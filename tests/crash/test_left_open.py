@@ -20,12 +20,12 @@ from tests.patience import wait_until
 from lcp_engine import Engine
 from lcp_engine.changes import recovery
 from lcp_engine.changes.recovery import close_left_open, open_root
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.runner import maintenance
 from lcp_engine.sandbox.file_access import confined_threads
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.maintenance.check import check_database
 
 PATIENCE = 60.0
 """Seconds for what takes a moment on a machine that is not busy."""

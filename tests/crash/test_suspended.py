@@ -15,8 +15,8 @@ from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.changes.journal import FRESH_SECONDS
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.sandbox.landlock import Isolation, isolates
-from lcp_engine.store.maintenance.check import check_database
 
 pytestmark = pytest.mark.proof
 

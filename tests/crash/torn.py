@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from tests.crash.processes import ask, begin, do, end_of, import_all
 
 from lcp_engine import Engine
-from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 HEADER, FRAME_HEADER = 32, 24  # of a write-ahead log (sqlite.org/fileformat2.html#walformat)

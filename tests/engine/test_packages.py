@@ -19,9 +19,9 @@ from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.mission.spec import MissionSpec, mission_model, spec_of
 from lcp_engine.feature import KERNEL, Feature
 from lcp_engine.features import KEYS
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.planners import registry as planners
 from lcp_engine.store.db.open import open_database, tables_of
-from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.store.schema import metadata
 
 if TYPE_CHECKING:

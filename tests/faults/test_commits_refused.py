@@ -14,8 +14,8 @@ from tests.faults.refused import COUNT, WELL, WORKERS
 from tests.faults.refusing import can_refuse
 
 from lcp_engine import Engine
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.store.db.sqlite import LOG_PAGES
-from lcp_engine.store.maintenance.check import check_database
 
 pytestmark = [
     pytest.mark.proof,

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.store.db.open import open_database
-from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.workers.base import Context, Outcome, Worker
 
 CLI = [sys.executable, "-m", "lcp_engine"]

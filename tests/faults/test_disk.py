@@ -12,8 +12,8 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine import Engine
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.sandbox.atomic_write import is_temporary
-from lcp_engine.store.maintenance.check import check_database
 
 pytestmark = pytest.mark.proof
 

@@ -17,6 +17,7 @@ from tests.faults.places import Memory, no_mounts
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.features.upkeep.chores import Housekeeper
 from lcp_engine.features.upkeep.settings import Duty
 from lcp_engine.features.upkeep.store.backup import back_up
@@ -24,7 +25,6 @@ from lcp_engine.features.upkeep.store.upkeep import UpkeepRow, duties
 from lcp_engine.operation import Backups, Upkeep
 from lcp_engine.store import queue
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.maintenance.check import check_database
 
 CLI = [sys.executable, "-m", "lcp_engine"]
 MORE_THAN_FITS = 2_000_000

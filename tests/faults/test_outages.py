@@ -25,10 +25,10 @@ from tests.store.test_lost_commits import Wire, wire
 from lcp_engine import Engine
 from lcp_engine.cli.signals import Interrupts, work
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import check_database
 
 __all__ = ["server", "wire"]
 

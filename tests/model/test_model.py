@@ -47,10 +47,10 @@ from lcp_engine.engine.question import hold_turn, keep_reply, open_question
 from lcp_engine.engine.reply import FinishedTurn, apply_reply
 from lcp_engine.engine.settle import FinishedJob, rescue, settle_all
 from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, ledger_of
-from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.people import due_holds
 from lcp_engine.store.row_types import JobRow, TurnRow
 from lcp_engine.store.schema import every_table

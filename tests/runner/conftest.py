@@ -12,8 +12,8 @@ from tests.conftest import POSTGRES, SQLITE
 from tests.runner.theatre import Theatre, open_theatre
 
 from lcp_engine.core.walls import Step
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.store.maintenance.check import check_database
 
 
 class Ground(NamedTuple):

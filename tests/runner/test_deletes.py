@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from tests.runner.conftest import Ground
 
 from lcp_engine import Engine
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.features.reports.markdown import as_markdown
-from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.workers.base import Caps
 
 TEXT = "#!/bin/sh\necho old\n"

@@ -16,8 +16,8 @@ from tests.loaded_python import Python
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.sandbox import root_identity
-from lcp_engine.store.maintenance.check import check_database
 
 pytestmark = pytest.mark.both
 

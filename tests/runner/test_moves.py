@@ -13,10 +13,10 @@ from tests.runner.conftest import Ground
 
 from lcp_engine import Engine
 from lcp_engine.errors import LcpError
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.features.reports.markdown import as_markdown
 from lcp_engine.sandbox.locks import Wait, lock
 from lcp_engine.sandbox.root import Root
-from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.workers.base import Caps
 from lcp_engine.workers.move_file import WORKER
 

@@ -14,13 +14,13 @@ from lcp_engine import Engine
 from lcp_engine.changes import journal
 from lcp_engine.changes.journal import Untracked
 from lcp_engine.engine.settle import FinishedJob, settle
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.runner import runner
 from lcp_engine.runner.executor import Executor
 from lcp_engine.sandbox.landlock import Isolation, isolates
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of
-from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.write_file import WRITE_FILE
 

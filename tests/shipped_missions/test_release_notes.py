@@ -15,8 +15,8 @@ from tests.loaded_python import Python
 from tests.shipped_missions.conftest import Twin, spec_of
 
 from lcp_engine import Engine
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.policy import Verdict
-from lcp_engine.store.maintenance.check import check_database
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

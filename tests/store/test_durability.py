@@ -1,4 +1,4 @@
-"""What durability needs is set on each connection, refused where it cannot be, and reported otherwise."""
+"""What durability needs is set on each connection, and refused where it cannot be."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ from typing import NoReturn
 import psycopg
 import pytest
 from sqlalchemy import make_url
-from tests.conftest import sqlite_url
 from tests.faults.test_database_refuses import Server, server
 
-from lcp_engine.cli.doctor import examine_installation, examine_root
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.host.liveness import LivenessFile
-from lcp_engine.store.maintenance.durability import weaknesses
 
 __all__ = ["server"]
 
@@ -116,28 +112,6 @@ def pooler(postgres_url: str) -> Iterator[Pooler]:
 def test_a_pooler_that_shares_sessions_is_refused_in_words(pooler: Pooler) -> None:
     with pytest.raises(LcpError, match="a pooler that shares sessions between transactions"):
         make_backend(pooler.url).connect()
-
-
-def test_a_server_that_does_not_wait_for_its_disk_is_reported(postgres_url: str) -> None:
-    with psycopg.connect(postgres_url) as connection:
-        row = connection.execute("SHOW fsync").fetchone()
-    found = [weakness.fact for weakness in weaknesses(postgres_url)]
-    assert any(fact.startswith("fsync of the server is off") for fact in found) == (row == ("off",))
-
-
-def test_places_on_a_network_file_system_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = sqlite_url(tmp_path)
-    open_database(url).close()
-    assert shared_file_system(tmp_path) is None
-    assert weaknesses(url) == []
-    monkeypatch.setattr("lcp_engine.sandbox.file_systems.file_system_type", lambda path: NFS)
-    assert "lcp.db is on NFS" in weaknesses(url)[0].fact
-    environment = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    found = [*examine_installation(url, url, environment), *examine_root(tmp_path)]
-    on_nfs = [finding.about for finding in found if "is on NFS" in finding.fact]
-    assert on_nfs == ["durability", "runtime directory", "root"]
 
 
 def test_a_runtime_directory_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from lcp_engine.engine import missions as steer
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob, settle, settle_all
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.features.upkeep.store.prune import prune
 from lcp_engine.store import changes, queue
 from lcp_engine.store.changes import missing_blobs
@@ -29,7 +30,6 @@ from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.large_results import LARGE
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.ledger_sql import EVENT
-from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.row_types import JobRow
 from lcp_engine.workers.base import Outcome, Worker
 

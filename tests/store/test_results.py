@@ -10,9 +10,9 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.api.engine import Engine
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.features.upkeep.store.prune import prune
 from lcp_engine.store.large_results import LARGE
-from lcp_engine.store.maintenance.check import faults_in
 from lcp_engine.store.queries.records import Job
 
 CONTENT = "0123456789abcde\n" * LARGE

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from tests.conftest import SERVER, postgres_database
 
 from lcp_engine import Engine, LcpError
-from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.features.check.store.examination import check_database
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 BLOCKS = dict(re.findall(r'^```sql title="([^"]+)"\n(.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE))

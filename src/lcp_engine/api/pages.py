@@ -8,12 +8,12 @@ from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.store.conditions import STATUSES
 from lcp_engine.store.db.json_text import JsonObject
-from lcp_engine.store.maintenance.stats import Overview, overview_in
 from lcp_engine.store.queries import pages
 from lcp_engine.store.queries.mission_spec import spec_and_root
 from lcp_engine.store.queries.pages import HeldHead, JobCounts, JobFilter, MissionCounts, Page, Roots, Setting
 from lcp_engine.store.queries.records import ActiveRunner
 from lcp_engine.store.queries.runners import find_runners
+from lcp_engine.store.queries.stats import Overview, overview_in
 
 __all__ = [
     "STATUSES",

@@ -66,7 +66,8 @@ def all_commands(features: Feature | None = None) -> dict[str, dict[str, tuple[s
         for section, stated in SECTIONS.items()
     }
     for name, (section, place, text) in (features or added()).commands.items():
-        found.setdefault(section, {})[name] = (place, text)
+        if " " not in name:
+            found.setdefault(section, {})[name] = (place, text)
     return {section: commands for section, commands in found.items() if commands}
 
 

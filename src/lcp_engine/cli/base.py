@@ -289,6 +289,21 @@ class LcpGroup(_WithExamples, click.Group):
 
     command_class = LcpCommand
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Own commands, and those of features for this group."""
+        from lcp_engine.feature import added
+
+        names = (name.partition(" ")[::2] for name in added().commands)
+        return sorted([*self.commands, *(name for group, name in names if name and group == self.name)])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Like click's, also for commands of features, which are loaded now."""
+        from lcp_engine.feature import added, installed, load
+
+        own, stated = self.commands.get(cmd_name), f"{self.name} {cmd_name}"
+        found = (features().commands.get(stated) for features in (added, installed) if own is None)
+        return next((load(one[1], click.Command) for one in found if one is not None), own)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Like click's, but the first sentence of each command is whole."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,11 @@ from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.load_mission import MissionOptions, load, load_spec
-from lcp_engine.cli.output import print_json, print_out
-from lcp_engine.core.health import Finding, Grade, broken, doubtful, is_sound, well
+from lcp_engine.cli.output import guarded, print_json, print_out
+from lcp_engine.core.health import Finding, broken, doubtful, is_sound, well
 from lcp_engine.core.mission.spec import PlannerSpec, expected_result
 from lcp_engine.core.safe_text import sentence
-from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError, refused_by_system
+from lcp_engine.errors import LcpError
 from lcp_engine.feature import installed, is_shipped, leave_out, load_all
 from lcp_engine.settings import resolve_root
 
@@ -114,7 +114,7 @@ def _examine(
     tried: MissionOptions | None,
 ) -> Iterator[Finding]:
     from lcp_engine.sandbox.landlock import examine_isolation
-    from lcp_engine.settings import config_path, make_room, shown_url
+    from lcp_engine.settings import config_path, make_room
 
     yield well("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     try:
@@ -127,11 +127,10 @@ def _examine(
     yield well(
         "settings", f"{config_path()}{'' if config_path().exists() else ' (does not exist; defaults apply)'}"
     )
-    yield from examine_installation(url, shown_url(url), os.environ)
     yield examine_isolation(settings.isolation)
     yield from _features(url, settings)
     if tried is not None:
-        yield from _guarded("commands", lambda: _commands(tried, url, settings))
+        yield from guarded("commands", lambda: _commands(tried, url, settings))
     spec, result = None if planner is None else PlannerSpec(type=planner), None
     if options is not None:
         try:
@@ -148,70 +147,27 @@ def _examine(
         yield from examine_planner(spec, invocation.planner_environment, result)
 
 
-def examine_installation(url: str, shown_url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the database at `url` and its runtime directory, which is the only thing created."""
-    yield from _guarded("database", lambda: _database(url, shown_url))
-    yield from _guarded("runtime directory", lambda: _runtime(url, environment))
-
-
 def examine_root(path: Path) -> Iterator[Finding]:
     """Check a mission's root and how jobs are confined to it."""
-    yield from _guarded("root", lambda: _root(path))
-
-
-def _guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    try:
-        yield from examine()
-    except LcpError as error:
-        yield broken(about, error.failed)
-    except OSError as refused:
-        yield broken(about, refused_by_system(refused))
+    yield from guarded("root", lambda: _root(path))
 
 
 def _features(url: str, settings: Settings) -> Iterator[Finding]:
-    from lcp_engine.store.maintenance.check import find_version
-    from lcp_engine.store.version import HEAD
+    from lcp_engine.api.history import is_current
 
     try:
-        is_current = find_version(url, BUSY_SECONDS) == HEAD
+        is_there = is_current(url, BUSY_SECONDS)
     except LcpError:
-        is_current = False  # the line about the database says why
+        is_there = False  # the line about the database says why
     settings = replace(settings, busy_seconds=BUSY_SECONDS)
     for place, examine in load_all(installed().findings, FunctionType):
         name = place.partition(":")[0].removeprefix("lcp_engine.features.").split(".")[0]
         try:
-            yield from _guarded(name, partial(examine, url, settings, is_current))
+            yield from guarded(name, partial(examine, url, settings, is_there))
         except Exception as raised:
             if is_shipped(place):
                 raise
             leave_out(place, raised)
-
-
-def _database(url: str, shown: str) -> Iterator[Finding]:
-    from lcp_engine.store.maintenance.check import check_database, find_version, try_writing
-    from lcp_engine.store.maintenance.durability import weaknesses
-    from lcp_engine.store.version import HEAD
-
-    version = find_version(url, BUSY_SECONDS)
-    if version is None:
-        yield _new_database(url, shown)
-        return
-    if version != HEAD:
-        if version > HEAD:
-            fact = f"{shown} has version {version}; this engine knows versions up to {HEAD}"
-            yield broken("database", Failed(ErrorCode.DATABASE_VERSION, fact, advice=GENERAL))
-        else:
-            fact = f"{shown} has version {version}; this engine uses {HEAD}"
-            yield doubtful("database", fact, "The next command upgrades it; `lcp db upgrade` does it now.")
-        return
-    faults = check_database(url, BUSY_SECONDS)
-    if faults:
-        yield Finding("database", Grade.FAIL, f"{shown}: {faults[0]}", "`lcp db check` lists every fault.")
-        return
-    try_writing(url, BUSY_SECONDS)
-    yield well("database", f"{shown} is consistent, writable, at version {version}")
-    for weakness in weaknesses(url, BUSY_SECONDS):
-        yield doubtful("durability", weakness.fact, weakness.advice)
 
 
 def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator[Finding]:
@@ -231,40 +187,6 @@ def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator
         root, wall_directory(url), stated.walls(settings.isolation), [*map(Path, stated.commands_read)]
     )
     yield from try_commands(spec, here, stated.commands_network)
-
-
-def _new_database(url: str, shown: str) -> Finding:
-    from lcp_engine.store.db.open import make_backend
-    from lcp_engine.store.db.sqlite import Sqlite
-
-    backend = make_backend(url)
-    place = backend.path.parent if isinstance(backend, Sqlite) else None
-    if place is not None and not os.access(place, os.W_OK | os.X_OK):
-        return broken(
-            "database",
-            Failed(
-                ErrorCode.FILE_SYSTEM,
-                f"{place} is not writable; {shown} is created there",
-                advice="Make it writable, or name another database with --db or LCP_DATABASE_URL.",
-            ),
-        )
-    return well("database", f"{shown} does not exist yet; the first command creates it")
-
-
-def _runtime(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    from lcp_engine.sandbox.file_systems import shared_file_system
-    from lcp_engine.store.host.liveness import runtime_directory
-
-    directory = runtime_directory(url, environment)
-    yield well("runtime directory", str(directory))
-    shared = shared_file_system(directory)
-    if shared is not None:
-        fact = f"{directory} is on {shared}; whether a runner of this machine is alive is known by its locks there"
-        yield doubtful(
-            "runtime directory",
-            fact,
-            "Keep a SQLite file on a local disk; for PostgreSQL, name a local directory with XDG_RUNTIME_DIR.",
-        )
 
 
 def _root(path: Path) -> Iterator[Finding]:

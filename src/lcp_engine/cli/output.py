@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import click
 
 from lcp_engine.cli.exits import Exit, exit_of_error
 from lcp_engine.cli.wrapping import fitted, hang_of, terminal_width
+from lcp_engine.core.health import Finding, broken
 from lcp_engine.core.json_values import JsonValue
 from lcp_engine.core.safe_text import Printable, json_block, json_line, sentence
 from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, refused_by_system
@@ -233,3 +234,13 @@ def _keep_traceback(error: BaseException) -> Path | None:
     except OSError:
         return None
     return path
+
+
+def guarded(about: str, examine: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Findings of `examine`; an error is a failure of what it is about."""
+    try:
+        yield from examine()
+    except LcpError as error:
+        yield broken(about, error.failed)
+    except OSError as refused:
+        yield broken(about, refused_by_system(refused))

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from tests.runner.undo.conftest import Scene
 
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.features.upkeep.store.prune import levels_of, prune
 from lcp_engine.store.changes import MOST_WHOLE, content
-from lcp_engine.store.maintenance.check import faults_in
 
 SIZE = 4 * MOST_WHOLE
 LATER = 2**60

@@ -34,8 +34,8 @@ from lcp_engine.planners.environment import (
 )
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import ScriptPlanner, check_script
+from lcp_engine.store.db.open import find_version, opened
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
-from lcp_engine.store.maintenance.check import find_version, opened
 from lcp_engine.workers.base import ExecutedBy, Worker, Workers, params_of
 
 GIT_SECONDS = 20.0

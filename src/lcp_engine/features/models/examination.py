@@ -93,7 +93,7 @@ def examine_probes(url: str, settings: Settings, is_current: bool) -> Iterator[F
     """Ways to ask models whose servers refused a part of a request in the last days."""
     from lcp_engine.features.models.output_modes import Rung, Step, described, read_probe
     from lcp_engine.features.models.store import newest_probes
-    from lcp_engine.store.maintenance.check import opened
+    from lcp_engine.store.db.open import opened
 
     if not is_current:
         return

@@ -109,7 +109,7 @@ def examine_webhook(url: str, settings: Settings, is_current: bool) -> Iterator[
     from lcp_engine.features.approvers.secret_keys import examine_secret
     from lcp_engine.features.notices.settings import NoticeSettings
     from lcp_engine.features.notices.store.queries import untried
-    from lcp_engine.store.maintenance.check import opened
+    from lcp_engine.store.db.open import opened
 
     webhook = settings.of(NoticeSettings).webhook
     if webhook is None:

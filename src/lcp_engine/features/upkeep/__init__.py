@@ -6,7 +6,19 @@ from lcp_engine.feature import Feature
 
 FEATURE = Feature(
     "upkeep",
-    needs=("memory", "programs", "stages"),
+    needs=("check", "memory", "programs", "stages"),
+    commands={
+        "db backup": (
+            "db",
+            "lcp_engine.features.upkeep.commands:backup_command",
+            "Copy the database to FILE while it is in use.",
+        ),
+        "db prune": (
+            "db",
+            "lcp_engine.features.upkeep.commands:prune_command",
+            "Remove missions that ended long ago.",
+        ),
+    },
     chores=("lcp_engine.features.upkeep.chores:chores",),
     findings=("lcp_engine.features.upkeep.commands:examine_upkeep",),
     settings={

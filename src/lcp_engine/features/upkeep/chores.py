@@ -110,7 +110,7 @@ class Housekeeper:
         return {"file": str(file), "bytes": count}
 
     def _check(self, due: Micros) -> JsonObject:
-        from lcp_engine.store.maintenance.check import check_database
+        from lcp_engine.features.check.store.examination import check_database
 
         faults = check_database(
             self._instance.url,

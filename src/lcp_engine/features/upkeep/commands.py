@@ -1,16 +1,23 @@
-"""Say when retention, backup and integrity check were done last, and when they are next."""
+"""Back up and prune the database (`lcp db`), and say when upkeep was done last, and is next."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lcp_engine.cli.output import Fact, local_time
+import click
+
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, naming, pass_invocation
+from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.output import Fact, local_time, print_err, print_json, print_out
+from lcp_engine.clock import SECOND
 from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.json_values import JsonValue
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size
 from lcp_engine.errors import ErrorCode, Failed
 
@@ -18,12 +25,101 @@ if TYPE_CHECKING:
     from lcp_engine.settings import Settings
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def age_in_micros(text: str) -> int:
+    """Parse an age such as `30d` into microseconds. Raises a usage error for anything else."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 7 and unit in _UNITS):
+        raise click.UsageError(
+            f"--older-than expects a number with s, m, h, d or w, such as 30d, not {text!r}"
+        )
+    return int(number) * _UNITS[unit] * SECOND
+
+
+@click.command(
+    "backup",
+    cls=LcpCommand,
+    examples=("lcp db backup lcp-backup.db", "lcp db backup --force /backups/lcp.dump"),
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@pass_invocation
+def backup_command(invocation: Invocation, file: Path, force: bool) -> int:
+    """Copy the database to FILE while it is in use.
+
+    Others are not blocked. The copy is one consistent state, complete or not there at all, and readable by this user
+    alone. SQLite gives a database that --db opens, PostgreSQL an archive of pg_dump for pg_restore.
+    """
+    from lcp_engine.features.upkeep.store.backup import back_up
+
+    url = invocation.database_url
+    with naming(url):
+        count = back_up(url, file, force=force, busy_seconds=invocation.settings.busy_seconds)
+    if invocation.json:
+        print_json({"file": str(file), "bytes": count})
+    elif not invocation.quiet:
+        print_out(f"{one_line(str(file))} has {size(count)}")
+    return Exit.DONE
+
+
+@click.command(
+    "prune",
+    cls=LcpCommand,
+    examples=("lcp db prune --older-than 30d --dry-run", "lcp db prune --older-than 12w --keep 100"),
+)
+@click.option(
+    "--older-than",
+    required=True,
+    metavar="AGE",
+    help="Only missions that ended at least this long ago: 30d, 12w, 36h.",
+)
+@click.option(
+    "--keep", type=Count(min=0), default=0, metavar="N", help="Keep the N missions that ended most recently."
+)
+@click.option(
+    "--preimages", is_flag=True, help="Also remove missions whose file changes could still be undone."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
+@pass_invocation
+def prune_command(invocation: Invocation, older_than: str, keep: int, preimages: bool, dry_run: bool) -> int:
+    """Remove missions that ended long ago.
+
+    Contents and runners that nothing else refers to are removed as well, and entries of memory that have expired.
+    Missions with held jobs, and those whose file changes could be undone, stay. Short transactions leave room for
+    runners. The space is reused; with SQLite, `lcp db backup` makes a smaller file.
+    """
+    from lcp_engine.features.upkeep.store.prune import prune
+
+    age = age_in_micros(older_than)
+    with invocation.engine() as engine:
+        database = engine.instance.database
+        done = prune(
+            database, ended_before=database.now() - age, keep=keep, preimages=preimages, dry_run=dry_run
+        )
+    if invocation.json:
+        print_json({**asdict(done), "dry_run": dry_run})
+        return Exit.DONE
+    if dry_run:
+        print_out(f"missions to remove: {done.missions:,}")
+    else:
+        gone = f"rows: {done.rows:,}, contents: {done.contents:,}, runners: {done.runners:,}"
+        expired = f", expired memories: {done.memories:,}" if done.memories else ""
+        print_out(f"missions removed: {done.missions:,} ({gone}{expired})")
+    if done.kept_for_undo and not invocation.quiet:
+        print_err(
+            f"{done.kept_for_undo} more stay because their changes can be undone; --preimages removes them too"
+        )
+    return Exit.DONE
+
+
 def upkeep_facts(url: str, settings: Settings, busy_seconds: float) -> Iterator[Fact]:
     """Every duty that the configuration states. The database is at the newest version."""
     from lcp_engine.features.upkeep.chores import rhythms
     from lcp_engine.features.upkeep.settings import Upkeep
     from lcp_engine.features.upkeep.store.upkeep import duties
-    from lcp_engine.store.maintenance.check import opened
+    from lcp_engine.store.db.open import opened
 
     stated = rhythms(settings.of(Upkeep))
     if not stated:
@@ -52,8 +148,8 @@ def left_over_lines(url: str, busy_seconds: float) -> Iterator[tuple[str, str]]:
     """
     from lcp_engine.features.programs.command_places import left_over_walls
     from lcp_engine.features.stages.stages import left_over_stages
+    from lcp_engine.store.db.open import opened
     from lcp_engine.store.host.liveness import stages_directory, wall_directory
-    from lcp_engine.store.maintenance.check import opened
 
     with opened(url, busy_seconds) as database:
         for left in left_over_stages(database, stages_directory(url)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lcp_engine.clock import Clock
@@ -46,6 +48,32 @@ def open_database(
         database.close()
         raise
     return database
+
+
+@contextmanager
+def opened(
+    url: str, busy_seconds: float, is_stopping: Callable[[], bool] | None = None
+) -> Iterator[Database]:
+    """The database as it is, not created or upgraded; `is_stopping` interrupts statements of SQLite."""
+    backend = make_backend(url, busy_seconds)
+    if isinstance(backend, Sqlite):
+        backend.is_stopping = is_stopping
+        if not backend.path.is_file():
+            message = f"database {backend.path} does not exist"
+            raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)
+    database = Database(backend)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
+    """The version of the database at `url`; None if it is missing or empty."""
+    if not _exists(make_backend(url, busy_seconds)):
+        return None
+    with opened(url, busy_seconds) as database:
+        return database.read(version_of)
 
 
 def is_read_only(database: Database) -> bool:

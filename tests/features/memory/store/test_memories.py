@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.clock import SECOND
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.features.memory.entries import Entry
 from lcp_engine.features.memory.store import memories
 from lcp_engine.features.memory.store.memories import (
@@ -24,7 +25,6 @@ from lcp_engine.features.upkeep.store.prune import prune
 from lcp_engine.sandbox.root_identity import RootIdentity, identity_at
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import faults_in
 
 ENTRY = Entry(title="Tests", content="They need a database.", tags=("tests", "Setup"), files=("src/app.py",))
 ORIGIN = Origin(author="me")

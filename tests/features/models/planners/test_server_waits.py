@@ -18,9 +18,9 @@ from tests.tables import table
 from lcp_engine import Engine, Mission, Question, Reply
 from lcp_engine.clock import SECOND, Micros, system_clock
 from lcp_engine.engine.question import pause_of
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.planners import registry
 from lcp_engine.planning import AskedToWait
-from lcp_engine.store.maintenance.check import check_database
 
 if TYPE_CHECKING:
     from lcp_engine.runner.runner import Runner

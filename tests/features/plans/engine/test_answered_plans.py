@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.terms import terms_of
 from lcp_engine.errors import LcpError
-from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.features.check.store.examination import check_database
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.store.maintenance.check import check_database
+from lcp_engine.features.check.store.examination import check_database
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object

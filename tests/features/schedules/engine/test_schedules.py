@@ -12,9 +12,9 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import SECOND
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.features.schedules.schedules import Scheduler
 from lcp_engine.features.schedules.store import due_schedules
-from lcp_engine.store.maintenance.check import faults_in
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Lab, Object, OpenLab

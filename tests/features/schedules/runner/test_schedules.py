@@ -16,7 +16,7 @@ from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND
-from lcp_engine.store.maintenance.check import faults_in
+from lcp_engine.features.check.store.examination import faults_in
 
 TICKING = Path(__file__).with_name("ticking.py")
 KILLED = Path(__file__).with_name("killed.py")

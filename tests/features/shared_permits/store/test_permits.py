@@ -359,7 +359,7 @@ def test_a_job_that_waits_can_be_cancelled_and_retried(stall: Stall) -> None:
 
 
 def test_a_database_says_how_many_jobs_wait_for_what(stall: Stall) -> None:
-    from lcp_engine.store.maintenance.stats import overview_in
+    from lcp_engine.store.queries.stats import overview_in
 
     runner = stall.open()
     stall.limit(rated=EACH_SECOND)

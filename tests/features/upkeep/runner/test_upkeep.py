@@ -17,6 +17,7 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.config_file import parse_config
 from lcp_engine.errors import LcpError
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.features.upkeep.chores import Housekeeper
 from lcp_engine.features.upkeep.settings import Duty
 from lcp_engine.features.upkeep.store.backup import back_up
@@ -26,7 +27,6 @@ from lcp_engine.operation import Backups, Checks, Retention, Upkeep
 from lcp_engine.runner.runner import Runner
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import check_database
 
 DAY = 86_400 * SECOND
 START = 1_795_000_000 * SECOND

@@ -14,8 +14,8 @@ from tests.conftest import sqlite_url
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.features.upkeep.store.backup import back_up
-from lcp_engine.store.maintenance.check import check_database
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import faults_in
 from lcp_engine.features.upkeep.store.prune import SECONDS, Pruned, Work, choose, prune, sweep
 from lcp_engine.store.changes import applied_changes, close_intent, content, intend, keep, sha256
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import faults_in
 
 WRITE: JsonValue = {"ok": True, "action": "write_file", "rel_path": "a.md", "content": "after\n"}
 COMPLETE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}

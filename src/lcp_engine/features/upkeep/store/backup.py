@@ -15,10 +15,9 @@ from lcp_engine.core.summaries import size
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.open import version_of
+from lcp_engine.store.db.open import opened, version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
 from lcp_engine.store.db.transaction import Connection
-from lcp_engine.store.maintenance.check import opened
 
 _LOOK_SECONDS = 0.2
 _DEBIAN = Path("/usr/lib/postgresql")

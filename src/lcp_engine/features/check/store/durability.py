@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import opened
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import opened
 
 _NEEDED = {
     "fsync": "a power cut or a crash of the system may lose or damage what was committed",

@@ -10,12 +10,13 @@ from pydantic import JsonValue
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.examination import check_database, faults_in, measure
 from lcp_engine.store.changes import keep
 from lcp_engine.store.db.database import Database
+from lcp_engine.store.db.open import find_version, opened
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check import check_database, faults_in, find_version, measure, opened
-from lcp_engine.store.maintenance.stats import overview
+from lcp_engine.store.queries.stats import overview
 from lcp_engine.store.version import HEAD
 from lcp_engine.workers.base import Caps
 

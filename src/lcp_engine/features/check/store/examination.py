@@ -1,11 +1,10 @@
-"""Check that a database is intact; nothing is changed."""
+"""Check that a database is intact, and measure its tables; nothing is changed."""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
@@ -13,14 +12,13 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, func, select
 
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.check.store.history import history_faults
+from lcp_engine.features.check.store.rows import broken_rules
 from lcp_engine.store.changes import sha256
-from lcp_engine.store.db.database import Database
-from lcp_engine.store.db.open import make_backend, tables_of, version_of
-from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite
+from lcp_engine.store.db.open import opened, tables_of, version_of
+from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.maintenance.check_history import history_faults
-from lcp_engine.store.maintenance.check_rows import broken_rules
 from lcp_engine.store.schema import blobs, every_table, results
 from lcp_engine.store.version import HEAD
 
@@ -34,15 +32,6 @@ class TableSize:
     name: str
     rows: int
     bytes: int | None
-
-
-def find_version(url: str, busy_seconds: float = BUSY_SECONDS) -> str | None:
-    """The version of the database at `url`; None if it is missing or empty."""
-    backend = make_backend(url, busy_seconds)
-    if isinstance(backend, Sqlite) and not (backend.path.is_file() and backend.path.stat().st_size):
-        return None
-    with opened(url, busy_seconds) as database:
-        return database.read(version_of)
 
 
 def check_database(
@@ -86,24 +75,6 @@ def measure(url: str, busy_seconds: float = BUSY_SECONDS) -> list[TableSize]:
     """The size of every table. Raises `DATABASE_FAILED` if there is no database."""
     with opened(url, busy_seconds) as database:
         return database.read(_sizes)
-
-
-@contextmanager
-def opened(
-    url: str, busy_seconds: float, is_stopping: Callable[[], bool] | None = None
-) -> Iterator[Database]:
-    """The database as it is, not created or upgraded; `is_stopping` interrupts statements of SQLite."""
-    backend = make_backend(url, busy_seconds)
-    if isinstance(backend, Sqlite):
-        backend.is_stopping = is_stopping
-    if isinstance(backend, Sqlite) and not backend.path.is_file():
-        message = f"database {backend.path} does not exist"
-        raise LcpError(ErrorCode.DATABASE_FAILED, message, advice=OTHER_DATABASE)
-    database = Database(backend)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _broken_pages(tx: Tx) -> list[str]:
