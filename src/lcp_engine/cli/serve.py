@@ -96,7 +96,8 @@ def serve_command(
         update={"roots": (*stated.roots, *roots), "missions": (*stated.missions, *missions)}
     )
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        doors = {API: _door(API, engine, stated, host)} if api or stated.api else {}
+        gate = engine.tokens.gate(only_here=host in LOOPBACK) if api or stated.api else None
+        doors = {} if gate is None else {API: _door(API, engine, stated, gate)}
         server = server_type(
             engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link),
             secrets=_kept_secrets(engine.instance.url, anew=sign_out), evals=evals, doors=doors,
@@ -106,8 +107,7 @@ def serve_command(
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: stop_together(works)):
             _announce(invocation, server, host)
-            for door in doors.values():
-                _announce_token(invocation, door.token)
+            announce_token(invocation, gate and gate.token)
             run_together(works)
     return Exit.DONE
 
@@ -123,18 +123,19 @@ def _load() -> type[PageServer]:
     return PageServer
 
 
-def _door(path: str, engine: Engine, stated: ServeSettings, host: str) -> Door:
+def _door(path: str, engine: Engine, stated: ServeSettings, gate: object) -> Door:
     """The door below a path. Raises `NOT_INSTALLED`, and what opening it raises."""
     from lcp_engine.feature import installed, load
 
     place = installed().doors.get(path)
     if place is None:
         raise LcpError(ErrorCode.NOT_INSTALLED, f"no installed feature serves programs below {path}")
-    opened: Door = load(place, FunctionType)(engine, stated, only_here=host in LOOPBACK)
+    opened: Door = load(place, FunctionType)(engine, stated, gate)
     return opened
 
 
-def _announce_token(invocation: Invocation, token: str | None) -> None:
+def announce_token(invocation: Invocation, token: str | None) -> None:
+    """Print the token that a server has made for itself: once, as it is kept nowhere."""
     if token is None:
         return
     if invocation.json:

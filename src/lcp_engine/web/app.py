@@ -157,9 +157,6 @@ def make_app(
 class Door(Protocol):
     """An entrance for programs beside the page, with an access control of its own."""
 
-    token: str | None
-    """A token that it has made for itself, to be shown once."""
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
     def close(self) -> None:
         """End what would go on for long, so that the server can end."""

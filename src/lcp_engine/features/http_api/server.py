@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.http_api.document import OPERATIONS, document
 from lcp_engine.features.http_api.follow import Pulse
 from lcp_engine.features.http_api.launch import Offers, offers_of
@@ -37,10 +35,8 @@ class Api:
         offers: Offers,
         *,
         origins: Sequence[str] = (),
-        token: str | None = None,
     ) -> None:
-        """`origins` are those of pages in browsers that may use it; `token` is one that the gate has made."""
-        self.token = token
+        """`origins` are those of pages in browsers that may use it."""
         self._pulse = Pulse(engine)
         desk = Desk(engine, gate, offers, self._pulse)
         by_path = groupby(sorted(OPERATIONS, key=lambda one: one.path), key=lambda one: one.path)
@@ -70,19 +66,10 @@ class Api:
         self._pulse.close()
 
 
-def open_api(engine: Engine, stated: ServeSettings, *, only_here: bool) -> Api:
-    """The API as `lcp serve` opens it; while no token lets anyone in, with one of its own.
-
-    Raises `INVALID_ARGUMENT` for roots and missions that are not there, and without a token if other machines reach it.
-    """
-    gate, now = Gate(engine.instance), datetime.now(UTC)
-    has_any = any(one.expires_at is None or one.expires_at > now for one in engine.tokens.all())
-    if not has_any and not only_here:
-        message = "the API has no token, and other machines would reach it"
-        advice = "Add one first: `lcp tokens add NAME --scope look`."
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=advice)
+def open_api(engine: Engine, stated: ServeSettings, gate: Gate) -> Api:
+    """The API as `lcp serve` opens it. Raises `INVALID_ARGUMENT` for roots and missions that are not there."""
     offers = offers_of([Path(root) for root in stated.roots], stated.missions)
-    return Api(engine, gate, offers, origins=stated.origins, token=None if has_any else gate.generate())
+    return Api(engine, gate, offers, origins=stated.origins)
 
 
 def openapi(request: Request) -> Response:

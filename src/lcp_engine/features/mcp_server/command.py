@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,13 +13,10 @@ from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invoc
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json_line, print_out
-from lcp_engine.cli.serve import Work, run_together, stop_together
+from lcp_engine.cli.serve import Work, announce_token, run_together, stop_together
 from lcp_engine.cli.signals import catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.settings import resolve_root
-
-if TYPE_CHECKING:
-    from lcp_engine.features.mcp_server.http import HttpServer
 
 HIGHEST_PORT = 65_535
 
@@ -100,7 +96,12 @@ def mcp_command(
             from lcp_engine.features.mcp_server.http import HttpServer  # slow to import
 
             works = [server := HttpServer(door, *_host_and_port(address))]
-            _announce(invocation, server)
+            if invocation.json:
+                print_json_line({"url": server.url})
+            else:
+                print_out(server.url)
+                sys.stdout.flush()
+            announce_token(invocation, server.token)
         if threads:
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: stop_together(works)):
@@ -113,19 +114,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > HIGHEST_PORT:
         raise click.UsageError(f"--http expects HOST:PORT, not {address!r}", click.get_current_context())
     return host.strip("[]"), int(port)
-
-
-def _announce(invocation: Invocation, server: HttpServer) -> None:
-    """Print where it is served, and the token that it generated: once, as it is kept nowhere."""
-    if invocation.json:
-        print_json_line({"url": server.url, "token": server.token})
-    else:
-        print_out(server.url if server.token is None else f"{server.url}\n{server.token}")
-        if server.token is not None and not invocation.quiet:
-            print_err(
-                "the second line is a token for this start, shown once; `lcp tokens add` adds lasting ones"
-            )
-    sys.stdout.flush()
 
 
 def _named(missions: Sequence[str]) -> dict[str, str]:

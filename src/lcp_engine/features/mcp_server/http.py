@@ -40,19 +40,12 @@ _MOST_SESSIONS = 64
 class HttpServer:
     """Serves clients on a bound socket, until `stop` is called from any thread.
 
-    `token` is one for this server alone, if the database has none; it is generated on a loopback address only. Raises
-    `INVALID_ARGUMENT` without any token elsewhere, and for an address that cannot be bound.
+    Raises `INVALID_ARGUMENT` for an address that cannot be bound, and like `Tokens.gate`.
     """
 
     def __init__(self, door: McpDoor, host: str, port: int) -> None:
-        gate = Gate(door.engine.instance)
-        self.token: str | None = None
-        if not door.engine.tokens.all():
-            if host not in LOOPBACK:
-                message = f"{host} may be reached from elsewhere, and there is no token; one is expected"
-                advice = "Add one with `lcp tokens add NAME --scope look,launch,decide`."
-                raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=advice)
-            self.token = gate.generate()
+        gate = door.engine.tokens.gate(only_here=host in LOOPBACK)
+        self.token = gate.token
         self._socket = _listen(host, port)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._socket.getsockname()[1]}{PATH}"
         app = door.server.streamable_http_app(

@@ -23,7 +23,14 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.approvers.rules import hash_of
 from lcp_engine.features.approvers.settings import ApproverSettings
-from lcp_engine.features.tokens.store import TokenRow, drop_token, find_tokens, put_token, token_with
+from lcp_engine.features.tokens.store import (
+    TokenRow,
+    drop_token,
+    find_tokens,
+    has_valid,
+    put_token,
+    token_with,
+)
 from lcp_engine.store.ledger import Ledger
 
 PREFIX = "lcp-token-"
@@ -118,7 +125,7 @@ class Tokens:
             message = f"{person!r} is not an approver; {nearest(person or '', [*known])}"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         kept = known[person] if is_approver and person is not None else None
-        text = f"{PREFIX}{secrets.token_urlsafe(32)}"
+        text = _new_token()
         stated = ",".join(scope for scope in Scope if scope in scopes)
         length = None if lasts is None else micros(lasts)
         self._instance.write(
@@ -133,6 +140,19 @@ class Tokens:
     def remove(self, name: str) -> None:
         """Remove a token, which lets nothing in from now on. Raises `NOT_FOUND`."""
         self._instance.write(_remove, name)
+
+    def gate(self, *, only_here: bool) -> Gate:
+        """The gate of a server; with a token of its own, if the database has none that lets anyone in.
+
+        Raises `INVALID_ARGUMENT` then, unless only this machine reaches the server.
+        """
+        if self._instance.read(has_valid):
+            return Gate(self._instance)
+        if not only_here:
+            message = "there is no token that lets anyone in, and other machines would reach this server"
+            advice = "Add one first: `lcp tokens add NAME --scope look`."
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=advice)
+        return Gate(self._instance, token=_new_token())
 
     def decider(self, token: Token) -> str:
         """The name under which a decision by this token is recorded.
@@ -166,15 +186,10 @@ class Gate:
     _clock: Callable[[], float] = time.monotonic
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By token, the requests that it may make at once, and when that was counted."""
-    _generated: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    """One for this server alone, as long as it runs: it looks, launches and decides for this process's user."""
     _opened_at: datetime = field(default_factory=partial(datetime.now, UTC))
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def generate(self) -> str:
-        """A token for this server alone, as long as it runs: it looks, launches and decides for this process's user."""
-        text = f"{PREFIX}{secrets.token_urlsafe(32)}"
-        self._generated = hash_of(text)
-        return text
 
     def admit(
         self, authorization: str | None, scope: Scope | None, *, address: str = "", is_new: bool = True
@@ -206,7 +221,7 @@ class Gate:
 
     def _known(self, text: str) -> Token | Denied:
         kept = hash_of(text)
-        if self._generated is not None and hmac.compare_digest(self._generated, kept):
+        if self.token is not None and hmac.compare_digest(hash_of(self.token), kept):
             return Token(
                 name=GENERATED, scopes=(Scope.LOOK, Scope.LAUNCH, Scope.DECIDE), person=user_name(),
                 per_minute=PER_MINUTE, created_at=self._opened_at, expires_at=None,
@@ -229,6 +244,10 @@ class Gate:
             left = min(token.per_minute, left + (now - since) / each)
             self._left[token.name] = (left - 1 if left >= 1 else left, now)
         return None if left >= 1 else int((1 - left) * each) + 1
+
+
+def _new_token() -> str:
+    return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def _check(name: str, scopes: Collection[Scope], lasts: timedelta | None, per_minute: int) -> None:

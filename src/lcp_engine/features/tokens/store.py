@@ -61,6 +61,11 @@ def token_with(tx: Tx, kept: str) -> tuple[TokenRow | None, Micros]:
     return None if row is None else TokenRow(*row), tx.now
 
 
+def has_valid(tx: Tx) -> bool:
+    """True if a token has not ended."""
+    return any(row.expires_at is None or row.expires_at > tx.now for row in find_tokens(tx))
+
+
 def put_token(tx: Tx, row: TokenRow) -> None:
     """Store a token; the transaction fails if its name is in use."""
     tx.run(_ADD, **{name: getattr(row, name) for name in _NAMES})

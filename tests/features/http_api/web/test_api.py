@@ -130,11 +130,10 @@ class Hall:
     def __init__(self, url: str, root: Path, **options: object) -> None:
         self.url, self.root = url, root
         self.engine = Engine(url, **options)  # type: ignore[arg-type]
-        self.api = open_api(
-            self.engine, ServeSettings(roots=(str(root),), missions=("survey",)), only_here=True
-        )
-        assert self.api.token is not None
-        self.client = Client(self.api, self.api.token)
+        self.gate = self.engine.tokens.gate(only_here=True)
+        self.api = open_api(self.engine, ServeSettings(roots=(str(root),), missions=("survey",)), self.gate)
+        assert self.gate.token is not None
+        self.client = Client(self.api, self.gate.token)
 
     def program(self, name: str, *scopes: Scope, **given: object) -> Client:
         return Client(self.api, self.engine.tokens.add(name, scopes, **given))  # type: ignore[arg-type]
@@ -358,7 +357,8 @@ def test_a_key_gives_the_same_answer_and_no_second_effect(hall: Hall) -> None:
     key = {"Idempotency-Key": "one"}
     first = hall.client.post("/missions", body, **key)
     hall.engine.work(until_idle=True)
-    again = Client(open_api(hall.engine, ServeSettings(), only_here=True), hall.client.token)
+    other_gate = hall.engine.tokens.gate(only_here=True)
+    again = Client(open_api(hall.engine, ServeSettings(), other_gate), hall.client.token)
     assert again.refused("POST", "/missions", body, **key) == (401, "TOKEN_REFUSED")  # of another start
     assert hall.client.post("/missions", body, **key) == first
     assert hall.client.headers["idempotency-replayed"] == "true"
@@ -461,9 +461,8 @@ def test_a_listed_mission_is_launched_over_a_listed_root(hall: Hall) -> None:
 def test_a_listed_mission_that_cannot_be_read_is_refused_in_words(hall: Hall, tmp_path: Path) -> None:
     path = tmp_path / "nightly.yaml"
     path.write_bytes(b"goal: \xff\n")
-    api = open_api(hall.engine, ServeSettings(missions=(str(path),)), only_here=True)
-    assert api.token is not None
-    client, launch = Client(api, api.token), ("POST", "/missions", {"mission": "nightly"})
+    api = open_api(hall.engine, ServeSettings(missions=(str(path),)), hall.gate)
+    client, launch = Client(api, hall.client.token), ("POST", "/missions", {"mission": "nightly"})
     assert client.refused(*launch) == (422, "INVALID_MISSION")
     path.unlink()
     assert client.refused(*launch) == (422, "INVALID_MISSION")
@@ -555,7 +554,7 @@ def test_a_token_over_its_limit_is_told_when_to_come_again(hall: Hall) -> None:
 
 
 def test_no_page_of_another_origin_is_let_in_unless_named(hall: Hall) -> None:
-    named = open_api(hall.engine, ServeSettings(origins=("https://board.example.org",)), only_here=True)
+    named = open_api(hall.engine, ServeSettings(origins=("https://board.example.org",)), hall.gate)
     asked = {"Origin": "https://board.example.org", "Access-Control-Request-Method": "GET"}
     for api, allowed in ((hall.api, None), (named, "https://board.example.org")):
         answer = TestClient(api, base_url=PORT).options("/v1/missions", headers=asked)
@@ -604,7 +603,7 @@ def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> No
     planner: Object = {"type": "script", "replies": [asks(write()), DONE]}
     mission = hall.engine.launch({"goal": "x", "planner": planner}, root=hall.root).id
     launched = len(hall.engine.events(mission))
-    with serving(hall, open_api(hall.engine, stated, only_here=True)) as server:
+    with serving(hall, open_api(hall.engine, stated, hall.gate)) as server:
         port = server.port
         one, all_ = Stream(port, token, f"/missions/{mission}/events"), Stream(port, token, "/events")
         seen = [next(one.events())]
@@ -618,7 +617,7 @@ def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> No
     (job,) = hall.engine.jobs(states=["held"])
     hall.engine.approve(job.id)
     hall.engine.work(until_idle=True)
-    with serving(hall, open_api(hall.engine, stated, only_here=True)) as server:
+    with serving(hall, open_api(hall.engine, stated, hall.gate)) as server:
         rest = Stream(server.port, token, f"/missions/{mission}/events?until=end", one.last)
         seen += rest.events()
         later = Stream(server.port, token, "/events", all_.last)
@@ -643,7 +642,7 @@ def test_a_stream_ends_with_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(follow, "KEEPALIVE_SECONDS", 0.1)
     token = hall.engine.tokens.add("ci", {Scope.LOOK})
     hall.run(DONE)
-    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+    with serving(hall, open_api(hall.engine, ServeSettings(), hall.gate)) as server:
         streams = [Stream(server.port, token, path) for path in ("/missions/1/events", "/events")]
         hall.engine.tokens.remove("ci")
         assert len([*streams[0].events()]) == hall.engine.events(1)[-1]["seq"]
@@ -674,7 +673,7 @@ def test_a_wait_ends_with_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatch)
 def test_a_stream_goes_on_beyond_the_limit_of_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "KEEPALIVE_SECONDS", 0.1)
     token = hall.engine.tokens.add("ci", {Scope.LOOK}, per_minute=1)
-    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+    with serving(hall, open_api(hall.engine, ServeSettings(), hall.gate)) as server:
         stream = Stream(server.port, token, "/events")
         while stream.answer.readline() != b":\n":
             pass
@@ -686,7 +685,7 @@ def test_a_stream_goes_on_beyond_the_limit_of_its_token(hall: Hall, monkeypatch:
 
 def test_the_page_and_the_api_know_nothing_of_each_others_access(hall: Hall) -> None:
     token = hall.engine.tokens.add("ci", {Scope.LOOK})
-    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+    with serving(hall, open_api(hall.engine, ServeSettings(), hall.gate)) as server:
 
         def get(path: str, **headers: str) -> tuple[int, str]:
             connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -710,7 +709,7 @@ def test_what_is_large_slow_or_many_holds_nothing_up(hall: Hall) -> None:
     head = f"POST /v1/missions/1/say HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
     head += "Content-Type: application/json\r\nIdempotency-Key: k\r\n"
     large = 100 * 1024 * 1024
-    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True)) as server:
+    with serving(hall, open_api(hall.engine, ServeSettings(), hall.gate)) as server:
         address = ("127.0.0.1", server.port)
         for framing, chunk in (
             (f"Content-Length: {large}", b"x" * 65536),
@@ -749,7 +748,7 @@ def test_the_clients_of_the_docs_do_what_they_say(hall: Hall, tmp_path: Path) ->
     auto: Object = {"type": "script", "replies": [asks({"kind": "list_files", "params": {}}), DONE]}
     (tmp_path / "client.py").write_text(python)
     (tmp_path / "follow.sh").write_text(shell)
-    api = open_api(hall.engine, ServeSettings(roots=(str(hall.root),)), only_here=True)
+    api = open_api(hall.engine, ServeSettings(roots=(str(hall.root),)), hall.gate)
     runner = hall.engine.runner(threads=1)
     with serving(hall, api) as server, in_thread(runner.run, runner.stop):
         given = {"LCP_API": f"{PORT}:{server.port}/v1", "LCP_TOKEN": token, "PATH": "/usr/bin:/bin"}

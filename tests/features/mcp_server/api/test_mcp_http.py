@@ -117,7 +117,7 @@ def test_without_tokens_one_is_generated_on_this_machine_alone(engine: Engine) -
         port = int(server.url.rpartition(":")[2].partition("/")[0])
         with pytest.raises(LcpError, match="cannot listen"):
             HttpServer(McpDoor(engine, Listed()), "127.0.0.1", port)
-    with pytest.raises(LcpError, match="there is no token"):
+    with pytest.raises(LcpError, match="no token that lets anyone in"):
         HttpServer(McpDoor(engine, Listed()), "0.0.0.0", 0)
 
 

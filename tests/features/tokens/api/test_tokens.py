@@ -112,7 +112,8 @@ def test_a_request_that_is_refused_costs_nothing_of_the_limit(hall: Hall) -> Non
 
 
 def test_a_token_that_a_server_makes_is_of_that_server_alone(hall: Hall) -> None:
-    text = hall.gate.generate()
+    hall.gate = hall.engine.tokens.gate(only_here=True)
+    text = hall.gate.token or ""
     token = hall.admit(text, Scope.DECIDE)
     assert isinstance(token, Token)
     assert token.person == user_name()
@@ -121,6 +122,15 @@ def test_a_token_that_a_server_makes_is_of_that_server_alone(hall: Hall) -> None
     assert isinstance(elsewhere, Denied)
     assert elsewhere.status == 401
     assert hall.engine.tokens.all() == []
+
+
+def test_tokens_that_have_ended_are_as_good_as_none_to_a_server_that_starts(hall: Hall) -> None:
+    hall.engine.tokens.add("ci", {Scope.LOOK}, lasts=timedelta(hours=1))
+    assert hall.engine.tokens.gate(only_here=False).token is None
+    hall.now += 3600 * SECOND
+    assert hall.engine.tokens.gate(only_here=True).token is not None
+    with pytest.raises(LcpError, match="no token that lets anyone in"):
+        hall.engine.tokens.gate(only_here=False)
 
 
 def test_a_token_decides_as_an_approver_only_if_that_person_has_shown_theirs(hall: Hall) -> None:
