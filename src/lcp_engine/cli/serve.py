@@ -107,7 +107,7 @@ def serve_command(
             works.append(engine.runner(threads=threads))
         with interrupts.draining(lambda: stop_together(works)):
             _announce(invocation, server, host)
-            announce_token(invocation, gate and gate.token)
+            announce_token(invocation, None if gate is None else gate.token)
             run_together(works)
     return Exit.DONE
 

@@ -15,6 +15,18 @@ from unicodedata import category, combining, is_normalized
 Printable: TypeAlias = Mapping[str, object] | Sequence[object] | str | float | bool | None
 
 
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""Characters that no text of a database has: PostgreSQL stores no U+0000, and UTF-8 has no half of a surrogate pair."""
+
+
+def is_storable(value: object) -> bool:
+    """True if every database stores each text in a value, those of its keys included."""
+    if isinstance(value, str):
+        return UNSTORABLE.search(value) is None
+    parts = (*value, *value.values()) if isinstance(value, Mapping) else value
+    return not isinstance(parts, Sequence) or all(map(is_storable, parts))
+
+
 class Shown(str):
     """A text that has been made safe; it is not made safe a second time."""
 

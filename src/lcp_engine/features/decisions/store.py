@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from lcp_engine.core.json_values import JsonObject, JsonValue, object_in
+from lcp_engine.core.safe_text import is_storable
 from lcp_engine.store.db.sql import Param, Sql
 from lcp_engine.store.db.transaction import Row, Tx
 from lcp_engine.store.queries.selection import Condition, find
 
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-"""Characters that no text of a database has."""
 LARGEST = 64 * 1024
 """Params and results with more characters are left out of what a job is about, and of its words."""
 SEARCHED = 5_000
@@ -92,7 +90,7 @@ def find_decisions(
     """
     place: dict[str, Param] = dict(zip(("at", "mission", "seq"), start, strict=True))
     by, last = wanted.get("by"), tx.row(_LAST_SEARCHED, **place, before=SEARCHED - 1)
-    if any(isinstance(one, str) and _UNSTORABLE.search(one) for one in wanted.values()):
+    if not is_storable([*wanted.values()]):
         return [], None
     given = {**wanted, "by": None if by is None else _pattern(str(by))}
     conditions = [

@@ -45,7 +45,7 @@ from lcp_engine import Engine, ErrorCode, LcpError, MissionSpec, NotFound
 from lcp_engine.api.user import user_name
 from lcp_engine.cli.load_mission import MissionOptions, load, load_goal
 from lcp_engine.core.mission.spec import Background
-from lcp_engine.core.safe_text import fenced, one_line, shortened
+from lcp_engine.core.safe_text import fenced, is_storable, one_line, shortened
 from lcp_engine.errors import GENERAL
 from lcp_engine.features.editors.session import Session, StopReason
 from lcp_engine.features.editors.shown import content_of_diffs, places_of_diffs
@@ -188,7 +188,7 @@ class EditorAgent:
     async def _load(self, cwd: str, session_id: str, *, silently: bool) -> None:
         with in_words():
             root = await asyncio.to_thread(self._directory, cwd)
-            if not _is_text(session_id):
+            if not is_storable(session_id):
                 raise _unknown(session_id)
             missions = (await asyncio.to_thread(self.engine.missions, session=session_id))[::-1]
             if not missions:
@@ -355,7 +355,7 @@ class EditorAgent:
                 case _:
                     raise RequestError(_INVALID, "a message is text, with links to files and texts of files")
         goal = "".join(words).strip()
-        if not goal or not _is_text(goal):
+        if not goal or not is_storable(goal):
             raise RequestError(_INVALID, "the message has no text, or characters that are none")
         facts = [f"The user's editor is {one_line(self._editor)}."] if self._editor else []
         text = "\n\n".join([*facts, *resources, *self._earlier(session)])
@@ -383,7 +383,7 @@ class EditorAgent:
 
     def _directory(self, cwd: str) -> Path:
         path = Path(cwd)
-        if not _is_text(cwd) or not path.is_absolute():
+        if not is_storable(cwd) or not path.is_absolute():
             message = f"cwd is {cwd!r}; the absolute path of a directory is expected"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
         return resolve_root(None, path, path)
@@ -431,11 +431,3 @@ def _named(uri: str, root: Path) -> str:
         return one_line(uri)
     path = Path(unquote(parts.path))
     return one_line(str(path.relative_to(root) if path.is_relative_to(root) else path))
-
-
-def _is_text(words: str) -> bool:
-    try:
-        words.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in words

@@ -24,7 +24,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core.protocol.strict_json import Broken, StrictDecoder
 from lcp_engine.core.refused_values import explain_first
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import is_storable, one_line
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.http_api.follow import Pulse
 from lcp_engine.features.http_api.launch import Offers
@@ -153,8 +153,8 @@ class Desk:
         if isinstance(token, Denied):
             return problem(token.status, token.failed, retry_after=token.retry_after)
         request.scope.setdefault("state", {})[ACCESS] = True
-        if any("\0" in text for text in (request.scope["path"], *request.query_params.values())):
-            raise HTTPException(422, "an address has no character U+0000")
+        if not is_storable([request.scope["path"], *request.query_params.values()]):
+            raise HTTPException(422, "an address has no character U+0000, and no half of one")
         call = Call(
             self.engine, token, self.offers, self.pulse, request.path_params, request,
             query=None if operation.query is None else read_query(operation.query, _query_of(request)),

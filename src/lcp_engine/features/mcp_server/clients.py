@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from secrets import token_hex
@@ -16,7 +14,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from starlette.requests import Request
 
 from lcp_engine import Engine, LcpError
-from lcp_engine.core.safe_text import one_line
+from lcp_engine.core.safe_text import is_storable, one_line
 from lcp_engine.errors import GENERAL, ErrorCode
 from lcp_engine.features.mcp_server.values import refusal
 from lcp_engine.features.tokens.calls import Scope, Token
@@ -52,7 +50,7 @@ async def within_scope(ctx: ServerRequestContext[Engine, object], call_next: Cal
     if ctx.method == "prompts/get":  # the SDK would log a traceback
         raise MCPError(INVALID_PARAMS, "this server has no prompts")
     token, params = token_of(ctx.request), ctx.params or {}
-    if ctx.method == "tools/call" and not _is_text(params):
+    if ctx.method == "tools/call" and not is_storable(params):
         message = "text is expected; an argument has half a character, or the character U+0000"
         return refusal(LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL))
     needed = Scope.LOOK
@@ -65,16 +63,6 @@ async def within_scope(ctx: ServerRequestContext[Engine, object], call_next: Cal
     if ctx.method == "resources/read":
         raise MCPError(INVALID_REQUEST, f"{refused.code}: {refused}. {refused.failed.recommendation}")
     return refusal(refused)
-
-
-def _is_text(params: Mapping[str, object]) -> bool:
-    """True if every text of them is one for all databases."""
-    stated = json.dumps(params, ensure_ascii=False, default=str)
-    try:
-        stated.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\\u0000" not in stated.replace("\\\\", "")
 
 
 @dataclass

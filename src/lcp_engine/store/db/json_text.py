@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -12,10 +11,9 @@ import pydantic_core
 
 from lcp_engine.core import json_values
 from lcp_engine.core.json_values import JsonValue
+from lcp_engine.core.safe_text import UNSTORABLE
 from lcp_engine.errors import Json
 
-# PostgreSQL stores no U+0000, and UTF-8 has no lone surrogates.
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 JsonObject: TypeAlias = json_values.JsonObject
 
 
@@ -48,7 +46,7 @@ def fingerprint(kind: str, params: Mapping[str, JsonValue]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    return UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _plain(value: object) -> object:

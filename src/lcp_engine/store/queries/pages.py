@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from lcp_engine.core.job_states import SETTLED, TRANSITIONS, State
 from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, object_in
+from lcp_engine.core.safe_text import is_storable
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx
@@ -95,12 +96,8 @@ class Page:
 
 def page_missions(tx: Tx, *, before: int | None, status: str, text: str = "", limit: int) -> Page:
     """Missions, the newest first. A search looks through `MISSIONS_SEARCHED` of them; the next page goes on there."""
-    if "\0" in status:
-        return Page([], None)
     last = LARGEST_ID if before is None else in_column(before)
-    where = [*_searched(text), Condition("id < :before", {"before": last})]
-    if status:
-        where.append(equal("status", status))
+    where = [*_searched(text), *_with_status(status), Condition("id < :before", {"before": last})]
     if not (text or status):
         return _page(_MISSIONS.read(tx, *where, newest_first=True, limit=limit + 1), limit)
     first = _first_searched(tx, last)
@@ -111,12 +108,10 @@ def page_missions(tx: Tx, *, before: int | None, status: str, text: str = "", li
 
 def oldest_missions(tx: Tx, *, status: str, text: str = "", limit: int) -> Page:
     """The oldest missions, the newest of them first; a search looks through `MISSIONS_SEARCHED` of them."""
-    where = [*_searched(text)]
+    where = [*_searched(text), *_with_status(status)]
     if status or text:
         row = tx.row(_SEARCHED_UNTIL)
         where += [Condition("id <= :last", {"last": int(row[0])})] if row else []
-    if status:
-        where.append(equal("status", status) if "\0" not in status else Condition("1 = 0"))
     return Page(_MISSIONS.read(tx, *where, limit=limit)[::-1], None)
 
 
@@ -172,11 +167,17 @@ def _first_searched(tx: Tx, before: int) -> int:
     return int(row[0]) if row else 0
 
 
+def _with_status(status: str) -> list[Condition]:
+    if not status:
+        return []
+    return [equal("status", status) if is_storable(status) else Condition("1 = 0")]
+
+
 def _searched(text: str) -> list[Condition]:
     """Conditions for missions with the text in their name, goal, root or summary, in either case."""
     if not text:
         return []
-    if "\0" in text:  # no text in a database has it, and a pattern would end there
+    if not is_storable(text):  # no text in a database has it, and a pattern would end there
         return [Condition("1 = 0")]
     each = (f"lower({name}) LIKE lower(:sought) ESCAPE '\\'" for name in ("name", "goal", "root", "summary"))
     return [Condition(f"({' OR '.join(each)})", {"sought": _pattern(text)})]
@@ -402,7 +403,7 @@ def _find(tx: Tx, wanted: JobFilter) -> tuple[int, list[Condition]]:
     mission_id = None if wanted.mission_id is None else in_column(wanted.mission_id)
     found = find_where(tx, mission_id, wanted.states)
     where = list(found.conditions)
-    if "\0" in wanted.kind + wanted.text:  # no text in a database has it
+    if not is_storable(wanted.kind + wanted.text):  # no text in a database has it
         where.append(Condition("1 = 0"))
         return found.count, where
     if wanted.kind:
