@@ -72,12 +72,13 @@ class KernelHistory:
         return Mission.read(self._read(history.find_mission, mission_id))
 
     def missions(
-        self, *, limit: int | None = None, schedule: str | None = None, session: str | None = None
-    ) -> list[Mission]:
+        self, *, limit: int | None = None, schedule: str | None = None, session: str | None = None,
+        before: int | None = None,
+    ) -> list[Mission]:  # fmt: skip
         """Missions, newest first; with `schedule` those that the schedule of that name launched, with `session` those
-        that were launched for requests of that session.
+        that were launched for requests of that session, with `before` those with a lower id.
         """
-        found = self._read(history.find_missions, limit=limit, schedule=schedule, session=session)
+        found = self._read(history.find_missions, limit, schedule, session, before)
         return [Mission.read(row) for row in found]
 
     def job(self, job_id: int) -> Job:

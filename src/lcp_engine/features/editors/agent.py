@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 MOST_PROMPTS = 32
 """Missions that one editor has executed at the same time."""
 MOST_SESSIONS = 100
-"""Sessions of a list, from the newest missions."""
 _LOOKED_THROUGH = 1000
+"""Sessions of a list, and missions that are looked through for it; its cursor is where the next one begins."""
 _NOT_FOUND, _INVALID = -32002, -32602
 _MOST_EARLIER = 5
 _LONGEST_NAME, _LONGEST_SAID, _LONGEST_RESOURCE = 40, 500, 20_000
@@ -157,19 +157,31 @@ class EditorAgent:
         self, cwd: str | None = None, cursor: str | None = None, **_: object
     ) -> ListSessionsResponse:
         with in_words():
-            newest = await asyncio.to_thread(self.engine.missions, limit=_LOOKED_THROUGH)
+            return await asyncio.to_thread(self._listed, cwd, cursor)
+
+    def _listed(self, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
+        """Sessions of missions before the one that the cursor names, each in the place of its newest mission."""
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            message = f"cursor is {shortened(cursor, 40)}; one that a list of sessions had is expected"
+            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        root = None if cwd is None else str(_absolute(cwd).resolve())
+        before = None if cursor is None else int(cursor)
+        page = self.engine.missions(before=before, limit=_LOOKED_THROUGH)
         found = dict[str, SessionInfo]()
-        for mission in newest:
-            if mission.session and mission.root and cwd in (None, mission.root):
-                last = mission.ended_at or mission.started_at or mission.created_at
-                info = SessionInfo(
-                    session_id=mission.session,
-                    cwd=mission.root,
-                    title=mission.name,
-                    updated_at=last.isoformat(),
-                )
-                found.setdefault(mission.session, info)
-        return ListSessionsResponse(sessions=[*found.values()][:MOST_SESSIONS])
+        behind = page[-1].id if len(page) == _LOOKED_THROUGH else None
+        for mission in page:
+            id_ = mission.session
+            if not id_ or not mission.root or root not in (None, mission.root) or id_ in found:
+                continue
+            if len(found) == MOST_SESSIONS:
+                behind = mission.id + 1
+                break
+            if before is not None and self.engine.missions(session=id_, limit=1)[0].id >= before:
+                continue  # it was listed
+            last = (mission.ended_at or mission.started_at or mission.created_at).isoformat()
+            found[id_] = SessionInfo(session_id=id_, cwd=mission.root, title=mission.name, updated_at=last)
+        following = None if behind is None else str(behind)
+        return ListSessionsResponse(sessions=[*found.values()], next_cursor=following)
 
     async def close_session(self, session_id: str, **_: object) -> CloseSessionResponse:
         session = self._sessions.pop(session_id, None)
@@ -382,10 +394,7 @@ class EditorAgent:
         return spec, root
 
     def _directory(self, cwd: str) -> Path:
-        path = Path(cwd)
-        if not is_storable(cwd) or not path.is_absolute():
-            message = f"cwd is {cwd!r}; the absolute path of a directory is expected"
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+        path = _absolute(cwd)
         return resolve_root(None, path, path)
 
 
@@ -417,6 +426,14 @@ def in_words() -> Iterator[None]:
         code = _NOT_FOUND if isinstance(refused, NotFound) else _INVALID
         about = {"error_code": str(refused.code), "advice": refused.failed.recommendation}
         raise RequestError(code, str(refused), about) from refused
+
+
+def _absolute(cwd: str) -> Path:
+    path = Path(cwd)
+    if not is_storable(cwd) or not path.is_absolute():
+        message = f"cwd is {cwd!r}; the absolute path of a directory is expected"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
+    return path
 
 
 def _unknown(session_id: str) -> LcpError:

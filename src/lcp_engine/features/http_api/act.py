@@ -51,7 +51,7 @@ def launch(call: Call) -> JsonValue:
 
 def launch_scheduled(call: Call) -> JsonValue:
     """Launch the mission of a schedule now; its next due time stays."""
-    return call.engine.launch_scheduled(call.path["schedule"]).id
+    return call.engine.launch_scheduled(call.path["schedule"], by=call.token.person).id
 
 
 def fork(call: Call) -> JsonValue:

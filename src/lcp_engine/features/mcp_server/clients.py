@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from secrets import token_hex
 from threading import Lock
+from typing import TypeVar
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
@@ -20,6 +21,7 @@ from lcp_engine.features.mcp_server.values import refusal
 from lcp_engine.features.tokens.calls import Scope, Token
 from lcp_engine.inbox import Sight
 
+L = TypeVar("L")
 MOST_SHOWN = 1_000
 """Jobs and undos whose marks are kept; the oldest go first."""
 TOKEN = "lcp.token"  # noqa: S105  # a name
@@ -28,7 +30,7 @@ _SCOPES = {"launch": Scope.LAUNCH, **dict.fromkeys(("answer", "approve", "reject
 """Scopes of tokens that tools need; the others need `look`."""
 
 
-def client_name(ctx: Context) -> str | None:
+def client_name(ctx: Context[L, object]) -> str | None:
     """The name of the client's token, else the one that it gives itself, which proves nothing; None without one."""
     if (token := token_of(ctx.request_context.request)) is not None:
         return token.name
@@ -45,7 +47,7 @@ def token_of(request: object) -> Token | None:
     return token
 
 
-async def within_scope(ctx: ServerRequestContext[Engine, object], call_next: CallNext) -> HandlerResult:
+async def within_scope(ctx: ServerRequestContext[Served, object], call_next: CallNext) -> HandlerResult:
     """Refuse what the client's token does not let it do, and arguments that are no text."""
     if ctx.method == "prompts/get":  # the SDK would log a traceback
         raise MCPError(INVALID_PARAMS, "this server has no prompts")
@@ -63,6 +65,25 @@ async def within_scope(ctx: ServerRequestContext[Engine, object], call_next: Cal
     if ctx.method == "resources/read":
         raise MCPError(INVALID_REQUEST, f"{refused.code}: {refused}. {refused.failed.recommendation}")
     return refusal(refused)
+
+
+@dataclass(frozen=True)
+class Served:
+    """The engine that clients are served, and the names of those who may approve."""
+
+    engine: Engine
+    approve_for: frozenset[str]
+
+    def approver(self, ctx: Context[L, object]) -> str:
+        """The client that calls. Raises `NOT_ALLOWED` unless the operator lets it approve."""
+        name = client_name(ctx)
+        if name is None or name not in self.approve_for:
+            message = f"the operator of this server did not let {name or 'a client without a name'} approve"
+            advice = (
+                "Show it to your person: `lcp approve` or the page decides, or `lcp mcp --approve-for NAME`."
+            )
+            raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
+        return name
 
 
 @dataclass

@@ -25,7 +25,7 @@ from lcp_engine import Engine, Job, LcpError, MissionStatus, NotFound, State
 from lcp_engine.api.inbox import question_in
 from lcp_engine.api.user import user_name
 from lcp_engine.errors import GENERAL, ErrorCode
-from lcp_engine.features.mcp_server.clients import Shown, client_name, token_of, within_scope
+from lcp_engine.features.mcp_server.clients import Served, Shown, client_name, token_of, within_scope
 from lcp_engine.features.mcp_server.listed import Listed
 from lcp_engine.features.mcp_server.question import AnswerForm, Given, asked, filled_in, is_engines
 from lcp_engine.features.mcp_server.values import (
@@ -106,8 +106,10 @@ class McpDoor:
         self.engine = engine
         self._listed = listed
         self._approve_for = frozenset(approve_for)
+        self._served = Served(engine, self._approve_for)
+        self._approver = self._served.approver
         self._shown = Shown()
-        self.server: MCPServer[Engine] = MCPServer(
+        self.server: MCPServer[Served] = MCPServer(
             "lcp-engine", title="lcp-engine", instructions=INSTRUCTIONS, version=_version(),
             lifespan=self._lifespan, log_level="WARNING", subscriptions=False, middleware=[within_scope],
         )  # fmt: skip
@@ -132,13 +134,13 @@ class McpDoor:
             self.server.resource(address, mime_type=mime_type)(read)
 
     @property
-    def lowlevel(self) -> Server[Engine]:
+    def lowlevel(self) -> Server[Served]:
         """The server for a transport of our own."""
         return self.server._lowlevel_server  # noqa: SLF001  # the SDK has no other way to it
 
     @asynccontextmanager
-    async def _lifespan(self, _: MCPServer[Engine]) -> AsyncIterator[Engine]:
-        yield self.engine
+    async def _lifespan(self, _: MCPServer[Served]) -> AsyncIterator[Served]:
+        yield self._served
 
     # -- Launch
 
@@ -365,17 +367,6 @@ class McpDoor:
         return Restored(
             mission=done.mission_id, job=done.job_id, files=files, files_left_out=len(done.files) - len(files)
         )
-
-    def _approver(self, ctx: Context) -> str:
-        """The client that calls. Raises `NOT_ALLOWED` unless the operator lets it approve."""
-        name = client_name(ctx)
-        if name is None or name not in self._approve_for:
-            message = f"the operator of this server did not let {name or 'a client without a name'} approve"
-            advice = (
-                "Show it to your person: `lcp approve` or the page decides, or `lcp mcp --approve-for NAME`."
-            )
-            raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
-        return name
 
     def _by(self, ctx: Context) -> str:
         """Name the user of this process, or the person of the client's token.

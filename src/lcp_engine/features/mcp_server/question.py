@@ -16,6 +16,7 @@ from lcp_engine import Engine, LcpError, State
 from lcp_engine.api.inbox import Question, question_in
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.errors import GENERAL, ErrorCode
+from lcp_engine.features.mcp_server.clients import Served
 from lcp_engine.features.mcp_server.values import untrusted
 from lcp_engine.inbox import Awaits
 
@@ -38,14 +39,17 @@ class AnswerForm(BaseModel):
 
 
 def asked(
-    ctx: Context[Engine, object], job: int, text: str | None = None, form: dict[str, JsonValue] | None = None
+    ctx: Context[Served, object], job: int, text: str | None = None, form: dict[str, JsonValue] | None = None
 ) -> object:
     """Take the answer of a client itself, or put the question to its person. Raises `ToolError`."""
     if text is not None or form is not None:
         return Given(text or "", form)
-    engine = ctx.request_context.lifespan_context
+    served = ctx.request_context.lifespan_context
+    engine = served.engine
     try:
         question = held_question(engine, job)
+        if is_engines(engine, job):
+            served.approver(ctx)
     except LcpError as error:
         raise ToolError(f"{error.code}: {error}. {error.failed.recommendation}") from error
     can = ctx.client_capabilities

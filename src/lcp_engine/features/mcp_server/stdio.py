@@ -30,7 +30,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from lcp_engine import Engine
+from lcp_engine.features.mcp_server.clients import Served
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of one message, like those of the SDK over HTTP."""
@@ -47,7 +47,7 @@ _ToServer: TypeAlias = SessionMessage | Exception
 class StdioServer:
     """Serves one client over the descriptors of `protocol_streams`, until it closes its end or `stop` is called."""
 
-    def __init__(self, server: Server[Engine], source: int, sink: int) -> None:
+    def __init__(self, server: Server[Served], source: int, sink: int) -> None:
         self._server = server
         self._source, self._sink = source, sink
         self._loop: asyncio.AbstractEventLoop | None = None

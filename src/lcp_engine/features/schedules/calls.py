@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from lcp_engine.api.arguments import checked_spec, existing_directory
 from lcp_engine.api.kernel_engine import KernelEngine
+from lcp_engine.api.user import user_name
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import read_recurrence
 from lcp_engine.features.schedules import schedules
@@ -70,10 +71,13 @@ class ScheduleCalls(KernelEngine):
         """Remove a schedule; missions that it launched continue. Raises `NOT_FOUND`."""
         self.instance.write(schedules.remove_schedule, name)
 
-    def launch_scheduled(self, name: str) -> Mission:
-        """Launch the mission of a schedule now; its next due time stays. Raises `NOT_FOUND`, and like `launch`."""
+    def launch_scheduled(self, name: str, *, by: str | None = None) -> Mission:
+        """Launch the mission of a schedule now, `by` the user of this process unless stated; its next due time stays.
+
+        Raises `NOT_FOUND`, and like `launch`.
+        """
         row = self.instance.write(schedules.lock_schedule, name)
         stored = spec_of(row.spec)
         checked_spec(self.instance, stored, allow_admin=stored.allow_admin)
         existing_directory(row.root)
-        return self.mission(self.instance.write(schedules.launch_now, self.workers, name))
+        return self.mission(self.instance.write(schedules.launch_now, self.workers, name, by or user_name()))

@@ -93,14 +93,14 @@ def unknown_schedule(name: str, known: Sequence[str]) -> LcpError:
     return LcpError(ErrorCode.NOT_FOUND, f"schedule {name!r} is not in the database; {nearest(name, known)}")
 
 
-def launch_now(ledger: Ledger, workers: Workers, name: str) -> int:
+def launch_now(ledger: Ledger, workers: Workers, name: str, by: str) -> int:
     """Launch the mission of a schedule now, without changing when it is due; the mission's id. Raises `NOT_FOUND`."""
     row = lock_schedule(ledger, name)
     mission_id = missions.launch(
         ledger,
         spec_of(row.spec),
         Path(row.root),
-        about={"schedule": name},
+        about={"schedule": name, "by": by},
         identity=identity_at(row.root),
         begin=steps().prepare(spec_of(row.spec), workers, row.root),
     )

@@ -80,10 +80,11 @@ def find_mission(tx: Tx, mission_id: int) -> JsonObject:
 
 
 def find_missions(
-    tx: Tx, *, limit: int | None = None, schedule: str | None = None, session: str | None = None
+    tx: Tx, limit: int | None, schedule: str | None, session: str | None, before: int | None
 ) -> list[JsonObject]:
     """Missions, the newest first; with `schedule` those that it launched, with `session` those of its requests."""
-    where = [
+    where = [Condition("id < :before", {"before": LARGEST if before is None else in_column(before)})]
+    where += [
         Condition(f"id IN (SELECT id FROM missions WHERE {column} = :{column})", {column: wanted})
         for column, wanted in (("schedule", schedule), ("session_id", session))
         if wanted is not None

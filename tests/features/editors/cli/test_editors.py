@@ -42,6 +42,8 @@ from lcp_engine import Engine
 from lcp_engine.changes.unified_diff import MAX_LINES, diff_bytes
 from lcp_engine.cli.load_mission import MissionOptions
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.mission.spec import Background
+from lcp_engine.features.editors import agent
 from lcp_engine.features.editors.agent import serve
 from lcp_engine.features.editors.session import MOST_ASKED
 from lcp_engine.features.editors.shown import content_of_diffs
@@ -284,7 +286,10 @@ def test_a_job_stays_held_when_the_editor_vanishes_and_a_loaded_session_asks_aga
 
     async def load() -> None:
         async with place.editing(editor) as (connection, _, _):
-            (listed,) = (await connection.list_sessions()).sessions
+            (place.root.parent / "link").symlink_to(place.root)
+            (listed,) = (await connection.list_sessions(cwd=str(place.root.parent / "link"))).sessions
+            assert (await connection.list_sessions()).sessions == [listed]
+            assert (await connection.list_sessions(cwd="/")).sessions == []
             assert (listed.session_id, listed.cwd, listed.title) == (session, str(place.root), "Go.")
             await connection.load_session(cwd=str(place.root), session_id=session, mcp_servers=[])
             assert editor.said(UserMessageChunk) == "Go."
@@ -293,6 +298,26 @@ def test_a_job_stays_held_when_the_editor_vanishes_and_a_loaded_session_asks_aga
     asyncio.run(load())
     assert (place.root / "a.md").read_text() == "mine\n"
     assert editor.said().endswith("all done\n")
+
+
+def test_sessions_are_listed_once_over_all_pages(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(agent, "_LOOKED_THROUGH", 3)
+    with Engine(place.url) as engine:
+        for number, session in enumerate("abcadb"):
+            request = agent.Prompt(
+                f"{number}", session, "ada", "Go.", Background(text="", files=(), content="")
+            )
+            engine.launch({"goal": "Go.", "planner": {"type": "human"}}, root=place.root, request=request)
+        editors = agent.EditorAgent(engine, MissionOptions(""), EMPTY_ENVIRONMENT, 0)
+        pages, cursor = list[list[str]](), None
+        while not pages or cursor is not None:
+            page = asyncio.run(editors.list_sessions(cursor=cursor))
+            pages.append([one.session_id for one in page.sessions])
+            cursor = page.next_cursor
+        assert pages == [["b", "d"], ["a", "c"], []]
+        with pytest.raises(RequestError, match="one that a list of sessions had is expected"):
+            asyncio.run(editors.list_sessions(cursor="x"))
 
 
 DIFFS = (

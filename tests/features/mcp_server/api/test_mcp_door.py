@@ -475,13 +475,19 @@ def test_questions_of_the_engine_are_answered_by_a_named_client_alone(engine: En
     async def refused(client: Client) -> None:
         for job in (more, unmet):
             assert refusal(await client.call_tool("answer", {"job": job.id, "text": "1"}))[0] == "NOT_ALLOWED"
+            unasked = await client.call_tool("answer", {"job": job.id})
+            assert unasked.is_error
+            assert "NOT_ALLOWED: the operator" in str(unasked.content)
             assert engine.job(job.id).state == "held"
+
+    def never(_: ElicitRequestFormParams) -> ElicitResult:
+        raise AssertionError("a person was asked")
 
     async def steps(client: Client) -> None:
         for job in (more, unmet):
             assert value(await client.call_tool("answer", {"job": job.id, "text": "1"})).changed is True
 
-    run(McpDoor(engine, Listed()), refused)
+    run(McpDoor(engine, Listed()), refused, asks=never)
     run(approving(engine), steps)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
+from lcp_engine.api.user import user_name
 from lcp_engine.clock import SECOND
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.check.store.examination import faults_in
@@ -124,8 +125,10 @@ def test_missions_may_overlap_where_that_is_wished(lab: Lab, now: list[int]) -> 
 def test_a_mission_that_was_launched_by_hand_neither_shifts_nor_overlaps(lab: Lab, now: list[int]) -> None:
     add(lab, ASK, DONE)
     now[0] += HOUR // 2
-    first, second = (lab.engine.launch_scheduled("hourly").id for _ in range(2))
+    first, second = (lab.engine.launch_scheduled("hourly", by=by).id for by in (None, "anna"))
     assert first != second
+    people = [lab.dig(lab.engine.events(id_, limit=1)[0], "data", "by") for id_ in (first, second)]
+    assert people == [user_name(), "anna"]
     assert (stored(lab)["next_due_at"], lab.dig(stored(lab), "mission", "id")) == (hour(7), second)
     lab.engine.cancel(second)
     now[0] += HOUR
