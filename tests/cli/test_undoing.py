@@ -55,8 +55,12 @@ def test_changes_of_an_unknown_mission_are_an_error(lcp: Lcp) -> None:
 
 def test_an_undo_says_what_it_did_and_how_to_take_it_back(written: Lcp) -> None:
     planned = written("undo", 1, "--dry-run")
-    assert (planned.code, planned.out) == (0, "new/deep/c.md would be removed\na.md would be restored\n")
-    done = written("undo", 1)
+    *files, how = planned.out.splitlines()
+    assert (planned.code, files) == (0, ["new/deep/c.md would be removed", "a.md would be restored"])
+    shown = written("undo", 1, "--dry-run", "--json").object["shown"]
+    assert how == f"`--shown {shown}` in place of `--dry-run` does this"
+    assert written("undo", 1, "--shown", "x", "--json").error["error_code"] == "CONFLICT"
+    done = written("undo", 1, "--shown", shown)
     assert done.code == 0
     assert done.out == "new/deep/c.md removed\na.md restored\n`lcp undo --job 8` reverts this\n"
     assert sorted(path.name for path in written.root.iterdir()) == ["a.md", "main.py"]

@@ -90,7 +90,7 @@ def test_an_undo_that_is_not_what_the_page_showed_does_nothing(house: House) -> 
     house.engine.undo(job_id=second)
     answer = house.post("/missions/1/undo", form)
     assert answer.status == 409
-    assert "has changed since this page was loaded; nothing was done" in answer.words
+    assert "has changed since it was shown; nothing was restored" in answer.words
     assert (house.root / "a.md").read_text() == "# b\n"
 
 

@@ -36,11 +36,10 @@ from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.missions import LaunchRequest
 from lcp_engine.engine.points import steps
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import Factory
 from lcp_engine.runner.runner import Runner, Runs
-from lcp_engine.runner.undo import Undo, undo, undo_diffs
+from lcp_engine.runner.undo import Undo, finish_undo, undo, undo_diffs
 from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.root_identity import identity_at
 from lcp_engine.store.db.json_text import JsonObject
@@ -425,22 +424,25 @@ class KernelEngine(KernelHistory):
         *,
         job_id: int | None = None,
         dry_run: bool = False,
+        shown: str | None = None,
         by: str | None = None,
     ) -> Undo:
         """Restore the files that a mission, or one job, has changed; with `dry_run` only report what would be done.
 
-        Raises `INVALID_ARGUMENT` unless exactly one of `mission_id` and `job_id` is given; `NOT_FOUND`; `WRONG_STATE`
-        while jobs of the mission are queued or running; `CONFLICT`, before anything is restored, for a file that is not
-        what the last change left; and the error of a restoration that failed, which lists the files not restored.
+        With `shown`, which a dry run gives, exactly that is done or nothing. Raises `INVALID_ARGUMENT` unless exactly
+        one of `mission_id` and `job_id` is given; `NOT_FOUND`; `WRONG_STATE` while jobs of the mission are queued or
+        running; `CONFLICT`, before anything is restored, for a file that is not what the last change left, and if
+        something else was `shown`; and the error of a restoration that failed, which lists the files not restored.
         """
-        if (mission_id is None) == (job_id is None):
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job", advice=GENERAL)
-        return undo(
-            self.instance, mission_id=mission_id, job_id=job_id, dry_run=dry_run, by=by or user_name()
-        )
+        who = by or user_name()
+        return undo(self.instance, mission_id, job_id=job_id, dry_run=dry_run, shown=shown, by=who)
 
-    def undo_diffs(self, mission_id: int | None = None, *, job_id: int | None = None) -> list[Diff]:
+    def undo_diffs(
+        self, mission_id: int | None = None, *, job_id: int | None = None, shown: str | None = None
+    ) -> list[Diff]:
         """What an undo of a mission, or of one job, would change. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
-        if (mission_id is None) == (job_id is None):
-            raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job", advice=GENERAL)
-        return undo_diffs(self.instance, mission_id=mission_id, job_id=job_id)
+        return undo_diffs(self.instance, mission_id, job_id=job_id, shown=shown)
+
+    def finish_undo(self, job_id: int) -> Undo:
+        """The undo that was decided by a job, after it was interrupted. Raises `NOT_FOUND`, and like `undo`."""
+        return finish_undo(self.instance, known_id("job", job_id))

@@ -274,8 +274,11 @@ def changes_command(invocation: Invocation, mission: int) -> int:
 @click.argument("mission", type=int, shell_complete=mission_ids, metavar="[M]", required=False)
 @click.option("--job", type=int, shell_complete=job_ids, metavar="J", help="Undo only the changes of job J.")
 @click.option("--dry-run", is_flag=True, help="Check and print what would be done; change nothing.")
+@click.option("--shown", metavar="MARK", help="Do exactly what --dry-run named so, or nothing.")
 @pass_invocation
-def undo_command(invocation: Invocation, mission: int | None, job: int | None, dry_run: bool) -> int:
+def undo_command(
+    invocation: Invocation, mission: int | None, job: int | None, *, dry_run: bool, shown: str | None
+) -> int:
     """Restore files to what they were before mission M, or before job J.
 
     All files or none: if one differs from what the last change left, or a later job has changed it, nothing is done
@@ -284,7 +287,7 @@ def undo_command(invocation: Invocation, mission: int | None, job: int | None, d
     if (mission is None) == (job is None):
         raise click.UsageError("exactly one of M and --job J is expected", click.get_current_context())
     with invocation.engine() as engine:
-        done = engine.undo(mission, job_id=job, dry_run=dry_run)
+        done = engine.undo(mission, job_id=job, dry_run=dry_run, shown=shown)
     if invocation.json:
         print_json(done.json)
     else:
@@ -300,7 +303,9 @@ def _print_undo(done: Undo, name: str) -> None:
         print_out(f"{one_line(str(file['path']))} {f'would be {word}' if done.dry_run else word}")
     if not done.files:
         print_out(f"{name} has nothing to undo")
-    elif not done.dry_run:
+    elif done.dry_run:
+        print_out(f"`--shown {done.shown}` in place of `--dry-run` does this")
+    else:
         print_out(f"`lcp undo --job {done.job_id}` reverts this")
 
 

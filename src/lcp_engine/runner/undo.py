@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-
-from pydantic import JsonValue
+from dataclasses import asdict, dataclass, replace
 
 from lcp_engine.changes.change_set import Content, Target, close_others, digest_of, keep_contents
 from lcp_engine.changes.recovery import MODES, close_left_open, mode_of, modes_of, open_root
@@ -17,7 +15,7 @@ from lcp_engine.changes.undo import UNDO
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN
-from lcp_engine.core.json_values import list_in
+from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -28,6 +26,7 @@ from lcp_engine.sandbox.locks import Held
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.changes import (
     applied_changes_of_files,
+    changes_of,
     kept_size,
     missing_blobs,
     open_intents_of_mission,
@@ -35,7 +34,7 @@ from lcp_engine.store.changes import (
 from lcp_engine.store.db.json_text import JsonObject, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow, ledger_of
-from lcp_engine.store.queries.file_changes import effects_of
+from lcp_engine.store.queries.file_changes import effects_of, what
 from lcp_engine.store.queries.history import find_job, known_id
 from lcp_engine.store.queries.mission_spec import root_of_change
 from lcp_engine.store.queue import find_jobs, live_jobs
@@ -55,7 +54,8 @@ _TRIES = 10
 class Undo:
     """The result of an undo. `job_id` is its job: None for a dry run, and if there was nothing to undo.
 
-    `resumed`: the job of an earlier undo that had been interrupted, and was finished first.
+    `resumed`: the job of an earlier undo that had been interrupted, and was finished first. `shown` names what
+    a dry run has found.
     """
 
     mission_id: int
@@ -63,76 +63,62 @@ class Undo:
     files: tuple[JsonObject, ...]
     dry_run: bool = False
     resumed: int | None = None
+    shown: str | None = None
 
     @property
     def json(self) -> JsonObject:
-        files: list[JsonValue] = [*self.files]
-        return {
-            "mission_id": self.mission_id,
-            "job_id": self.job_id,
-            "files": files,
-            "dry_run": self.dry_run,
-            "resumed": self.resumed,
-        }
+        return {**vars(self), "files": [*self.files]}
 
 
 def undo(
     instance: Instance,
-    *,
     mission_id: int | None = None,
+    *,
     job_id: int | None = None,
     dry_run: bool = False,
+    shown: str | None = None,
     by: str,
 ) -> Undo:
-    """Restore files to what they were before a mission, or before one job.
+    """Restore files to what they were before a mission, or before one job; with `shown`, only what a dry run named so.
 
     An earlier undo of the mission that was interrupted is finished first, and writes that are under way are waited for.
     Raises `NOT_FOUND`; `WRONG_STATE` while jobs of the mission are queued or running, or if a write takes longer than
-    `WAIT_SECONDS`; `CONFLICT` if a file is not as the last change left it, or a job outside this
-    undo has changed it since: then nothing has been done. If a file was changed, or the file system refused, after all
-    files were checked, raises the error of the undo's job, which names the files that are not restored.
+    `WAIT_SECONDS`; `CONFLICT` if a file is not as the last change left it, a job outside this undo has changed it
+    since, or this is not what was `shown`: then nothing has been done. Raises like `finish_undo`.
     """
-    scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
+    scope = instance.read(find_scope, mission_id, job_id)
     resumed = instance.database.write(lambda tx: open_undo(ledger_of(tx), scope.mission_id))
     if resumed is not None and not dry_run:
         _carry_out(instance, scope.mission_id)
     instance.database.write(lambda tx: check_quiet(ledger_of(tx), scope))
     _finish_writes(instance, scope)
     for _ in range(_TRIES):
-        wanted = instance.database.read(lambda tx: restorations(tx, scope))
-        if not wanted:
-            return Undo(scope.mission_id, None, (), dry_run=dry_run, resumed=resumed)
+        wanted = instance.read(restorations, scope, shown)
         files = tuple(one.json for one in wanted)
+        planned = Undo(scope.mission_id, None, files, dry_run, resumed, _mark_of(scope, wanted))
+        if not wanted:
+            return planned
         decided = _decide(instance, scope, wanted, dry_run=dry_run, by=by)
         if decided is not None:
             break
     else:
-        raise LcpError(
-            ErrorCode.WRONG_STATE,
-            f"{scope.name} was changed {_TRIES} times during the undo",
-            advice="Undo it when no runner works on it.",
-        )
-    if dry_run:
-        return Undo(scope.mission_id, None, files, dry_run=True, resumed=resumed)
-    _carry_out(instance, scope.mission_id)
-    done = _done(instance, decided)
-    files = tuple({**file, "change": done.get(str(file["path"]), file["change"])} for file in files)
-    return Undo(scope.mission_id, decided, files, resumed=resumed)
+        message = f"{scope.name} was changed {_TRIES} times during the undo"
+        raise LcpError(ErrorCode.WRONG_STATE, message, advice="Undo it when no runner works on it.")
+    return planned if dry_run else finish_undo(instance, decided, resumed=resumed)
 
 
-def undo_diffs(instance: Instance, *, mission_id: int | None = None, job_id: int | None = None) -> list[Diff]:
+def undo_diffs(
+    instance: Instance, mission_id: int | None = None, *, job_id: int | None = None, shown: str | None = None
+) -> list[Diff]:
     """Diffs of what an undo would change, file by file. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
-    scope = instance.database.read(lambda tx: find_scope(tx, mission_id, job_id))
-    wanted = instance.database.read(lambda tx: restorations(tx, scope))
+    scope = instance.read(find_scope, mission_id, job_id)
+    wanted = instance.read(restorations, scope, shown)
     known = {
-        (path, place): instance.database.read(
-            partial(root_of_change, mission_id=scope.mission_id, path=path, place=place)
-        )
+        (path, place): instance.read(root_of_change, scope.mission_id, path, place)
         for path, place in {(one.root, one.place) for one in wanted}
     }
-    return [
-        show_restored(instance, known[one.root, one.place], one.path, one.before, one.after) for one in wanted
-    ]
+    roots = ((one, known[one.root, one.place]) for one in wanted)
+    return [show_restored(instance, root, one.path, one.before, one.after) for one, root in roots]
 
 
 # -- wait for what is under way
@@ -183,11 +169,12 @@ class Scope:
 
 
 def find_scope(tx: Tx, mission_id: int | None, job_id: int | None) -> Scope:
-    """The scope of an undo. Raises `NOT_FOUND`."""
-    if job_id is None:
-        assert mission_id is not None
+    """The scope of an undo. Raises `NOT_FOUND`, and `INVALID_ARGUMENT` unless one of both is given."""
+    if (mission_id is None) == (job_id is None):
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "undo takes either a mission or a job", advice=GENERAL)
+    if mission_id is not None:
         return Scope(known_id("mission", mission_id))
-    found = find_jobs(tx, [known_id("job", job_id)])
+    found = find_jobs(tx, [known_id("job", job_id or 0)])
     if not found:
         raise LcpError(ErrorCode.NOT_FOUND, f"job {job_id} is not in the database")
     return Scope(found[0].mission_id, job_id)
@@ -212,10 +199,11 @@ def check_quiet(ledger: Ledger, scope: Scope) -> None:
     raise LcpError(ErrorCode.WRONG_STATE, message, advice=advice)
 
 
-def restorations(tx: Tx, scope: Scope) -> list[Target]:
+def restorations(tx: Tx, scope: Scope, shown: str | None = None) -> list[Target]:
     """The files to restore, the newest change first; empty if nothing is left to take back.
 
-    Raises `CONFLICT` if a later change of another job is still on a file, or a content before was not kept.
+    Raises `CONFLICT` if a later change of another job is still on a file, or a content before was not kept, or if this
+    is not what was `shown`.
     """
     rows = {row.id: row for row in applied_changes_of_files(tx, scope.mission_id)}
     effects = {one.id: one for one in effects_of((_effect(row), row.root_identity) for row in rows.values())}
@@ -250,7 +238,16 @@ def restorations(tx: Tx, scope: Scope) -> list[Target]:
         if bits is not None and file in first and row.id >= first[file].id:
             modes[file].append(bits)
     found = [_target(tx, row, rows[history.last[file].id], made, modes[file]) for file, row in first.items()]
-    return sorted(found, key=lambda one: -(one.undoes or 0))
+    found.sort(key=lambda one: -(one.undoes or 0))
+    if shown not in (None, _mark_of(scope, found)):
+        message = f"the undo of {scope.name} has changed since it was shown; nothing was restored"
+        raise LcpError(ErrorCode.CONFLICT, message, advice="See what it would do now, then decide on that.")
+    return found
+
+
+def _mark_of(scope: Scope, wanted: Sequence[Target]) -> str:
+    stated = json.dumps([asdict(scope), *map(asdict, wanted)])
+    return hashlib.sha256(stated.encode()).hexdigest()[:32]
 
 
 def _effect(row: ChangeRow) -> Effect:
@@ -278,35 +275,27 @@ def _target(
     is_gone = first.sha256_before is None
     removed = first.undoes is not None or first.sha256_after is None
     return Target(
-        first.root,
-        first.root_identity,
-        first.path,
-        last.sha256_after,
-        first.sha256_before,
+        first.root, first.root_identity, first.path, last.sha256_after, first.sha256_before,
         0 if first.sha256_before is None else kept_size(tx, first.sha256_before) or 0,
         modes[0][0] if modes else mode_of(first) if removed else None,
         tuple(parent for parent in parents if is_gone and (first.root, parent) in made),
         first.id,
         facts={MODES: [modes[-1][1], modes[0][0]]} if modes else {},
-    )
+    )  # fmt: skip
 
 
 # -- check the files, and decide
 
 
-def _decide(
-    instance: Instance, scope: Scope, wanted: Sequence[Target], *, dry_run: bool, by: str
-) -> int | None:
+def _decide(instance: Instance, scope: Scope, wanted: list[Target], *, dry_run: bool, by: str) -> int | None:
     """Under the locks of all files: check them, and record the intents. The job's id, 0 for a dry run.
 
     None if the files were changed by jobs before they were locked, or writes to them had been left open. Raises
     `CONFLICT`, `WRONG_STATE`.
     """
     with _locked(instance, scope, wanted) as found:
-        if close_others(instance.database, [(one.file, one.place) for one in wanted], found):
-            return None
-        again = instance.database.read(lambda tx: restorations(tx, scope))
-        if list(again) != list(wanted):
+        is_closed = close_others(instance.database, [(one.file, one.place) for one in wanted], found)
+        if is_closed or instance.read(restorations, scope) != wanted:
             return None
         targets = _checked(scope, wanted, found)
         if dry_run:
@@ -318,12 +307,19 @@ def _decide(
         )
         hashes = keep_contents(instance.database, contents)
 
-        def decide(tx: Tx) -> int | None:
-            # A prune may have removed the contents, which nothing refers to yet.
-            is_gone = bool(missing_blobs(tx, hashes, keeps=True))
-            return None if is_gone else _record(ledger_of(tx), scope, targets, by=by)
+        def decide(ledger: Ledger) -> int:
+            if missing_blobs(ledger.tx, hashes, keeps=True):
+                raise _Pruned
+            return _record(ledger, scope, targets, by=by)
 
-        return instance.database.write(decide)
+        try:
+            return instance.write(decide)
+        except _Pruned:
+            return None
+
+
+class _Pruned(Exception):
+    """A prune has removed contents that nothing referred to yet; nothing was recorded."""
 
 
 @contextmanager
@@ -408,9 +404,7 @@ def _record(ledger: Ledger, scope: Scope, targets: Sequence[Target], *, by: str)
     """
     check_quiet(ledger, scope)
     mission = ledger.mission(scope.mission_id)
-    of: dict[str, JsonValue] = {"mission": scope.mission_id}
-    if scope.job_id is not None:
-        of = {"job": scope.job_id}
+    of: JsonObject = {"mission": scope.mission_id} if scope.job_id is None else {"job": scope.job_id}
     new = NewJobRow(
         name=f"undo {scope.name}",
         kind=UNDO.kind,
@@ -434,11 +428,23 @@ def _carry_out(instance: Instance, mission_id: int) -> None:
     Runner(instance, mission_id=mission_id, kinds=(UNDO.kind,), until_idle=True).run()
 
 
-def _done(instance: Instance, job_id: int) -> dict[str, JsonValue]:
-    """Outcome of an undo for each file, by its path. Raises the error of one that failed."""
-    job = instance.database.read(lambda tx: find_job(tx, job_id))
-    error, result = job["error"], job["result"]
+def finish_undo(instance: Instance, job_id: int, *, resumed: int | None = None) -> Undo:
+    """The undo that a job was created for, carried out now unless a runner has done it.
+
+    Raises `WRONG_STATE` for a job of another kind. If a file was changed, or the file system refused, after all files
+    were checked, raises the error of the job, which names the files that are not restored.
+    """
+    decided = instance.read(find_job, job_id)
+    if decided["kind"] != UNDO.kind:
+        raise LcpError(ErrorCode.WRONG_STATE, f"job {job_id} is not an undo", advice=GENERAL)
+    mission_id = int_in(decided["mission_id"])
+    if decided["state"] in OPEN:
+        _carry_out(instance, mission_id)
+    job, changes = instance.read(find_job, job_id), instance.read(changes_of, job_id)
+    error, result = job["error"], object_in(job["result"])
     if isinstance(error, dict):
         raise LcpError(ErrorCode(str(error["error_code"])), str(error["user_message"]), advice=GENERAL)
-    files = list_in(result.get("files")) if isinstance(result, dict) else []
-    return {str(file["path"]): file["change"] for file in files if isinstance(file, dict)}
+    done = {file["path"]: file["change"] for file in map(object_in, list_in(result.get("files")))}
+    planned = {one.path: what(one.sha256_before, one.sha256_after) for one in reversed(changes)}
+    files = ({"path": path, "change": done.get(path, change)} for path, change in planned.items())
+    return Undo(mission_id, job_id, tuple(files), resumed=resumed)

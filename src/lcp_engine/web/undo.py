@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-
-from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.core.kinds import UNDO
-from lcp_engine.core.safe_text import json_line
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.errors import LcpError
 from lcp_engine.inbox import Diff, Undo
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt
 from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, number
-
-OUTDATED = "what would be undone has changed since this page was loaded; nothing was done"
 
 
 def undo_form(request: Request) -> Response:
@@ -30,10 +23,8 @@ def undo_form(request: Request) -> Response:
 def undo(context: PageContext, request: Request, form: Form) -> Response:
     """Undo exactly what the form's page showed, or nothing."""
     try:
-        planned = _undo(context, request, dry_run=True)
-        if form.text("shown") != fingerprint_of(planned, _diffs(context, request)):
-            raise LcpError(ErrorCode.CONFLICT, OUTDATED, advice=GENERAL)
-        done = _undo(context, request)
+        mission_id, job_id = _target(request)
+        done = context.engine.undo(mission_id, job_id=job_id, shown=form.text("shown"))
     except LcpError as refused:
         return _show(context, request, refused)
     if done.job_id is None:
@@ -44,11 +35,12 @@ def undo(context: PageContext, request: Request, form: Form) -> Response:
 def _show(context: PageContext, request: Request, refused: LcpError | None = None) -> Response:
     mission_id, job_id = _target(request)
     job = None if job_id is None else context.engine.job(job_id)
-    mission = context.engine.mission(mission_id if job is None else job.mission_id)
+    mission = context.engine.mission(job.mission_id if job is not None else mission_id or 0)
     planned: Undo | None = None
     diffs: list[Diff] = []
     try:
-        planned, diffs = _undo(context, request, dry_run=True), _diffs(context, request)
+        planned = context.engine.undo(mission_id, job_id=job_id, dry_run=True)
+        diffs = context.engine.undo_diffs(mission_id, job_id=job_id, shown=planned.shown)
     except LcpError as error:
         refused = error
     return context.render(
@@ -60,28 +52,12 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
         planned=planned,
         diffs=[excerpt(diff, is_split=wants_split(request)) for diff in diffs],
         is_split=wants_split(request),
-        shown="" if planned is None else fingerprint_of(planned, diffs),
+        shown="" if planned is None else planned.shown,
         problem="" if refused is None else str(refused),
     )
 
 
-def _undo(context: PageContext, request: Request, *, dry_run: bool = False) -> Undo:
-    mission_id, job_id = _target(request)
-    return context.engine.undo(None if job_id else mission_id, job_id=job_id, dry_run=dry_run)
-
-
-def _target(request: Request) -> tuple[int, int | None]:
-    """The ids of the mission and, in the address of a job, of that job."""
+def _target(request: Request) -> tuple[int | None, int | None]:
+    """The id of the mission or, in the address of a job, of that job."""
     given = request.path_params
-    return (0, number(given["job"])) if "job" in given else (number(given["mission"]), None)
-
-
-def _diffs(context: PageContext, request: Request) -> list[Diff]:
-    mission_id, job_id = _target(request)
-    return context.engine.undo_diffs(None if job_id else mission_id, job_id=job_id)
-
-
-def fingerprint_of(planned: Undo, diffs: Sequence[Diff]) -> str:
-    """A hash of everything that would be done, to which an undo is bound."""
-    files: list[JsonValue] = [*planned.files, *(diff.json for diff in diffs)]
-    return hashlib.sha256(json_line(files).encode()).hexdigest()
+    return (None, number(given["job"])) if "job" in given else (number(given["mission"]), None)

@@ -64,6 +64,25 @@ def test_several_changes_of_a_file_go_back_in_one_step(scene: Scene) -> None:
     assert by == [undone.job_id] * 5
 
 
+def test_an_undo_of_what_was_shown_restores_that_or_nothing(scene: Scene) -> None:
+    mission, before = scene.write(("a", "overwrite", "A\n"), ("g", "overwrite", "g\n")), scene.tree()
+    shown = scene.engine.undo(mission, dry_run=True).shown
+    assert shown == scene.engine.undo(mission, dry_run=True).shown
+    assert [one.path for one in scene.engine.undo_diffs(mission, shown=shown)] == ["g", "a"]
+    undone = scene.engine.undo(job_id=scene.jobs(mission)[1])
+    for other in (shown, scene.engine.undo(job_id=scene.jobs(mission)[0], dry_run=True).shown, ""):
+        with pytest.raises(LcpError, match="has changed since it was shown; nothing was restored"):
+            scene.engine.undo(mission, shown=other)
+    assert not (scene.root / "g").exists()
+    scene.engine.undo(job_id=undone.job_id)
+    assert scene.tree() == before
+    done = scene.engine.undo(mission, shown=shown)
+    assert done.job_id is not None
+    assert scene.engine.finish_undo(done.job_id) == done
+    with pytest.raises(LcpError, match="job 1 is not an undo"):
+        scene.engine.finish_undo(1)
+
+
 def test_an_undo_leaves_a_history_without_gaps(scene: Scene) -> None:
     mission = scene.write(*MIXED)
     undone = scene.engine.undo(mission)

@@ -335,19 +335,17 @@ class EditorAgent:
 
     def _take_back(self, session: Session, words: str) -> tuple[Undo, Sequence[Diff]]:
         missions = [mission.id for mission in self.engine.missions(session=session.id)]
-        if not words:
-            if not missions:
-                raise LcpError(
-                    ErrorCode.WRONG_STATE, "no mission was launched in this conversation", advice=GENERAL
-                )
-            diffs = self.engine.undo_diffs(missions[0])
-            return self.engine.undo(missions[0]), diffs
         job = self.engine.job(int(words)) if words.isdecimal() and len(words) < 19 else None
-        if job is None or job.mission_id not in missions:
+        if words and (job is None or job.mission_id not in missions):
             message = f"{words!r} is no job of this conversation; the number of one is expected"
             raise LcpError(ErrorCode.NOT_FOUND, message, advice=GENERAL)
-        diffs = self.engine.undo_diffs(job_id=job.id)
-        return self.engine.undo(job_id=job.id), diffs
+        if not missions:
+            message = "no mission was launched in this conversation"
+            raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
+        mission, number = (missions[0], None) if job is None else (None, job.id)
+        shown = self.engine.undo(mission, job_id=number, dry_run=True).shown
+        diffs = self.engine.undo_diffs(mission, job_id=number, shown=shown)
+        return self.engine.undo(mission, job_id=number, shown=shown), diffs
 
     # -- What a message and a directory state
 

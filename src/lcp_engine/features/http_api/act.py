@@ -40,7 +40,6 @@ from lcp_engine.features.http_api.values import (
 from lcp_engine.features.memory.calls import MemoryEdit
 from lcp_engine.features.tokens.calls import Scope
 from lcp_engine.inbox import Sight
-from lcp_engine.web.undo import OUTDATED, fingerprint_of
 
 
 def launch(call: Call) -> JsonValue:
@@ -202,16 +201,17 @@ def tell_mission(call: Call, done: JsonValue) -> JsonValue:
 def undo(call: Call) -> JsonValue:
     """Restore the files that a mission, or a job, has changed: exactly what was shown, or nothing."""
     mission_id, job_id = undo_target(call)
-    planned = call.engine.undo(mission_id, job_id=job_id, dry_run=True)
-    if call.given(Undo).shown != fingerprint_of(planned, call.engine.undo_diffs(mission_id, job_id=job_id)):
-        raise LcpError(ErrorCode.CONFLICT, OUTDATED, advice=GENERAL)
-    done = call.engine.undo(mission_id, job_id=job_id, by=call.by)
-    return {"mission_id": done.mission_id, "job_id": done.job_id, "files": [*done.files]}
+    return call.engine.undo(mission_id, job_id=job_id, shown=call.given(Undo).shown, by=call.by).job_id
 
 
 def tell_undo(call: Call, done: JsonValue) -> JsonValue:
-    """The undo itself."""
-    return done
+    """The undo itself, which is carried out first if it was interrupted."""
+    if done is None:
+        mission_id, job_id = undo_target(call)
+        of = call.engine.job(job_id).mission_id if job_id is not None else mission_id
+        return {"mission_id": of, "job_id": None, "files": []}
+    undone = call.engine.finish_undo(int_in(done))
+    return {"mission_id": undone.mission_id, "job_id": undone.job_id, "files": [*undone.files]}
 
 
 def remove_schedule(call: Call) -> JsonValue:

@@ -54,7 +54,6 @@ from lcp_engine.features.http_api.values import (
 from lcp_engine.features.memory.calls import Remembered
 from lcp_engine.features.reports.reports import as_markdown, make_report
 from lcp_engine.features.tokens.calls import Scope
-from lcp_engine.web.undo import fingerprint_of
 
 MOST_STREAMS = 64
 """Streams and waits of one server at a time."""
@@ -257,12 +256,8 @@ def to_undo(call: Call) -> JsonValue:
     """Read what an undo of a mission, or of a job, would do now, and the mark `shown` that names it."""
     mission_id, job_id = undo_target(call)
     planned = call.engine.undo(mission_id, job_id=job_id, dry_run=True)
-    found = call.engine.undo_diffs(mission_id, job_id=job_id)
-    return {
-        "files": [*planned.files],
-        "diffs": [one.json for one in found],
-        "shown": fingerprint_of(planned, found),
-    }
+    found = call.engine.undo_diffs(mission_id, job_id=job_id, shown=planned.shown)
+    return {"files": [*planned.files], "diffs": [one.json for one in found], "shown": planned.shown}
 
 
 def undo_target(call: Call) -> tuple[int | None, int | None]:

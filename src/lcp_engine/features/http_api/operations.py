@@ -191,6 +191,9 @@ class Desk:
                 break
             except WrittenBefore:  # by a transaction that is not committed yet
                 time.sleep(_PAUSE)
+            except LcpError:
+                if instance.read(find_write, claim) is None:
+                    raise  # else another request has done it meanwhile
         else:
             message = f"another request with the key {claim.key!r} is being carried out"
             raise LcpError(ErrorCode.DATABASE_BUSY, message, advice="Send it again.")

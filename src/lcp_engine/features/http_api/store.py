@@ -131,11 +131,10 @@ class _Claiming(Instance):
     def write(self, use_case: Callable[Concatenate[Ledger, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Like that of the instance; the one that decides raises `WrittenBefore` if the claim is there already."""
         claim, left = self.claim, self.others
-        object.__setattr__(self, "others", left - 1)
-        if claim is None or left != 0:
-            return super().write(use_case, *args, **kwargs)
 
         def claimed(ledger: Ledger) -> T:
+            if claim is None or left != 0:
+                return use_case(ledger, *args, **kwargs)
             if find_write(ledger.tx, claim) is not None:
                 raise WrittenBefore
             result = use_case(ledger, *args, **kwargs)
@@ -146,7 +145,9 @@ class _Claiming(Instance):
             )  # fmt: skip
             return result
 
-        return super().write(claimed)
+        result = super().write(claimed)
+        object.__setattr__(self, "others", left - 1)
+        return result
 
 
 def claiming(engine: Engine, claim: Claim, others: int) -> Engine:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial, wraps
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from inspect import isawaitable, iscoroutinefunction
 from typing import Annotated, ParamSpec, TypeAlias
@@ -335,15 +334,14 @@ class McpDoor:
 
     def undo_preview(self, ctx: Context, mission: OneMission = None, job: OneJob = None) -> Changes:
         """Show what an undo of a mission, or of one job, would change; its mark is for undo."""
-        diffs = self.engine.undo_diffs(mission, job_id=job)
-        of = mission if mission is not None else self.engine.job(job or 0).mission_id
-        changes = _changes(of, None, diffs, len(diffs))
+        planned = self.engine.undo(mission, job_id=job, dry_run=True)
+        diffs = self.engine.undo_diffs(mission, job_id=job, shown=planned.shown)
+        changes = _changes(planned.mission_id, None, diffs, len(diffs))
         client = client_name(ctx)
         if client is None or client not in self._approve_for or not shows_all(changes, None, diffs):
             return changes
-        return changes.model_copy(
-            update={"mark": self._shown.keep(client, _undone(mission, job), _digest(diffs))}
-        )
+        mark = self._shown.keep(client, _undone(mission, job), planned.shown or "")
+        return changes.model_copy(update={"mark": mark})
 
     def undo(
         self,
@@ -355,10 +353,8 @@ class McpDoor:
         """Undo the file changes of a mission or a job as undo_preview showed it. Only with your person's consent."""
         client = self._approver(ctx)
         seen = self._shown.seen(client, _undone(mission, job), mark)
-        if _digest(self.engine.undo_diffs(mission, job_id=job)) != seen:
-            message = "what an undo would change is not what was shown; nothing was restored"
-            raise LcpError(ErrorCode.CONFLICT, message, advice="Call undo_preview again, and use its mark.")
-        done = self.engine.undo(mission, job_id=job, by=self.person(ctx))
+        assert isinstance(seen, str)
+        done = self.engine.undo(mission, job_id=job, shown=seen, by=self.person(ctx))
         self._shown.forget(client, _undone(mission, job))
         files = [
             RestoredFile(path=untrusted(str(file["path"])), done=str(file["change"]))
@@ -414,12 +410,6 @@ def _changes(mission: int, job: Job | None, diffs: Sequence[Diff], total: int) -
 
 def _undone(mission: int | None, job: int | None) -> str:
     return f"the undo of {'mission' if job is None else 'job'} {mission if job is None else job}"
-
-
-def _digest(diffs: Sequence[Diff]) -> str:
-    """Hash of what is shown of an undo, to the last character."""
-    shown = "\0".join(part for diff in diffs for part in (diff.path, diff.note or "", *diff.lines))
-    return sha256(shown.encode(errors="surrogatepass")).hexdigest()
 
 
 def _number(text: str) -> int:

@@ -387,6 +387,37 @@ def test_a_write_whose_answer_was_not_kept_is_not_done_again(hall: Hall) -> None
 
 
 @pytest.mark.both
+def test_an_undo_by_many_requests_with_one_key_is_one(hall: Hall) -> None:
+    mission = hall.engine.launch(
+        {
+            "goal": "x",
+            "planner": {"type": "script", "replies": [asks(write()), DONE]},
+            "policy": [{"kinds": ["*"], "do": "auto"}],
+        },
+        root=hall.root,
+    )
+    hall.engine.work(until_idle=True)
+    body: Object = {"shown": hall.client.get(f"/missions/{mission.id}/undo")["shown"].value}
+    found: list[Found] = []
+
+    def undo() -> None:
+        one = Client(hall.api, hall.client.token)
+        found.append(one.post(f"/missions/{mission.id}/undo", body, **{"Idempotency-Key": "k"}))
+
+    threads = [threading.Thread(target=undo) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    hall.engine.instance.database.write(
+        lambda tx: tx.plain("UPDATE api_writes SET answer = NULL, status = NULL")
+    )
+    undo()
+    assert [found[0], found[0]["files"][0]["change"].value] == [found[-1], "removed"]
+    assert (len(found), len(set(found)), len(hall.engine.jobs(kinds=["undo"]))) == (5, 1, 1)
+
+
+@pytest.mark.both
 def test_a_write_is_done_once_if_the_database_is_busy_after_it(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
