@@ -15,7 +15,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 T = TypeVar("T")
 GROUP = "lcp_engine.features"
 """Entry points of features that other packages have: each is a `Feature`."""
-KERNEL = 2
+KERNEL = 3
 """Raised with each point that is added here."""
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -83,6 +83,9 @@ class Feature(NamedTuple):
     """Keys of the mission file: the `MissionKeys` whose fields they are, and the key that they are listed behind."""
     mission_checks: tuple[str, ...] = ()
     """Functions that are given an instance and the spec of a mission before it is stored, and refuse it."""
+    launch_notes: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Notes on missions at their launch, by their keys: the function that is given the admission of jobs, the spec
+    and the root, and returns JSON or None; and the one that tells people of that JSON, a line each."""
     settings: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Keys of the configuration file: the `FeatureSettings` whose fields they are, and the variable of the environment
     that comes before the key, or nothing."""

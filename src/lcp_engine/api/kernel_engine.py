@@ -35,7 +35,7 @@ from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
 from lcp_engine.engine.messages import say
 from lcp_engine.engine.missions import LaunchRequest
-from lcp_engine.engine.points import steps
+from lcp_engine.engine.points import noted_at_launch, steps
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import Factory
 from lcp_engine.runner.runner import Runner, Runs
@@ -140,6 +140,7 @@ class KernelEngine(KernelHistory):
         directory = existing_directory(root)
         identity = identity_at(directory)
         begin = steps().prepare(checked, self.workers, str(directory))
+        noted = noted_at_launch(self.instance.admission, checked, directory)
         return self.mission(
             self.instance.write(
                 missions.launch,
@@ -149,7 +150,7 @@ class KernelEngine(KernelHistory):
                 identity=identity,
                 request=request,
                 begin=begin,
-                about={"by": by or user_name()},
+                about={"by": by or user_name(), **noted},
             )
         )
 

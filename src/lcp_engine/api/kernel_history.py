@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from lcp_engine.core.job_states import State
@@ -13,6 +13,7 @@ from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.summaries import Object, nearest
 from lcp_engine.engine.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.feature import available, load
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
@@ -155,6 +156,13 @@ class KernelHistory:
         Raises `NOT_FOUND`.
         """
         return self._read(stage_place, mission_id)
+
+    def launch_notes(self, mission_id: int) -> tuple[JsonObject, list[str]]:
+        """Notes of features on the mission at its launch, by their keys, and lines about them for people."""
+        event = next(iter(self.events(mission_id, event="launched", limit=1)), {})
+        data, stated = event.get("data"), available().launch_notes
+        noted = {key: one for key, one in data.items() if key in stated} if isinstance(data, dict) else {}
+        return noted, [line for key, one in noted.items() for line in load(stated[key][1], FunctionType)(one)]
 
     def steps(self, mission_id: int) -> dict[int, int]:
         """The job that stands for the plan of each later turn of a sub-plan, and of each step of a planner's plan."""

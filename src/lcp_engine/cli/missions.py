@@ -114,12 +114,13 @@ def show_command(invocation: Invocation, mission: int) -> int:
         output = kept_output(wall_directory(invocation.database_url) / str(mission))
         warnings = history.warnings(mission)
         settings, stage = history.kind_settings(mission), history.stage(mission)
+        noted, note_lines = history.launch_notes(mission)
         if invocation.json:
             kinds = {"kinds": {**settings}} if settings else {}
             staged = {} if stage is None else {"stage": {**stage}}
             kept = {} if output is None else {"output": {"bytes": output.bytes, "files": output.files}}
             more = {"warnings": [*warnings]} if warnings else {}
-            print_json({**found.json, **kinds, **staged, **kept, **more})
+            print_json({**found.json, **kinds, **staged, **kept, **more, **noted})
             return Exit.DONE
         jobs, steps = history.jobs(mission_id=mission), history.steps(mission)
         files = history.facts(mission).files.rows
@@ -132,6 +133,8 @@ def show_command(invocation: Invocation, mission: int) -> int:
         undone = unfulfilled_lines(history, found) if found.status.has_ended else []
         seen = {turn["job_id"]: warning_lines(turn["warnings"]) for turn in warnings}
         tree = _tree(found, settings, jobs, steps, notes=seen, stage=stage)
+        for note in note_lines:
+            tree.add(Text(sentence(note), style="dim"))
         if output is not None:
             room = f"{size(output.bytes)} in {output.files:,} files and directories, removed with the mission"
             tree.add(Text(f"caches and ignored output of its commands: {room}", style="dim"))

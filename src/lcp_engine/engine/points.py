@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
@@ -291,6 +292,15 @@ def mission_checks() -> Sequence[Callable[[Instance, MissionSpec], None]]:
     """Each refuses a mission before it is stored, with `NOT_ALLOWED` or `INVALID_MISSION`."""
     found: Iterator[tuple[str, Callable[..., None]]] = load_all(installed().mission_checks, FunctionType)
     return [check if is_shipped(at) else _refusing(at, check) for at, check in found]
+
+
+def noted_at_launch(admission: Admission, spec: MissionSpec, root: Path) -> dict[str, JsonValue]:
+    """Notes of features on a mission about to be launched, by their keys. Reads files, outside of any transaction."""
+    places = {look: key for key, (look, _) in installed().launch_notes.items()}
+    looks: Iterator[tuple[str, Callable[..., JsonValue]]] = load_all(places, FunctionType)
+    calls = ((at, look if is_shipped(at) else _guarded(at, look, _ignore)) for at, look in looks)
+    noted = {places[at]: look(admission, spec, root) for at, look in calls}
+    return {key: one for key, one in noted.items() if one is not None}
 
 
 @cache

@@ -127,7 +127,7 @@ def open_question(ledger: Ledger, job: JobRow, admission: Admission | None = Non
         mission=mission,
         prompt=_own_text(ledger, job, plan, "user_prompt") or mission.goal,
         context=_context(ledger, job, plan, mission),
-        memories=_seen(turn.memories),
+        memories=seen(turn.memories),
         notices=_notices(params, plan, spec_of(mission.spec)),
         results=tuple(
             seen_job(row) for row in settled_jobs(ledger.tx, plan.id, turn.after_seq, turn.until_seq)
@@ -159,10 +159,11 @@ def _with_memories(
     if chosen is None:
         return asked
     keep_memories(ledger.tx, asked.mission.id, asked.turn.number, chosen)
-    return replace(asked, memories=_seen(chosen))
+    return replace(asked, memories=seen(chosen))
 
 
-def _seen(chosen: str | None) -> tuple[SeenMemory, ...]:
+def seen(chosen: str | None) -> tuple[SeenMemory, ...]:
+    """Entries as a question is stored with them."""
     return () if chosen is None else tuple(TypeAdapter(list[SeenMemory]).validate_json(chosen))
 
 

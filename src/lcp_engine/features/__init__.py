@@ -10,6 +10,7 @@ KEYS = {
     "commands_read": "programs",
     "commands_wall": "programs",
     "fallback_plans": "plans",
+    "instructions": "instructions",
     "links": "approvers",
     "memory": "memory",
     "on_wait": "notices",

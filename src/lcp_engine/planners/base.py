@@ -63,7 +63,8 @@ class Question:
     last_turn: str | None = None
     """The limit that was reached: only `mission_complete`, `analysis_result` and `error` are allowed then (R6)."""
     memories: Sequence[SeenMemory] = ()
-    """What is remembered of the root and may concern this turn, the best first; text that is not to be trusted."""
+    """Instructions in files of the root, then what is remembered of it and may concern this turn, the best first; text
+    that is not to be trusted."""
     said: Sequence[Said] = ()
     """Messages of people since the last turn."""
     said_before: Callable[[], Sequence[Said]] = tuple
@@ -315,12 +316,15 @@ class Said:
     """The job that it is about."""
 
 
+OF_FILE = "sha256-"
+
+
 @dataclass(frozen=True)
 class SeenMemory:
     """An entry of memory as a question is asked with it, whatever became of the entry since."""
 
     id: str
-    """`mem-` and a UUID."""
+    """`mem-` and a UUID; of instructions in a file of the root, `sha256-` and the hash of that file."""
     title: str
     content: str
     source: str
@@ -334,6 +338,11 @@ class SeenMemory:
     """From 1, low, to 10, high."""
     left_out: int = 0
     """How many characters of the content are left out."""
+
+    @property
+    def is_of_file(self) -> bool:
+        """True for instructions in a file of the root, as it was at the launch."""
+        return self.id.startswith(OF_FILE)
 
 
 @dataclass(frozen=True)

@@ -251,6 +251,8 @@ class Turn:
         needed = sum(self.count(told.text) + 2 * _FENCE for told in self._found())
         sections["results"] = self._results(listings, left - min(needed, left // 8))
         left = self.room - self.count(_join(sections))
+        sections["instructions"] = self._instructions(left // 3)
+        left -= self.count(sections["instructions"])
         sections["remembered"] = self._remembered(left // 3)
         left -= self.count(sections["remembered"])
         sections["earlier"] = self._earlier(left)
@@ -292,7 +294,8 @@ class Turn:
         """Background of a guided turn's task: nothing in most turns."""
         names = ("part", "context", "people", "notices", "ignored", "correction")
         sections = {name: text for name, text in self._fixed().items() if name in names}
-        sections["remembered"] = self._remembered(self.room // 3)
+        sections["instructions"] = self._instructions(self.room // 3)
+        sections["remembered"] = self._remembered(self.room // 3 - self.count(sections["instructions"]))
         return _join(sections, "background")
 
     def changes(self) -> Mapping[str, str]:
@@ -422,17 +425,31 @@ class Turn:
             kept.append(line)
         return "\n".join(reversed(kept))
 
+    def _instructions(self, tokens: int) -> str:
+        """Instructions in files of the root, the nearest first; without room for all, cut where that ends."""
+        kept: list[str] = []
+        for one in (found for found in self.question.memories if found.is_of_file):
+            whole = f"{quoted(one.title)}\n{one.content}"
+            tokens -= 2 * _FENCE
+            shown = whole if self.count(whole) <= tokens else cut(whole, max(tokens, 0), self.count)
+            if left_out := len(whole) - len(shown) + one.left_out:
+                shown += f"\n[cut: {left_out:,} more characters]"
+            kept.append(fenced(shown))
+            tokens -= self.count(shown)
+        return "\n".join(kept)
+
     def _remembered(self, tokens: int) -> str:
         """Memories of the root, the best first; without room for all, the others are counted."""
         kept: list[str] = []
-        tokens -= _FENCE if self.question.memories else 0
-        for memory in self.question.memories:
+        memories = [one for one in self.question.memories if not one.is_of_file]
+        tokens -= _FENCE if memories else 0
+        for memory in memories:
             text = f"{fenced(_memory_text(memory))}"
             tokens -= self.count(text) + 1
             if tokens < 0:
                 break
             kept.append(text)
-        left_out = len(self.question.memories) - len(kept)
+        left_out = len(memories) - len(kept)
         if left_out and kept:
             kept.append(f"- {left_out} more {'note is' if left_out == 1 else 'notes are'} left out here")
         return "\n".join(kept)

@@ -12,6 +12,7 @@ from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import read_recurrence
+from lcp_engine.engine.points import noted_at_launch
 from lcp_engine.features.schedules import schedules
 from lcp_engine.features.schedules.schedules import NewSchedule, Overlap
 from lcp_engine.features.schedules.store import list_schedules
@@ -79,5 +80,6 @@ class ScheduleCalls(KernelEngine):
         row = self.instance.write(schedules.lock_schedule, name)
         stored = spec_of(row.spec)
         checked_spec(self.instance, stored, allow_admin=stored.allow_admin)
-        existing_directory(row.root)
-        return self.mission(self.instance.write(schedules.launch_now, self.workers, name, by or user_name()))
+        noted = noted_at_launch(self.instance.admission, stored, existing_directory(row.root))
+        launch = schedules.launch_now
+        return self.mission(self.instance.write(launch, self.workers, name, by or user_name(), noted))

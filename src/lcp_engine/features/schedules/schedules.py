@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock, Micros, iso
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_stored, go_on, stored_text
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine import missions
+from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.points import Chore, steps
+from lcp_engine.engine.points import Chore, noted_at_launch, steps
 from lcp_engine.errors import OF_DATABASE, ErrorCode, LcpError
 from lcp_engine.features.schedules import store as schedules
 from lcp_engine.features.schedules.store import ScheduleRow, Tick
@@ -93,14 +94,14 @@ def unknown_schedule(name: str, known: Sequence[str]) -> LcpError:
     return LcpError(ErrorCode.NOT_FOUND, f"schedule {name!r} is not in the database; {nearest(name, known)}")
 
 
-def launch_now(ledger: Ledger, workers: Workers, name: str, by: str) -> int:
+def launch_now(ledger: Ledger, workers: Workers, name: str, by: str, noted: Mapping[str, JsonValue]) -> int:
     """Launch the mission of a schedule now, without changing when it is due; the mission's id. Raises `NOT_FOUND`."""
     row = lock_schedule(ledger, name)
     mission_id = missions.launch(
         ledger,
         spec_of(row.spec),
         Path(row.root),
-        about={"schedule": name, "by": by},
+        about={"schedule": name, "by": by, **noted},
         identity=identity_at(row.root),
         begin=steps().prepare(spec_of(row.spec), workers, row.root),
     )
@@ -108,7 +109,15 @@ def launch_now(ledger: Ledger, workers: Workers, name: str, by: str) -> int:
     return mission_id
 
 
-def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward: Onward) -> None:
+def tick(
+    ledger: Ledger,
+    workers: Workers,
+    row: ScheduleRow,
+    now: Micros,
+    onward: Onward,
+    *,
+    noted: Mapping[str, JsonValue],
+) -> None:
     """Launch a due mission, once even if several runners try, and set the next due time.
 
     The due time is skipped if missions may not overlap and one of the schedule still runs or waits.
@@ -124,7 +133,7 @@ def tick(ledger: Ledger, workers: Workers, row: ScheduleRow, now: Micros, onward
             spec_of(row.spec),
             Path(row.root),
             key=f"schedule:{row.name}:{due}",
-            about={"schedule": row.name, "due_at": due, "missed": onward.missed},
+            about={"schedule": row.name, "due_at": due, "missed": onward.missed, **noted},
             identity=identity_at(row.root),
             begin=steps().prepare(spec_of(row.spec), workers, row.root),
         )
@@ -144,9 +153,9 @@ class Scheduler:
     A schedule that cannot be launched here is reported once, noted, and left to other runners.
     """
 
-    def __init__(self, database: Database, clock: Clock, workers: Workers | None = None) -> None:
+    def __init__(self, database: Database, clock: Clock, admission: Admission | None = None) -> None:
         self._database = database
-        self._workers: Workers = {} if workers is None else workers
+        self._admission = admission or Admission({})
         self._clock = clock
         self._left: set[tuple[str, Micros]] = set()
         self._next_due: Micros | None = None
@@ -170,7 +179,9 @@ class Scheduler:
     def _launch(self, row: ScheduleRow, now: Micros) -> None:
         try:
             onward = go_on(recurrence_of(row), row.due_at, now)
-            self._database.write(lambda tx: tick(ledger_of(tx), self._workers, row, now, onward))
+            noted = noted_at_launch(self._admission, spec_of(row.spec), Path(row.root))
+            workers = self._admission.workers
+            self._database.write(lambda tx: tick(ledger_of(tx), workers, row, now, onward, noted=noted))
         except (LcpError, ValidationError) as error:
             if isinstance(error, LcpError) and error.code in OF_DATABASE:
                 raise
@@ -183,7 +194,7 @@ class Scheduler:
 
 
 def chores(instance: Instance, runner_id: int, is_stopping: Callable[[], bool]) -> Iterator[Chore]:
-    scheduler = Scheduler(instance.database, instance.clock, instance.admission.workers)
+    scheduler = Scheduler(instance.database, instance.clock, instance.admission)
     until_due = partial(scheduler.seconds_until_due, LOOK_SECONDS)
     yield Chore(
         name="schedules", do=scheduler.launch_due, until_due=until_due, is_first=True, is_general=True
