@@ -20,15 +20,16 @@ from tests.tables import row
 from lcp_engine import Engine, run_job
 from lcp_engine.cli.app import lcp
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.errors import MEANINGS, ErrorCode
+from lcp_engine.errors import ErrorCode
+from lcp_engine.feature import all_codes
 from lcp_engine.store.queries.records import Mission
 
 EVERYWHERE = {
-    ErrorCode.BINARY, ErrorCode.CLARIFICATION_EXHAUSTED, ErrorCode.DATABASE_BUSY, ErrorCode.ECHO,
-    ErrorCode.INVALID_PATTERN, ErrorCode.LINK_REFUSED, ErrorCode.NOT_A_FILE, ErrorCode.NOT_FOUND,
-    ErrorCode.NOT_INSTALLED, ErrorCode.NOT_ISOLATED, ErrorCode.NOT_SHOWN, ErrorCode.OUTPUT_NOT_FOUND,
+    ErrorCode.BINARY, ErrorCode.CLARIFICATION_EXHAUSTED, ErrorCode.DATABASE_BUSY, "ECHO",
+    ErrorCode.INVALID_PATTERN, "LINK_REFUSED", ErrorCode.NOT_A_FILE, ErrorCode.NOT_FOUND,
+    ErrorCode.NOT_INSTALLED, ErrorCode.NOT_ISOLATED, ErrorCode.NOT_SHOWN, "OUTPUT_NOT_FOUND",
     ErrorCode.OUT_OF_MEMORY, ErrorCode.PATH_EXISTS, ErrorCode.PATH_NOT_FOUND, ErrorCode.PATH_OUTSIDE_ROOT,
-    ErrorCode.RUNNER_DIED, ErrorCode.TIMEOUT, ErrorCode.WEBHOOK_FAILED, ErrorCode.WORKER_DIED,
+    ErrorCode.RUNNER_DIED, ErrorCode.TIMEOUT, "WEBHOOK_FAILED", ErrorCode.WORKER_DIED,
 }  # fmt: skip
 """Codes whose advice follows from their meaning: it helps wherever a place does not know better."""
 
@@ -273,7 +274,7 @@ def _check_command(file: str, command: str, rest: str) -> None:
 
 
 def test_no_code_advises_what_a_person_cannot_do() -> None:
-    for code in ErrorCode:
-        advice = MEANINGS[code].advice
+    for code in all_codes():
+        advice = code.meaning.advice
         assert advice.endswith("."), code
         assert "with that permission" not in advice

@@ -17,7 +17,6 @@ from lcp_engine.api.history import open_history
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import shipped
 from lcp_engine.features.check.store.examination import check_database
-from lcp_engine.web.error_pages import status_of
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -176,4 +175,4 @@ def test_a_call_that_no_feature_adds_is_refused_by_its_code(emptied_database_url
         with pytest.raises(LcpError) as refused:
             engine.graph_of_nothing  # type: ignore[attr-defined] # noqa: B018
     assert refused.value.code is ErrorCode.NOT_INSTALLED
-    assert status_of(refused.value) == 501
+    assert refused.value.status == 501

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lcp_engine.errors import MEANINGS, ErrorCode, ErrorType, LcpError
+from lcp_engine.errors import Code, ErrorType
+from lcp_engine.feature import all_codes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
 
@@ -23,9 +24,9 @@ def page() -> str:
     lines = [
         "# Errors",
         "",
-        "Written by `python tools/errors.py` from `src/lcp_engine/errors.py`. Every error has one of these codes",
-        'wherever it appears: on stderr, in `--json` as `{"error": …}`, in the `error` of a job or a mission. Python',
-        "programs catch the class, a subclass of `LcpError`. The message names the thing, the fact and the",
+        "Written by `python tools/errors.py` from `src/lcp_engine/errors.py` and the codes that features state.",
+        'Every error has one of these: on stderr, in `--json` as `{"error": …}`, in the `error` of a job or mission.',
+        "Python programs catch the class, a subclass of `LcpError`. The message names the thing, the fact and the",
         "expectation. An attempt that ends with a code marked *retried* is repeated with backoff, up to the number",
         "of attempts of its kind; with any other code the job fails at once.",
         "",
@@ -43,16 +44,15 @@ def page() -> str:
         ]
         lines += [
             "|---|---|---|---|---|",
-            *(_row(code) for code in ErrorCode if MEANINGS[code].type is error_type),
+            *(_row(code) for code in all_codes() if code.meaning.type is error_type),
         ]
     return "\n".join(lines) + "\n"
 
 
-def _row(code: ErrorCode) -> str:
-    meaning = MEANINGS[code]
+def _row(code: Code) -> str:
+    meaning = code.meaning
     retried = "yes" if meaning.retry else ""
-    name = type(LcpError(code, "")).__name__
-    return f"| `{code}` | `{name}` | {meaning.text} | {meaning.advice} | {retried} |"
+    return f"| `{code}` | `{meaning.error.__name__}` | {meaning.text} | {meaning.advice} | {retried} |"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import Code, ErrorCode, LcpError
 
 T = TypeVar("T")
 GROUP = "lcp_engine.features"
@@ -77,6 +77,8 @@ class Feature(NamedTuple):
     """Workers of further kinds of jobs."""
     planners: Mapping[str, str] = _NONE
     """Planners by the type that a mission names."""
+    codes: Mapping[str, str] = _NONE
+    """Error codes by their name: each a `Code` that has it."""
     tables: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Tables by their name: the place, and the column with which a row is pruned: `mission_id`, `job_id` or nothing."""
     mission_keys: Mapping[str, tuple[str, str]] = MappingProxyType({})
@@ -142,6 +144,20 @@ def shipped() -> Sequence[Feature]:
         names = sorted(one.name for one in places if one.is_dir() and not one.name.startswith("_"))
     found = (_value(name, partial(_load, f"{GROUP}.{name}:FEATURE")) for name in names)
     return [one for one in found if one is not None]
+
+
+def find_code(name: str) -> Code | None:
+    """The error code with a name; None if neither the kernel nor an available feature has it."""
+    known = ErrorCode.__members__.get(name)
+    if known is not None or (place := available().codes.get(name)) is None:
+        return known
+    return next((code for _, code in load_all((place,), Code) if code == name), None)
+
+
+def all_codes() -> Iterator[Code]:
+    """The error codes of the kernel, then those of available features."""
+    yield from ErrorCode
+    yield from filter(None, map(find_code, available().codes))
 
 
 def absent(key: str) -> str | None:
@@ -300,6 +316,7 @@ _OWN = Feature(
         "accept", "endings", "result", "continue", "on_job_failure", "on_limit", "unfulfilled", "allow_admin",
         "background", "hold_timeout", "variables",
     ), ("", "")),
+    codes=dict.fromkeys(ErrorCode.__members__, ""),
     readers={"lcp": ""},
     planners=dict.fromkeys(("none", "replay", "script"), ""),
 )

@@ -34,6 +34,7 @@ from pydantic import BaseModel
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.engine.points import Chore, DecisionGate, EndGate, Observer
+from lcp_engine.errors import Code, ErrorType, Failed, LimitReached, Meaning
 from lcp_engine.feature import Feature
 from lcp_engine.store.schema import metadata
 from lcp_engine.workers.base import Worker
@@ -45,9 +46,15 @@ class Count(BaseModel):
 class Counted(BaseModel):
     count: int
 
+NO_WORDS = Code(Meaning("NO_WORDS", LimitReached, ErrorType.INPUT, "There are no words.", "Say something."))
+
+def count(params, context):
+    found = len(params.words.split())
+    return Counted(count=found) if found else Failed(NO_WORDS, "nothing is said")
+
 WORKER = Worker(
     kind="count", params=Count, result=Counted, description="Counts words.", has_effects=False, reads_files=False,
-    execute=lambda params, context: Counted(count=len(params.words.split())),
+    execute=count,
 )
 
 def heard(ledger, mission, end, error):
@@ -102,6 +109,7 @@ LOST = sqlalchemy.Table(
 FEATURE = Feature(
     "guest", kinds={"count": "guest:WORKER"}, observers=("guest:OBSERVER",), engine_calls=("guest:Calls",),
     commands={"dance": ("Inspect", "guest:dance", "Dance.")}, pages={"/dance": "guest:page"},
+    codes={"NO_WORDS": "guest:NO_WORDS"},
     tables={
         "guest_heard": ("guest:HEARD", "mission_id"), "guest_half": ("guest:HALF", "job_id"),
         "guest_lost": ("guest:LOST", ""), "guest_gone": ("guest:GONE", "job_id"),
@@ -112,6 +120,7 @@ DEAF_FEATURE = Feature("deaf", observers=("guest:DEAF", "guest:HARD"))
 GATE_FEATURE = Feature("gate", end_gates=("guest:GATE",))
 CHORES = Feature("chores", chores=("guest:chores", "guest:worse_chores"))
 COMMAND = Feature("command", commands={"run": ("Inspect", "guest:dance", "Dance.")}, kinds={"never": "guest:WORKER"})
+CODE = Feature("code", codes={"CONFLICT": "guest:NO_WORDS"})
 KIND = Feature("kind", kinds={"write_file": "guest:WORKER"})
 TABLE = Feature("table", tables={"jobs": ("guest:TABLE", "")})
 PAGE = Feature("page", pages={"/jobs/{job}": "guest:Counted"}, actions={"/jobs/{job}/say": "guest:dance"})
@@ -125,6 +134,7 @@ NO_FEATURE = "a text"
 ENTRIES = {
     "guest": "guest:FEATURE", "absent": "guest:SHOWN_ABSENT", "deaf": "guest:DEAF_FEATURE",
     "gate": "guest:GATE_FEATURE", "chores": "guest:CHORES", "command": "guest:COMMAND", "kind": "guest:KIND",
+    "code": "guest:CODE",
     "table": "guest:TABLE", "page": "guest:PAGE", "twice": "guest:TWICE", "newer": "guest:NEWER",
     "needy": "guest:NEEDY", "same": "guest:NOTHING_NEW", "field": "guest:FIELD", "text": "guest:NO_FEATURE",
     "gone": "guest:GONE", "broken": "broken_guest:FEATURE",
@@ -139,6 +149,7 @@ LEFT_OUT = {
     "chores": "feature guest:chores is left out: KeyError: 'nothing works here'",
     "worse chores": "feature guest:worse_chores is left out: RuntimeError: no chores today",
     "command": "feature command is left out: 'run' of its commands is taken",
+    "code": "feature code is left out: 'CONFLICT' of its codes is taken",
     "kind": "feature kind is left out: 'write_file' of its kinds is taken",
     "table": "feature table is left out: 'jobs' of its tables is taken",
     "page": "feature guest:Counted is left out: there is a page at /jobs/{job} already",
@@ -162,7 +173,7 @@ from lcp_engine.web.app import all_actions, all_pages
 
 count = {"kind": "count", "params": {"words": "one two"}}
 write = {"kind": "write_file", "params": {"rel_path": "a.md", "content": "a"}}
-ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [count, write]}
+ask = {"ok": True, "action": "create_followup_jobs", "new_jobs": [count, write, {"kind": "count", "params": {}}]}
 done = {"ok": True, "action": "mission_complete", "summary": "done"}
 with Engine(sys.argv[1]) as engine:
     spec = {"goal": "count", "planner": {"type": "script", "replies": [ask, done]}}
@@ -178,6 +189,7 @@ with Engine(sys.argv[1]) as engine:
         "dance": engine.dance(),
         "pages": [path for path, _ in all_pages() + all_actions() if path in ("/dance", "/jobs/{job}/say")],
         "status": engine.mission(mission.id).status, "counted": engine.jobs(kinds=["count"])[0].result,
+        "failed": engine.jobs(kinds=["count"])[1].error,
         "heard": [event["event"] for event in engine.events(mission.id) if "heard" in event["event"]],
     }))
     prune(engine.instance.database, ended_before=2**60, preimages=True)
@@ -209,7 +221,11 @@ def test_a_feature_of_a_package_works_and_a_bad_one_stops_nothing(
     root = tmp_path / "root"
     root.mkdir()
     ran = _run(site, "-c", PROGRAM, database_url, str(root))
-    assert json.loads(ran.stdout) == {
+    printed = json.loads(ran.stdout)
+    failed = printed.pop("failed")
+    assert (failed["error_code"], failed["error_type"]) == ("NO_WORDS", "input_error")
+    assert failed["recommended_actions"] == [{"description": "Say something.", "action_type": "user_action"}]
+    assert printed == {
         "dance": "dancing",
         "pages": ["/dance", "/jobs/{job}/say"],
         "status": "completed",

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from lcp_engine.cli.exits import exit_of_mission
 from lcp_engine.core import reasons
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.errors import MEANINGS, ErrorCode
+from lcp_engine.errors import ErrorCode
 from lcp_engine.store.db.create import migration_config
 from lcp_engine.store.schema import VIEWS
 
@@ -287,4 +287,4 @@ def test_the_advice_to_a_rejection_is_not_that_of_a_missing_permission(lab: Lab)
     assert error["error_code"] == ErrorCode.NOT_ALLOWED
     advice = lab.dig(error["recommended_actions"], 0, "description")
     assert advice == because(ReasonCode.REJECTED, words="").advice
-    assert advice != MEANINGS[ErrorCode.NOT_ALLOWED].advice
+    assert advice != ErrorCode.NOT_ALLOWED.meaning.advice

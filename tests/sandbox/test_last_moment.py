@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import Code, ErrorCode, LcpError
 from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
@@ -62,7 +62,7 @@ def just_before(
     monkeypatch.setattr(syscalls, call, meddled)
 
 
-def replaces(root: Root, path: str = "a.txt", *, removes: bool = False) -> ErrorCode | None:
+def replaces(root: Root, path: str = "a.txt", *, removes: bool = False) -> Code | None:
     with lock([(root, path)]) as locked:
         file = only(locked)
         file.digest()

@@ -12,7 +12,7 @@ import pytest
 from tests.loaded_python import Python
 from tests.patience import wait_until
 
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import Code, ErrorCode, LcpError
 from lcp_engine.store.db.database import Database, Unit, wake_all
 from lcp_engine.store.db.open import open_database
 from lcp_engine.store.db.transaction import Tx
@@ -64,7 +64,7 @@ def test_a_statement_that_the_database_refuses_fails_its_unit_alone(
     monkeypatch.setattr("lcp_engine.store.db.database.FIRST_PAUSE", 0.0001)  # PostgreSQL's is tried again
     notes.write(lambda tx: tx.plain("INSERT INTO notes VALUES (3)"))
 
-    def note(n: int) -> ErrorCode | None:
+    def note(n: int) -> Code | None:
         try:
             notes.write(lambda tx: tx.plain(f"INSERT INTO notes VALUES ({n})"))
         except LcpError as error:

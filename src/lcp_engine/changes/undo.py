@@ -95,9 +95,8 @@ def _outcome(job: JobRow, carried: Carried) -> Succeeded | Failed:
         errors[change.id].message if change.id in errors else f"{change.path!r} could not be restored"
         for change in void
     ]
-    code = ErrorCode.CONFLICT if conflicts else ErrorCode.FILE_SYSTEM
-    if not conflicts and errors:
-        code = next(iter(errors.values())).code
+    codes = [*(failed.code for failed in errors.values()), ErrorCode.FILE_SYSTEM]
+    code = ErrorCode.CONFLICT if conflicts else codes[0]
     restored = sum(change.state == APPLIED for change in changes)
     return Failed(
         code,

@@ -19,7 +19,7 @@ from lcp_engine.cli.base import (
 )
 from lcp_engine.cli.changes import seen_with
 from lcp_engine.cli.completion import held_ids, job_ids, mission_ids
-from lcp_engine.cli.exits import Exit, exit_of_error
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.idle import advise
 from lcp_engine.cli.output import fail, make_console, print_err, print_json, print_out
 from lcp_engine.core.inbox import Act
@@ -457,7 +457,7 @@ def _decide_each(
 
 def _combine(refused: Sequence[Failed]) -> Failed:
     """One error for all jobs: the gravest code and every message."""
-    gravest = max(refused, key=lambda failed: exit_of_error(failed.code))
+    gravest = max(refused, key=lambda failed: failed.meaning.exit_code)
     return replace(gravest, message="; ".join(failed.message for failed in refused))
 
 

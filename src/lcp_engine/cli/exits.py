@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from lcp_engine import MissionStatus
 from lcp_engine.core.job_states import State
-from lcp_engine.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,20 +39,6 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.INTERRUPTED: "interrupted",
 }
 """As docs/interface.md lists them."""
-
-_OF_CODES: Mapping[ErrorCode, Exit] = {
-    ErrorCode.INVALID_ARGUMENT: Exit.USAGE,
-    ErrorCode.INVALID_PARAMS: Exit.USAGE,
-    ErrorCode.CONFLICT: Exit.CONFLICT,
-    ErrorCode.ROOT_CHANGED: Exit.CONFLICT,
-    ErrorCode.WRONG_STATE: Exit.CONFLICT,
-    ErrorCode.NOT_SHOWN: Exit.WAITING,
-}
-
-
-def exit_of_error(code: ErrorCode) -> Exit:
-    """The exit code of a command that ended with this error."""
-    return _OF_CODES.get(code, Exit.FAILED)
 
 
 def exit_of_mission(history: History, mission: Mission) -> Exit:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from lcp_engine.cli.exits import Exit, exit_of_error
+from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.wrapping import fitted, hang_of, terminal_width
 from lcp_engine.core.health import Finding, broken
 from lcp_engine.core.json_values import JsonValue
@@ -164,7 +164,7 @@ def fail(failed: Failed, *, as_json: bool) -> int:
         print_err(json_line({"error": agent_error(failed).as_json()}), is_exact=True)
     else:
         print_err(sentence(failed.message))
-    return exit_of_error(failed.code)
+    return failed.meaning.exit_code
 
 
 def agent_error(failed: Failed) -> AgentError:

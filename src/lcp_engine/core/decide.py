@@ -28,7 +28,7 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.reasons import Reason, ReasonCode, because
-from lcp_engine.errors import ErrorCode
+from lcp_engine.errors import Code, ErrorCode
 
 
 class Outcome(StrEnum):
@@ -138,7 +138,7 @@ class End:
     succeeded: bool
     message: str | None = None
     limit: str | None = None
-    code: ErrorCode | None = None
+    code: Code | None = None
     failed_checks: tuple[str, ...] = ()
     is_declined: bool = False
 
@@ -411,7 +411,7 @@ class Evaluation:
 
     verdict: Verdict
     reason: Reason | None = None
-    refusal: ErrorCode = ErrorCode.PATH_DENIED
+    refusal: Code = ErrorCode.PATH_DENIED
     is_repeated: bool = False
     is_held_already: bool = False
     key: str | None = None
@@ -430,7 +430,7 @@ class NewJob:
     index: int
     state: State
     reason: Reason | None = None
-    refusal: ErrorCode | None = None
+    refusal: Code | None = None
     after: int | None = None
     merged: tuple[int, ...] = ()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lcp_engine.core.json_values import JsonValue
-from lcp_engine.errors import ErrorCode, Failed
+from lcp_engine.errors import Failed
 
 
 class Grade(StrEnum):
@@ -47,8 +47,8 @@ def broken(about: str, failed: Failed) -> Finding:
 
 
 _WITHOUT_A_CHECK = {
-    ErrorCode.PLANNER_FAILED: "Correct what the line names.",
-    ErrorCode.PLANNER_REFUSED: "Correct what the line names.",
+    "PLANNER_FAILED": "Correct what the line names.",
+    "PLANNER_REFUSED": "Correct what the line names.",
 }
 """For codes that elsewhere advise to run a check."""
 

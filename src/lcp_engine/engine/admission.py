@@ -23,7 +23,7 @@ from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
 from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.points import root_provider
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import Code, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Kind
 from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.paths import names_of
@@ -238,7 +238,7 @@ def store(
     return job_id
 
 
-def _failure(spec: JobSpec, job: NewJob, refusal: ErrorCode) -> Failed:
+def _failure(spec: JobSpec, job: NewJob, refusal: Code) -> Failed:
     about = subject({"name": spec.name, "params": spec.params})
     message = f"{f'{spec.kind} {about}'.strip()} is not allowed: {job.reason}"
     return Failed(refusal, message, advice=None if job.reason is None else job.reason.advice)
@@ -298,7 +298,8 @@ def _evaluate(
     repeats = frozenset(job_id for job_id, state in equal.items() if state in _SEEN)
     seen = bool(repeats)
     twin = State.HELD in equal.values()
-    verdict, reason, refusal = Verdict.HOLD, stated(ReasonCode.NO_WORKER), ErrorCode.NO_WORKER
+    refusal: Code = ErrorCode.NO_WORKER
+    verdict, reason = Verdict.HOLD, stated(ReasonCode.NO_WORKER)
     depth_of, written = depth, 0
     if worker is not None and params is not None:
         policy = admission.policy(spec, mission.root)
@@ -354,7 +355,7 @@ def _person_answered(ledger: Ledger, mission: MissionRow, mark: str) -> Reason |
 
 def ruling_on(
     policy: Policy, worker: Worker[BaseModel], params: BaseModel, spec: MissionSpec
-) -> tuple[Verdict, Reason, ErrorCode]:
+) -> tuple[Verdict, Reason, Code]:
     """The strictest of policy and the kind's permission level (R5)."""
     ruling = policy.judge(
         worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=worker.paths(params)

@@ -12,23 +12,18 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.protocol.actions import Action, ErrorAction, Malformed
-from lcp_engine.errors import GENERAL, OF_DATABASE, AgentError, ErrorCode, Failed, Json
+from lcp_engine.errors import GENERAL, AgentError, Code, ErrorCode, Failed, Json
+from lcp_engine.feature import find_code
 from lcp_engine.planners.base import CompletionRecord
 from lcp_engine.store.db.json_text import to_json
 
-_CODES: Mapping[str, ErrorCode] = {
+_CODES: Mapping[str, Code] = {
     Outcome.ERROR: ErrorCode.PLANNER_GAVE_UP,
     Outcome.INVALID_REPLY: ErrorCode.INVALID_REPLY,
     Outcome.JOB_FAILED: ErrorCode.WORKER_FAILED,
     Outcome.NO_PROGRESS: ErrorCode.NO_PROGRESS,
 }
 
-_MAY_BE_NAMED = frozenset(ErrorCode) - OF_DATABASE - {
-    ErrorCode.ECHO, ErrorCode.INVALID_REPLY, ErrorCode.LIMIT_REACHED, ErrorCode.NO_PLANNER, ErrorCode.NO_PROGRESS,
-    ErrorCode.NOT_ISOLATED, ErrorCode.PLANNER_FAILED, ErrorCode.PLANNER_REFUSED, ErrorCode.ROOT_CHANGED,
-    ErrorCode.RUNNER_DIED, ErrorCode.TIMEOUT, ErrorCode.WORKER_DIED, ErrorCode.WORKER_FAILED,
-}  # fmt: skip
-"""The codes that a planner which gives up may name; those of the engine itself would advise on what did not happen."""
 _ATTEMPTED = "attempted_action"
 """What a planner that gave up had tried, in its own words."""
 
@@ -84,7 +79,8 @@ def failure_of(end: End, mission_id: int, reply: Action | Malformed | None = Non
     if isinstance(reply, ErrorAction):
         said = reply.model_dump(exclude_none=True, exclude={"ok", "action", "error", "commentary"})
         details |= said
-        code = ErrorCode(reply.error_code) if reply.error_code in _MAY_BE_NAMED else code
+        named = find_code(reply.error_code or "")
+        code = code if named is None or named.meaning.is_own else named
         advice = _own_advice(reply, mission_id) or advice
     if isinstance(reply, Malformed):
         details["errors"] = _problems(reply)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 
 from lcp_engine.core.reasons import Reason
-from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.errors import GENERAL, Code, ErrorCode, Failed, LcpError
+from lcp_engine.feature import find_code
 from lcp_engine.store.db.json_text import JsonObject, storable, to_json
 from lcp_engine.store.people import Sight
 from lcp_engine.workers.base import Answered, Applied, FileEffect, Hold, Kept, Outcome, Stored, Worker
@@ -83,9 +84,9 @@ _WRONG_RESULT = "Correct the worker: what it returns has to be its result model.
 
 
 def storable_failure(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.WORKER_FAILED) -> Failed:
-    """`failed` in a form that can be stored: a message of one line, and `otherwise` if its code is not an ErrorCode."""
+    """`failed` in a form that can be stored: a message of one line, and `otherwise` if its code is not stated."""
     code: object = failed.code  # a plug-in is not type-checked
-    if not isinstance(code, ErrorCode):
+    if not isinstance(code, Code) or find_code(code) is None:
         said = f"it failed with code {code!r}, which is not an ErrorCode: {failed.message}"
         advice = "Correct the plug-in: the code of a Failed has to be an ErrorCode."
         return Failed(otherwise, one_line(f"{who}: {said}"), advice=advice)

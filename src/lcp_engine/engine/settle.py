@@ -228,19 +228,13 @@ def _fail(ledger: Ledger, job: JobRow, failed: Failed, backoff: float, jitter: r
     return True
 
 
-_NOT_TRIED_AGAIN = (
-    ErrorCode.INVALID_PARAMS, ErrorCode.NOT_ALLOWED, ErrorCode.OUTPUT_NOT_FOUND, ErrorCode.PATH_DENIED,
-)  # fmt: skip
-"""Of these a plan that says `retry` gets no second attempt either: nothing was executed."""
-
-
 def _may_retry(job: JobRow, failed: Failed) -> bool:
-    """True if another attempt may succeed, or the operator's plan wants one whatever the error is."""
+    """True if another attempt may succeed, or the operator's plan wants one and something was executed."""
     if job.role is not Role.WORK and WAITED in failed.details:
         return False
     if job.terms is None or not terms_of(job.terms).retries:
         return failed.meaning.retry
-    return failed.code not in _NOT_TRIED_AGAIN
+    return failed.meaning.is_executed
 
 
 def _has_had_last_turn(ledger: Ledger, job: JobRow, failed: Failed) -> bool:

@@ -13,7 +13,7 @@ from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.secret_files import is_secret as is_secret  # noqa: PLC0414 -- also for planners
-from lcp_engine.errors import ErrorCode, Json, LcpError
+from lcp_engine.errors import Code, ErrorCode, Json, LcpError
 
 
 @runtime_checkable
@@ -204,12 +204,12 @@ class Relayed(Reply):
 class PlannerError(LcpError):
     """Raised by a planner that has no reply. The tokens were paid for all the same: they count in the mission's."""
 
-    def __new__(cls, code: ErrorCode, *_: object, **__: object) -> Self:
+    def __new__(cls, code: Code, *_: object, **__: object) -> Self:
         return super().__new__(cls, code)
 
     def __init__(
         self,
-        code: ErrorCode,
+        code: Code,
         message: str,
         details: Mapping[str, Json] | None = None,
         advice: str | None = None,

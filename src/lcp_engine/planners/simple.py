@@ -53,7 +53,7 @@ class ScriptPlanner:
         ]
 
     def _exhausted(self, question: Question) -> dict[str, JsonValue]:
-        count, code = len(self.replies), ErrorCode.SCRIPT_EXHAUSTED.value
+        count, code = len(self.replies), str(ErrorCode.SCRIPT_EXHAUSTED)
         replies = "reply" if count == 1 else "replies"
         error = f"the script has {count} {replies}, question {question.number} has none"
         match question.dialect:

@@ -619,7 +619,7 @@ def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: Op
             return None
     except LcpError:  # the reply was stored by an earlier attempt, and the planner is not needed any more
         return None
-    refused = next((problem for problem in asked.problems if problem.code is ErrorCode.ECHO), None)
+    refused = next((problem for problem in asked.problems if problem.code is not None), None)
     if refused is not None and asked.corrected is not None and asked.corrected.reply == turn.reply:
         return refused  # the prompt that it repeats may have been the one before
     place, told = added().refuse_echo, asked.mission

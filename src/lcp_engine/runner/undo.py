@@ -19,6 +19,7 @@ from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.feature import find_code
 from lcp_engine.runner.runner import Runner
 from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import Patience, confined_threads, lock_all
@@ -443,7 +444,8 @@ def finish_undo(instance: Instance, job_id: int, *, resumed: int | None = None) 
     job, changes = instance.read(find_job, job_id), instance.read(changes_of, job_id)
     error, result = job["error"], object_in(job["result"])
     if isinstance(error, dict):
-        raise LcpError(ErrorCode(str(error["error_code"])), str(error["user_message"]), advice=GENERAL)
+        code = find_code(str(error["error_code"])) or ErrorCode.WORKER_FAILED
+        raise LcpError(code, str(error["user_message"]), advice=GENERAL)
     done = {file["path"]: file["change"] for file in map(object_in, list_in(result.get("files")))}
     planned = {one.path: what(one.sha256_before, one.sha256_after) for one in reversed(changes)}
     files = ({"path": path, "change": done.get(path, change)} for path, change in planned.items())

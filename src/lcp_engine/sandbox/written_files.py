@@ -9,12 +9,12 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from lcp_engine.core.change_history import DiskState
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, open_known
 
 _CHUNK = 1 << 20
-_STATES = {ErrorCode.PATH_NOT_FOUND: DiskState.GONE, ErrorCode.NOT_A_FILE: DiskState.CHANGED}
+_STATES = {"PATH_NOT_FOUND": DiskState.GONE, "NOT_A_FILE": DiskState.CHANGED}
 T = TypeVar("T")
 
 

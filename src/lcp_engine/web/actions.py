@@ -24,7 +24,7 @@ from lcp_engine.features.stages.merge_form import choice_in
 from lcp_engine.inbox import Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
-from lcp_engine.web.error_pages import refusal_text, status_of
+from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
 from lcp_engine.web.jobs import entered_in, show_job
 from lcp_engine.web.missions import show_mission
@@ -58,7 +58,7 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
     except LcpError as refused:
         entered: dict[str, JsonValue] = {"back_words": form.text("back_words")} if form.text("rest") else {}
         problem = refusal_text(refused)
-        return show_job(context, request, status=status_of(refused), problem=problem, entered=entered)
+        return show_job(context, request, status=refused.status, problem=problem, entered=entered)
     if missing_approvals(context.engine, [job_id])[0]:
         return to_job(job_id, "consented", form)
     return to_job(
@@ -87,7 +87,7 @@ def approve_always(context: PageContext, request: Request, form: Form) -> Respon
     except LcpError as refused:
         entered: dict[str, JsonValue] = {"paths": form.verbatim("paths"), "scope": form.text("scope")}
         problem = refusal_text(refused)
-        return show_job(context, request, status=status_of(refused), problem=problem, entered=entered)
+        return show_job(context, request, status=refused.status, problem=problem, entered=entered)
     return to_job(job_id, "always", form)
 
 
@@ -116,7 +116,7 @@ def remove_rule(context: PageContext, request: Request, form: Form) -> Response:
             raise LcpError(ErrorCode.CONFLICT, message, advice=GENERAL)
         context.engine.remove_rule(mission_id, place)
     except LcpError as refused:
-        return show_mission(context, request, status=status_of(refused), problem=refusal_text(refused))
+        return show_mission(context, request, status=refused.status, problem=refusal_text(refused))
     return to_mission(mission_id, "rule_removed")
 
 
@@ -150,7 +150,7 @@ def reject(context: PageContext, request: Request, form: Form) -> Response:
         decided = context.engine.reject(job_id, reason)
     except LcpError as refused:
         return show_job(
-            context, request, status=status_of(refused), problem=str(refused), entered={"reason": reason}
+            context, request, status=refused.status, problem=str(refused), entered={"reason": reason}
         )
     return to_job(job_id, _said(context, job_id, "rejected", decided=decided), form)
 
@@ -161,7 +161,7 @@ def retry(context: PageContext, request: Request, form: Form) -> Response:
     try:
         job = context.engine.retry(job_id)
     except LcpError as refused:
-        return show_job(context, request, status=status_of(refused), problem=str(refused))
+        return show_job(context, request, status=refused.status, problem=str(refused))
     return to_job(job_id, "retried_held" if job.state == "held" else "retried", form)
 
 
@@ -181,7 +181,7 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
         decided = context.engine.answer(job_id, said, words=True, shown=shown)
     except LcpError as refused:
         entered = {"answer": text, **typed}
-        return show_job(context, request, status=status_of(refused), problem=str(refused), entered=entered)
+        return show_job(context, request, status=refused.status, problem=str(refused), entered=entered)
     return to_job(job_id, _said(context, job_id, "answered", decided=decided), form)
 
 
@@ -207,7 +207,7 @@ def _fill_in(context: PageContext, request: Request, form: Form, job_id: int) ->
         shown = form.text("question") or None
         decided = context.engine.answer(job_id, text, words=True, form=read.values, shown=shown)
     except LcpError as refused:
-        return show_job(context, request, status=status_of(refused), problem=str(refused), entered=entered)
+        return show_job(context, request, status=refused.status, problem=str(refused), entered=entered)
     return to_job(job_id, _said(context, job_id, "answered", decided=decided), form)
 
 
@@ -230,7 +230,7 @@ def say_about_job(context: PageContext, request: Request, form: Form) -> Respons
         context.engine.say(context.engine.job(job_id).mission_id, words, job_id=job_id)
     except LcpError as refused:
         return show_job(
-            context, request, status=status_of(refused), problem=str(refused), entered={"words": words}
+            context, request, status=refused.status, problem=str(refused), entered={"words": words}
         )
     return to_job(job_id, "said", form)
 
@@ -243,7 +243,7 @@ def say(context: PageContext, request: Request, form: Form) -> Response:
         context.engine.say(mission_id, words)
     except LcpError as refused:
         return show_mission(
-            context, request, status=status_of(refused), problem=str(refused), entered={"words": words}
+            context, request, status=refused.status, problem=str(refused), entered={"words": words}
         )
     return to_mission(mission_id, "said")
 
@@ -254,7 +254,7 @@ def cancel(context: PageContext, request: Request, form: Form) -> Response:
     try:
         decided = context.engine.cancel(mission_id)
     except LcpError as refused:
-        return show_mission(context, request, status=status_of(refused), problem=str(refused))
+        return show_mission(context, request, status=refused.status, problem=str(refused))
     return to_mission(mission_id, "cancelled" if decided else "cancelled_before")
 
 
@@ -266,9 +266,7 @@ def resume(context: PageContext, request: Request, form: Form) -> Response:
         limits = _changed(entered, context.engine.mission(mission_id).limits)
         context.engine.resume(mission_id, limits=limits)
     except LcpError as refused:
-        return show_mission(
-            context, request, status=status_of(refused), problem=str(refused), entered=entered
-        )
+        return show_mission(context, request, status=refused.status, problem=str(refused), entered=entered)
     return to_mission(mission_id, "resumed")
 
 

@@ -24,7 +24,7 @@ from lcp_engine.inbox import Look, Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import whole
-from lcp_engine.web.error_pages import refusal_text, status_of
+from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 from lcp_engine.web.jobs import is_editable
 
@@ -70,7 +70,7 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
         context.engine.approve(job.id, params=params, shown=shown)
     except LcpError as refused:
         return _show(
-            context, job, fields, status=status_of(refused), problem=refusal_text(refused), edited=params
+            context, job, fields, status=refused.status, problem=refusal_text(refused), edited=params
         )
     return to_job(job.id, "approved", form)
 

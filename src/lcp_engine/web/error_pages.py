@@ -14,27 +14,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.errors import Conflict, ErrorCode, LcpError
+from lcp_engine.errors import Conflict, LcpError
 from lcp_engine.web.forms import RefusedForm
-
-_STATUS = {
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.WRONG_STATE: 409,
-    ErrorCode.CONFLICT: 409,
-    ErrorCode.NO_WORKER: 409,
-    ErrorCode.NOT_ALLOWED: 403,
-    ErrorCode.LINK_REFUSED: 403,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.DATABASE_BUSY: 503,
-    ErrorCode.NOT_INSTALLED: 501,
-    ErrorCode.DATABASE_FAILED: 500,
-    ErrorCode.DATABASE_VERSION: 500,
-}
-
-
-def status_of(error: LcpError) -> int:
-    """The HTTP status of an error; 422 for the many that concern what was entered."""
-    return _STATUS.get(error.code, 422)
 
 
 def refusal_text(error: LcpError) -> str:
@@ -73,7 +54,7 @@ class ErrorHandlers:
     def lcp_error(self, request: Request, error: Exception) -> Response:
         """An `LcpError`: its message."""
         assert isinstance(error, LcpError)
-        return self._error_page(status_of(error), str(error))
+        return self._error_page(error.status, str(error))
 
     def http_error(self, request: Request, error: Exception) -> Response:
         """An unknown address or method, or a form that is not valid."""

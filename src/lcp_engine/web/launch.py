@@ -23,7 +23,6 @@ from lcp_engine.planners.registry import make_planner, planner_names, usual_plan
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import find_mission, offers
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form
 from lcp_engine.web.mission_lines import faults_in, marked_lines
 
@@ -61,7 +60,7 @@ def launch(context: PageContext, request: Request, form: Form) -> Response:
     except LcpError as refused:
         given = {field: form.text(field) for field in form.fields}
         return _show(
-            context, status=status_of(refused), mission=name, root=root, problem=str(refused), given=given,
+            context, status=refused.status, mission=name, root=root, problem=str(refused), given=given,
             at_fault=_at_fault(refused),
         )  # fmt: skip
     return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
@@ -116,7 +115,7 @@ def launch_own(context: PageContext, request: Request, form: Form) -> Response:
             return _show_own(context, form, found=found)
         launched = context.engine.launch(spec, root=root, key=form.text("key") or None)
     except LcpError as refused:
-        return _show_own(context, form, status=status_of(refused), refused=refused)
+        return _show_own(context, form, status=refused.status, refused=refused)
     return RedirectResponse(f"/missions/{launched.id}?note=launched", 303)
 
 

@@ -11,7 +11,6 @@ from lcp_engine.inbox import Diff, Undo
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import excerpt
-from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, number
 
 
@@ -45,7 +44,7 @@ def _show(context: PageContext, request: Request, refused: LcpError | None = Non
         refused = error
     return context.render(
         "undo.html",
-        status=200 if refused is None else status_of(refused),
+        status=200 if refused is None else refused.status,
         mission=mission.json,
         job=None if job is None else job.json,
         is_redo=job is not None and job.kind == UNDO,

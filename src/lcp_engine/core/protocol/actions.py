@@ -9,12 +9,22 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, SkipValidation, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainValidator,
+    PrivateAttr,
+    SkipValidation,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 
 from lcp_engine.core.protocol.schema_model import SchemaModel
 from lcp_engine.core.protocol.strict_json import shown
-from lcp_engine.errors import ErrorCode
+from lcp_engine.errors import Code
+from lcp_engine.feature import find_code
 
 # The output of a JSON parser is JSON: validating a million values again would take seconds.
 _Json: TypeAlias = Annotated[JsonValue, SkipValidation]
@@ -173,6 +183,10 @@ class ErrorAction(_Action):
 Action: TypeAlias = CreateFollowupJobs | WriteFile | AnalysisResult | MissionComplete | ErrorAction
 
 
+def _code(stored: object) -> Code | None:
+    return stored if isinstance(stored, Code) else find_code(str(stored))
+
+
 class Problem(BaseModel):
     """One error in a reply: its path, a message for the planner, and a code if it is not `INVALID_REPLY`."""
 
@@ -180,7 +194,7 @@ class Problem(BaseModel):
 
     path: str
     message: str
-    code: ErrorCode | None = None
+    code: Annotated[Code | None, PlainValidator(_code)] = None
 
     @property
     def record(self) -> dict[str, str]:
@@ -198,7 +212,7 @@ class Malformed(BaseModel):
     warnings: tuple[str, ...] = ()
 
     @property
-    def code(self) -> ErrorCode | None:
+    def code(self) -> Code | None:
         """The code of its first error; None stands for `INVALID_REPLY`."""
         return self.errors[0].code if self.errors else None
 

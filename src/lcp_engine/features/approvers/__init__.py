@@ -28,4 +28,5 @@ FEATURE = Feature(
     },
     routes=("lcp_engine.features.approvers.pages:ROUTES",),
     tables={"used_links": ("lcp_engine.features.approvers.store:used_links", "job_id")},
+    codes={"LINK_REFUSED": "lcp_engine.features.approvers.link_decisions:LINK_REFUSED"},
 )

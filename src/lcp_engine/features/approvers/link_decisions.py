@@ -8,7 +8,7 @@ from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.approvals import approve, consent_to, decided_before, locked_job, reject, worker_of
-from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, Code, ErrorCode, ErrorType, LcpError, Meaning, Refused
 from lcp_engine.features.approvers import store as used_links
 from lcp_engine.features.approvers.consents import BY_LINK, approvals_of
 from lcp_engine.features.approvers.link import PATH, DecisionLink
@@ -21,6 +21,11 @@ from lcp_engine.store.queries.history import find_mission
 from lcp_engine.store.queue import find_jobs
 from lcp_engine.workers.base import ExecutedBy, Workers
 
+LINK_REFUSED = Code(Meaning(
+    "LINK_REFUSED", Refused, ErrorType.PERMISSION,
+    "A signed link was edited, forwarded, used before, or has expired.",
+    "Ask for a new link, or decide on the page or at the terminal.", status=403,
+))  # fmt: skip
 WAIT_FOR_WORDS = (ExecutedBy.PERSON, ExecutedBy.PLANNER)
 """Jobs that are executed so are answered, if they wait for a person."""
 
@@ -139,7 +144,7 @@ def reject_by_link(ledger: Ledger, opened: OpenLink, reason: str, *, now: Sight)
 
 def refused(fact: str, why: str) -> LcpError:
     """The error for a link that decides nothing; `why` is a word for programs."""
-    return LcpError(ErrorCode.LINK_REFUSED, f"this link decides nothing: {fact}", {"why": why})
+    return LcpError(LINK_REFUSED, f"this link decides nothing: {fact}", {"why": why})
 
 
 def _changed(link: DecisionLink, fact: str) -> LcpError:

@@ -17,10 +17,10 @@ from lcp_engine.api.bulk import missing_approvals
 from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.approvers.link import PATH
+from lcp_engine.features.approvers.link_decisions import LINK_REFUSED
 from lcp_engine.web.ask_again import asked_about
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import is_shown, whole
-from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import FLASH_MESSAGES, NO_REASON, Form, read_form, read_shown, shown_value
 
 _GONE = ("used", "expired")
@@ -68,7 +68,7 @@ def _decide(context: PageContext, token: str, form: Form) -> Response:
                 raise HTTPException(422, "a decision is approve or reject")
     except LcpError as error:
         if reason:
-            return _show(context, token, status=status_of(error), problem=str(error), reason=reason)
+            return _show(context, token, status=error.status, problem=str(error), reason=reason)
         return _refuse(context, error)
     return _page(context, 200, title=f"Job {job_id}", said=said)
 
@@ -110,8 +110,8 @@ def _ask_again(context: PageContext, token: str, form: Form) -> Response:
 
 
 def _refuse(context: PageContext, error: LcpError) -> Response:
-    is_gone = error.code is ErrorCode.LINK_REFUSED and error.failed.details.get("why") in _GONE
-    status = HTTPStatus.GONE if is_gone else HTTPStatus(status_of(error))
+    is_gone = error.code is LINK_REFUSED and error.failed.details.get("why") in _GONE
+    status = HTTPStatus.GONE if is_gone else HTTPStatus(error.status)
     return _page(
         context, status, title="Nothing was decided", problem=str(error), advice=error.failed.recommendation
     )

@@ -38,7 +38,7 @@ from lcp_engine.features.http_api.values import (
     Undone,
 )
 from lcp_engine.features.memory.calls import MemoryEdit
-from lcp_engine.features.tokens.calls import Scope
+from lcp_engine.features.tokens.calls import TOO_MANY_REQUESTS, Scope
 from lcp_engine.inbox import Sight
 
 
@@ -76,9 +76,7 @@ def replay(call: Call) -> JsonValue | Response:
         message = f"token {call.token.name} may not look; a replay shows results of jobs"
         raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=GENERAL)
     if not _replays.acquire(blocking=False):
-        busy = Failed(
-            ErrorCode.TOO_MANY_REQUESTS, "another replay is under way at this server", advice=GENERAL
-        )
+        busy = Failed(TOO_MANY_REQUESTS, "another replay is under way at this server", advice=GENERAL)
         return problem(429, busy, retry_after=5)
     try:
         found = call.engine.replay(call.id("mission"))

@@ -53,7 +53,7 @@ from lcp_engine.features.http_api.values import (
 )
 from lcp_engine.features.memory.calls import Remembered
 from lcp_engine.features.reports.reports import as_markdown, make_report
-from lcp_engine.features.tokens.calls import Scope
+from lcp_engine.features.tokens.calls import TOKEN_REFUSED, TOO_MANY_REQUESTS, Scope
 
 MOST_STREAMS = 64
 """Streams and waits of one server at a time."""
@@ -87,7 +87,7 @@ async def mission(call: Call) -> JsonValue | Response:
         )  # fmt: skip
     finally:
         call.pulse.leave()
-    ended = Failed(ErrorCode.TOKEN_REFUSED, "the token has ended during the wait", advice="Send another one.")
+    ended = Failed(TOKEN_REFUSED, "the token has ended during the wait", advice="Send another one.")
     return problem(401, ended) if found is None else found
 
 
@@ -409,4 +409,4 @@ class _Counted(StreamingResponse):
 
 def _busy() -> Response:
     message = f"{MOST_STREAMS} streams and waits are open at this server, which is its limit"
-    return problem(429, Failed(ErrorCode.TOO_MANY_REQUESTS, message, advice=GENERAL), retry_after=5)
+    return problem(429, Failed(TOO_MANY_REQUESTS, message, advice=GENERAL), retry_after=5)

@@ -39,7 +39,6 @@ from lcp_engine.features.http_api.store import (
 from lcp_engine.features.http_api.values import Asked, Body
 from lcp_engine.features.tokens.calls import Denied, Gate, Scope, Token
 from lcp_engine.web.access import ACCESS
-from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import MOST_BYTES
 
 M = TypeVar("M", bound=BaseModel)
@@ -141,7 +140,7 @@ class Desk:
             try:
                 return await self._answer(operation, request)
             except LcpError as refused:
-                return problem(status_of(refused), refused.failed)
+                return problem(refused.status, refused.failed)
 
         return answer
 

@@ -18,7 +18,7 @@ from lcp_engine import Engine, LcpError
 from lcp_engine.core.safe_text import is_storable, one_line
 from lcp_engine.errors import GENERAL, ErrorCode
 from lcp_engine.features.mcp_server.values import refusal
-from lcp_engine.features.tokens.calls import Scope, Token
+from lcp_engine.features.tokens.calls import TOKEN_REFUSED, Scope, Token
 from lcp_engine.inbox import Sight
 
 L = TypeVar("L")
@@ -61,7 +61,7 @@ async def within_scope(ctx: ServerRequestContext[Served, object], call_next: Cal
     if token is None or needed in token.scopes or ctx.method not in ("tools/call", "resources/read"):
         return await call_next(ctx)
     message = f"token {token.name} may {', '.join(token.scopes)}; this needs {needed}"
-    refused = LcpError(ErrorCode.TOKEN_REFUSED, message, advice=f"Add a token with `--scope {needed}`.")
+    refused = LcpError(TOKEN_REFUSED, message, advice=f"Add a token with `--scope {needed}`.")
     if ctx.method == "resources/read":
         raise MCPError(INVALID_REQUEST, f"{refused.code}: {refused}. {refused.failed.recommendation}")
     return refusal(refused)

@@ -14,7 +14,6 @@ from lcp_engine.errors import Conflict, LcpError
 from lcp_engine.features.memory.calls import MemoryEdit, Remembered
 from lcp_engine.features.memory.entries import MOST_CONTENT, MOST_TITLE
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, cursor, number
 
 MOST_ON_A_PAGE = 30
@@ -62,7 +61,7 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
         return _show(context, request, status=409, problem=f"{refused}. It is shown below as it is now.")
     except LcpError as refused:
         entered = {name: form.text(name) for name in ("title", "content", "tags", "files", "importance")}
-        return _show(context, request, status=status_of(refused), problem=str(refused), entered=entered)
+        return _show(context, request, status=refused.status, problem=str(refused), entered=entered)
     return RedirectResponse(f"/memory/{key}?note=remembered", 303)
 
 

@@ -17,4 +17,5 @@ FEATURE = Feature(
         "local": "lcp_engine.features.models.local:LocalPlanner",
         "openai": "lcp_engine.features.models.factories:OpenAIPlanner",
     },
+    codes={"ECHO": "lcp_engine.features.models.instructions:ECHO"},
 )

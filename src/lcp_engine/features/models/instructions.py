@@ -15,10 +15,16 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
 )
 from lcp_engine.core.protocol.read_reply import Dialect
-from lcp_engine.errors import ErrorCode
+from lcp_engine.errors import Code, ErrorType, InvalidInput, Meaning
 from lcp_engine.features.models.echo import Told, is_echo, is_loop, without_fences
 from lcp_engine.features.models.guided_prompt import taken_from_example
 
+ECHO = Code(Meaning(
+    "ECHO", InvalidInput, ErrorType.INPUT,
+    "The words that a model ends with repeat its goal, its instructions or themselves.",
+    "Ask less at once, or another model; `lcp job J --prompt` shows what it was told. Then resume the mission.",
+    is_own=True,
+))  # fmt: skip
 _DATA = frozenset(
     {
         "What is known already", "So far", "Read earlier", "From the memory of this root", "New results",
@@ -48,7 +54,7 @@ def refuse_echo(reply: Action, goal: str, dialect: Dialect, prompt: str, is_done
     else:
         return None
     message = f"{key} {fact}; it is to say what was found or done, in sentences of its own"
-    return Problem(path=key, message=message, code=ErrorCode.ECHO)
+    return Problem(path=key, message=message, code=ECHO)
 
 
 def _last_words(reply: Action) -> tuple[str, str] | None:

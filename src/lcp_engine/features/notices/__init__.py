@@ -23,4 +23,5 @@ FEATURE = Feature(
         "webhook": ("lcp_engine.features.notices.settings:NoticeSettings", ""),
     },
     tables={"deliveries": ("lcp_engine.features.notices.store.deliveries:deliveries", "mission_id")},
+    codes={"WEBHOOK_FAILED": "lcp_engine.features.notices.commands:WEBHOOK_FAILED"},
 )

@@ -14,11 +14,16 @@ from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import local_time, print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.health import Finding, doubtful
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import Code, ErrorCode, ErrorType, ExecutionFailed, LcpError, Meaning
 
 if TYPE_CHECKING:
     from lcp_engine.settings import Settings
 
+WEBHOOK_FAILED = Code(Meaning(
+    "WEBHOOK_FAILED", ExecutionFailed, ErrorType.EXECUTION,
+    "The webhook's server did not take a notice that was sent as a test.",
+    "Check the address, the server and the secret that it verifies with; then send the test again.",
+))  # fmt: skip
 UNSENT_SECONDS = 60
 """A notice that was not sent for so long is reported."""
 
@@ -64,7 +69,7 @@ def _send_test(invocation: Invocation) -> int:
     answer = send_test(webhook, system_clock())
     if answer.refusal is not None:
         message = f"webhook {host} did not take the test notice: {answer.refusal}"
-        raise LcpError(ErrorCode.WEBHOOK_FAILED, message)
+        raise LcpError(WEBHOOK_FAILED, message)
     if invocation.json:
         print_json({"http_status": answer.status})
     else:

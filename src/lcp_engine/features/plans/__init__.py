@@ -21,4 +21,5 @@ FEATURE = Feature(
         ),
     },
     tables={"stated_plans": ("lcp_engine.features.plans.store.stated_plans:stated_plans", "mission_id")},
+    codes={"OUTPUT_NOT_FOUND": "lcp_engine.features.plans.steps:OUTPUT_NOT_FOUND"},
 )

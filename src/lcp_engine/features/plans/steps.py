@@ -20,7 +20,7 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.core.terms import Terms, terms_of
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
 from lcp_engine.engine.points import Begin, Look
-from lcp_engine.errors import ErrorCode, Failed, LcpError
+from lcp_engine.errors import Code, ErrorCode, ErrorType, Failed, InvalidInput, LcpError, Meaning
 from lcp_engine.features.plans.answered_plan import ExecutePlan
 from lcp_engine.features.plans.references import Missing, TooLong, references_in, resolve
 from lcp_engine.features.plans.stated_plan import (
@@ -52,6 +52,11 @@ from lcp_engine.workers.base import ExecutedBy, Hold, Worker, Workers
 from lcp_engine.workers.params import Result
 from lcp_engine.workers.registry import BUILT_IN
 
+OUTPUT_NOT_FOUND = Code(Meaning(
+    "OUTPUT_NOT_FOUND", InvalidInput, ErrorType.INPUT,
+    "A reference of a plan's step names an output that the step before does not have.",
+    "Correct the reference; `lcp job J` shows what the step before gave.", is_executed=False,
+))  # fmt: skip
 _MOST_SAID = 3
 
 
@@ -269,7 +274,7 @@ def resolved_params(tx: Tx, job: JobRow) -> dict[str, JsonValue] | Failed:
     try:
         resolved = resolve(from_json(job.params), given)
     except Missing as missing:
-        return Failed(ErrorCode.OUTPUT_NOT_FOUND, f"{_label(job)}: {missing}")
+        return Failed(OUTPUT_NOT_FOUND, f"{_label(job)}: {missing}")
     except TooLong as refused:
         advice = "Refer to a part of the output, or let the step read the file itself."
         return Failed(ErrorCode.TOO_LARGE, f"{_label(job)}: {refused}", advice=advice)

@@ -23,6 +23,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from lcp_engine.core.protocol.schema_model import shortened
 from lcp_engine.errors import GENERAL, OF_DATABASE, ErrorCode, Failed, Json, LcpError
+from lcp_engine.feature import find_code
 from lcp_engine.features.models.scrub import LONGEST_SPELLING, SHORTEST, scrubbed, scrubbed_value
 from lcp_engine.features.programs.external_worker import (
     ExternalProgram,
@@ -73,7 +74,6 @@ _SAYS_NOTHING = re.compile(
     r"\s.*|\W*|Node\.js v.*|node:internal/.*|Traceback \(most recent call last\):|note: run with `RUST_.*"
     r"|goroutine \d+ .*|npm notice.*|npm (error|ERR!)\s*(A complete log of this run.*)?"
 )
-_MAY_STATE = frozenset(code.value for code in ErrorCode if code not in OF_DATABASE)
 _STATED = "The program states this error itself: ask for something else, or correct the program."
 
 
@@ -359,8 +359,8 @@ class _Job:
         if is_long and details:
             details = {"left_out": f"its details: the error has more than {MOST_ERROR:,} bytes"}
         details |= self.failed("", stderr).failed.details
-        if isinstance(stated, str) and stated in _MAY_STATE:
-            return Failed(ErrorCode(stated), message, details, advice=GENERAL)
+        if (code := find_code(str(stated))) is not None and code not in OF_DATABASE:
+            return Failed(code, message, details, advice=GENERAL)
         return Failed(ErrorCode.WORKER_FAILED, message, details, _STATED)
 
     def _text(self, stderr: Buffer) -> str:

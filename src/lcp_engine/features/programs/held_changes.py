@@ -265,7 +265,7 @@ def _read(changed: Changed, root: Root, access: FileAccess, cap: int) -> _File:
     except LcpError as error:
         if error.code is ErrorCode.PATH_NOT_FOUND:
             return _File(changed, None, None)
-        return _File(changed, None, error.code.value)
+        return _File(changed, None, str(error.code))
     return _File(changed, now, None if now is None else f"{now.sha256} {now.mode:o}")
 
 

@@ -44,7 +44,7 @@ from pydantic_core import ErrorDetails
 
 from lcp_engine.core.protocol.schema_model import shortened
 from lcp_engine.core.summaries import size
-from lcp_engine.errors import ErrorCode
+from lcp_engine.errors import Code, ErrorCode
 from lcp_engine.features.programs.external import MOST_ANSWER
 from lcp_engine.features.programs.mcp import LIST_TOOLS, MOST_TOOLS, Bridge, McpTool, ServerTools
 
@@ -249,8 +249,8 @@ def _left_out(block: ContentBlock) -> str | None:
             return None
 
 
-def _error(message: str, code: ErrorCode | None = None) -> dict[str, JsonValue]:
-    return {"error": {"message": message, "code": (code or ErrorCode.WORKER_FAILED).value}}
+def _error(message: str, code: Code | None = None) -> dict[str, JsonValue]:
+    return {"error": {"message": message, "code": str(code or ErrorCode.WORKER_FAILED)}}
 
 
 def _transport(bridge: Bridge) -> Transport:

@@ -54,9 +54,9 @@ def _error(outcome: FileEffect | Hold | Failed) -> dict[str, JsonValue]:
         case Failed():
             details: JsonValue = json.loads(json.dumps(outcome.details, default=str))
             more = details if isinstance(details, dict) else {}
-            return {**more, "message": outcome.message, "code": outcome.code.value}
+            return {**more, "message": outcome.message, "code": str(outcome.code)}
         case Hold(reason):
-            return {"message": f"it is held: {reason}", "code": ErrorCode.NOT_ALLOWED.value}
+            return {"message": f"it is held: {reason}", "code": str(ErrorCode.NOT_ALLOWED)}
         case FileEffect(path):
             fact = f"it returned an effect on {path!r}: only kinds without `needs` can change the root"
-            return {"message": fact, "code": ErrorCode.WORKER_FAILED.value}
+            return {"message": fact, "code": str(ErrorCode.WORKER_FAILED)}

@@ -11,7 +11,6 @@ from lcp_engine.features.replay.fork import Forked
 from lcp_engine.features.replay.replay import Replayed
 from lcp_engine.planners.registry import planner_names
 from lcp_engine.web.context import PageContext, context_of
-from lcp_engine.web.error_pages import status_of
 from lcp_engine.web.forms import Form, cursor, number, to_mission
 
 MOST_SHOWN = 200
@@ -60,7 +59,7 @@ def _show_fork(
     asked = context.queries.turn_heads(mission_id, 0, 2**62)
     return context.render(
         "fork.html",
-        status=200 if refused is None else status_of(refused),
+        status=200 if refused is None else refused.status,
         mission=mission.json,
         turns=sorted({int(str(one["turn"])) for one in asked}),
         turn=turn,
@@ -96,7 +95,7 @@ def _show_replay(
 ) -> Response:
     return context.render(
         "replay.html",
-        status=200 if refused is None else status_of(refused),
+        status=200 if refused is None else refused.status,
         mission=context.engine.mission(number(request.path_params["mission"])).json,
         problem="" if refused is None else str(refused),
         replayed=replayed,

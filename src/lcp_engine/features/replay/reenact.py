@@ -60,6 +60,7 @@ from lcp_engine.engine.reply import ECHO, FinishedTurn
 from lcp_engine.engine.settle import rescue
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
+from lcp_engine.feature import find_code
 from lcp_engine.features.plans.steps import begin_with, from_text, keep_resolved, resolved_params
 from lcp_engine.features.plans.store.stated_plans import RESOLVED
 from lcp_engine.features.replay.scratch import Diverged, HistoryClock, Scratch
@@ -437,7 +438,7 @@ def _failure(history: Archive, past: PastJob, job: JobRow) -> Failed:
     attempt = history.attempts.get((past.id, job.attempt))
     stored: dict[str, Json] = json.loads((attempt.error if attempt else None) or past.error or "{}")
     code = stored.get("error_code")
-    known = ErrorCode(code) if code in set(ErrorCode) else ErrorCode.WORKER_FAILED
+    known = find_code(str(code)) or ErrorCode.WORKER_FAILED
     details = stored.get("technical_details")
     given = details if isinstance(details, Mapping) else {}
     return Failed(known, str(stored.get("user_message", "")), given, advice=GENERAL)

@@ -302,7 +302,7 @@ def _hash(held: Held, root: Root, path: str) -> str | None:
     try:
         found = digest_of(held)
     except LcpError as error:
-        return error.code.value
+        return str(error.code)
     return absent(root, path) if found is None else found.sha256
 
 

@@ -17,7 +17,7 @@ from lcp_engine.stages import MergeParams, params_taking
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import anchor_of, whole
-from lcp_engine.web.error_pages import refusal_text, status_of
+from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
 
 MOST_BOXES = 1_500
@@ -150,7 +150,7 @@ def edit_merge(context: PageContext, request: Request, job: Job, form: Form) -> 
     except LcpError as refused:
         files = [EditedFile(path, text) for path, text in _typed(form).items()]
         return _show(
-            context, job, form, files, status=status_of(refused), problem=refusal_text(refused), shown=opened
+            context, job, form, files, status=refused.status, problem=refusal_text(refused), shown=opened
         )
     return to_job(job.id, "approved", form)
 

@@ -175,7 +175,7 @@ def state_of_file(access: Reads, root: Root, path: str) -> str | None:
     try:
         found = access.read_unlocked(root, path, 0)
     except LcpError as error:
-        return absent(root, path) if error.code is ErrorCode.PATH_NOT_FOUND else error.code.value
+        return absent(root, path) if error.code is ErrorCode.PATH_NOT_FOUND else str(error.code)
     return absent(root, path) if found is None else found.sha256
 
 
@@ -184,7 +184,7 @@ def absent(root: Root, path: str) -> str | None:
     try:
         missing_parents(root, path)
     except OSError:
-        return ErrorCode.NOT_A_FILE.value
+        return str(ErrorCode.NOT_A_FILE)
     return None
 
 

@@ -16,4 +16,8 @@ FEATURE = Feature(
         ),
     },
     tables={"tokens": ("lcp_engine.features.tokens.store:tokens", "")},
+    codes={
+        "TOKEN_REFUSED": "lcp_engine.features.tokens.calls:TOKEN_REFUSED",
+        "TOO_MANY_REQUESTS": "lcp_engine.features.tokens.calls:TOO_MANY_REQUESTS",
+    },
 )

@@ -20,7 +20,17 @@ from lcp_engine.clock import Micros, iso, micros
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.instance import Instance
-from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.errors import (
+    GENERAL,
+    Code,
+    ErrorCode,
+    ErrorType,
+    Failed,
+    LcpError,
+    LimitReached,
+    Meaning,
+    Refused,
+)
 from lcp_engine.features.approvers.rules import hash_of
 from lcp_engine.features.approvers.settings import ApproverSettings
 from lcp_engine.features.tokens.store import (
@@ -33,6 +43,16 @@ from lcp_engine.features.tokens.store import (
 )
 from lcp_engine.store.ledger import Ledger
 
+TOKEN_REFUSED = Code(Meaning(
+    "TOKEN_REFUSED", Refused, ErrorType.PERMISSION,
+    "A program's token is missing, unknown, ended, has not the scope for this, or was sent in an address.",
+    "Send the token of `lcp tokens add` in the header `Authorization`.", status=403,
+))  # fmt: skip
+TOO_MANY_REQUESTS = Code(Meaning(
+    "TOO_MANY_REQUESTS", LimitReached, ErrorType.RESOURCE,
+    "A program's token has made as many requests as it may for now.",
+    "Ask again after the seconds of `Retry-After`.", retry=True, status=429,
+))  # fmt: skip
 PREFIX = "lcp-token-"
 """Beginning of each token, so that whoever finds one knows what it is."""
 GENERATED = "generated"
@@ -217,7 +237,7 @@ class Gate:
         if seconds is None:
             return token
         message = f"token {token.name} has made {token.per_minute} requests a minute, which is its limit"
-        return Denied(429, Failed(ErrorCode.TOO_MANY_REQUESTS, message, advice=GENERAL), retry_after=seconds)
+        return Denied(429, Failed(TOO_MANY_REQUESTS, message, advice=GENERAL), retry_after=seconds)
 
     def _known(self, text: str) -> Token | Denied:
         kept = hash_of(text)
@@ -296,7 +316,7 @@ def _token(row: TokenRow) -> Token:
 
 
 def _denied(status: int, fact: str, advice: str) -> Denied:
-    return Denied(status, Failed(ErrorCode.TOKEN_REFUSED, fact, advice=advice))
+    return Denied(status, Failed(TOKEN_REFUSED, fact, advice=advice))
 
 
 def _listed(scopes: Collection[Scope]) -> str:

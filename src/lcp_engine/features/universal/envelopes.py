@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue, RootModel
 
 from lcp_engine.core.protocol.envelope import UUID, Envelope, RequestId, Time
-from lcp_engine.errors import ErrorCode
+from lcp_engine.feature import all_codes
 
 
 class TakenAction(Envelope):
@@ -57,7 +57,7 @@ class RecommendedAction(Envelope):
 
 
 def _describe_codes(schema: dict[str, JsonValue]) -> None:
-    schema["examples"] = [str(code) for code in ErrorCode]
+    schema["examples"] = [str(code) for code in all_codes()]
 
 
 class ErrorEnvelope(Envelope):

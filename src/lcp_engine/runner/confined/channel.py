@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from lcp_engine.errors import ErrorCode, Failed, Json, LcpError
+from lcp_engine.errors import Failed, Json, LcpError
+from lcp_engine.feature import find_code
 
 Head: TypeAlias = dict[str, JsonValue]
 Buffer: TypeAlias = bytes | bytearray
@@ -229,7 +230,7 @@ def failure_head(failed: Failed) -> Head:
     details: Head = json.loads(json.dumps(failed.details, default=str))
     return {
         "is": Answer.FAILED,
-        "code": failed.code.value,
+        "code": str(failed.code),
         "message": failed.message,
         "details": details,
         "advice": failed.advice,
@@ -238,10 +239,8 @@ def failure_head(failed: Failed) -> Head:
 
 def failure_of(head: Head) -> Failed:
     """The failure that `failure_head` made a head of. Raises `Disconnected`."""
-    try:
-        code = ErrorCode(text_of(head, "code"))
-    except ValueError as error:
-        raise Disconnected(str(error)) from error
+    if (code := find_code(text_of(head, "code"))) is None:
+        raise Disconnected(f"{head['code']!r} is no error code")
     advice = head.get("advice")
     message = text_of(head, "message")
     return Failed(code, message, _mapping(head.get("details")), None if advice is None else str(advice))
