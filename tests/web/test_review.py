@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from tests.features.stages.web.test_staging import DONE, LINES, changed, held_long_merge, texts, ticked
 from tests.tables import table
+from tests.walls import NEEDS_OVERLAY
 from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 
 from lcp_engine.api.inbox import ViewedFiles, mark_of
@@ -70,6 +71,35 @@ def test_a_job_with_one_file_has_no_list(house: House) -> None:
     assert 'class="reviewed"' in text
     assert "file-list" not in text
     assert 'name="take"' not in text
+
+
+@NEEDS_OVERLAY
+def test_what_a_command_changed_is_reviewed_file_by_file_and_taken_as_one(house: House) -> None:
+    """Also while lines around its hunks are asked for, and once it is applied."""
+    old = [f"{number}\n" for number in range(100)]
+    for number in range(3):
+        (house.root / f"{number}.txt").write_text("".join(old))
+    script = "sed -i s/^50$/fifty/ 0.txt 1.txt; rm 2.txt; echo new > 3.txt"
+    spec: dict[str, JsonValue] = {
+        "commands": {"allow": [["sh", "..."]], "changes": "hold"},
+        "policy": [{"kinds": ["run_command"], "do": "auto"}],
+    }
+    house.run(house.ask(house.job("run_command", command=["sh", "-c", script])), DONE, **spec)
+    (held,) = house.engine.jobs(kinds=["apply"], states=["held"])
+    page = f"/jobs/{held.id}"
+    text = house.get(page).text
+    assert text.count('class="reviewed"') == 4
+    assert '<span id="viewed-count">0</span>' in text
+    assert 'name="take"' not in text
+    files = house.engine.look(held.id).files
+    house.post(f"{page}/viewed", {"viewed": mark_of(files[0]), "seen": "yes"})
+    assert '<span id="viewed-count">1</span>' in house.get(page).text
+    around = f"{page}/diff?file={mark_of(files[0])}&gap=up.0.0.0"
+    assert "Show 27 lines 27 28 29" in house.get(around).words
+    house.approve(held.id)
+    house.work()
+    assert house.engine.job(held.id).state == "succeeded"
+    assert "Show 27 lines 27 28 29" in house.get(around).words
 
 
 def test_boxes_stand_at_their_files_and_hunks(house: House) -> None:

@@ -41,8 +41,8 @@ class OwnKind:
     """A kind of jobs of the engine. What `view` and `text` raise of `LcpError` is shown to the person.
 
     `view` shows what a job of a mission with these params would do now; `path` is what an approval names as its file.
+    `compared` finds both contents that the diff of one of these files compares, None for any other file.
     `text` is for kinds of which a person takes parts: the text that a file would get, to be edited.
-    `compared` finds both contents that the diff of one of these files compares.
     `content` finds the content that a change of this mode leads to, None if it removes the file; without it, it is
     what the database or the change itself keeps.
     """
@@ -50,8 +50,8 @@ class OwnKind:
     execute: Callable[[LeasedJob], Succeeded | Failed | Hold]
     view: Callable[[Instance, int, Params], SetView]
     path: str
+    compared: Callable[[Instance, int, str, Params], Contents | None]
     text: Callable[[Instance, int, str, Params], str] | None = None
-    compared: Callable[[Instance, int, str, Params], Contents] | None = None
     content: Callable[[Database, ChangeRow], bytes | None] | None = None
 
 

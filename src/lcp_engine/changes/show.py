@@ -57,7 +57,9 @@ class Look:
     diff: Diff | None
     sight: Sight
     files: tuple[Diff, ...] = ()
-    """Of a merge, what `diff` shows together, file by file."""
+    """What `diff` shows together, file by file, of a job that changes several at once."""
+    has_choice: bool = False
+    """True if a person can take some of the files, or of their hunks, and leave the others out."""
 
     @property
     def diffs(self) -> list[Diff]:
@@ -129,7 +131,8 @@ def _look(instance: Instance, previews: Previews, job: JsonObject, params: JsonO
         forecast,
         None if preview is None else preview.diff,
         replace(sight, job_id=int(str(job["id"]))),
-        preview.view.diffs if preview and preview.view and own and own.text else (),
+        preview.view.diffs if preview is not None and preview.view is not None else (),
+        has_choice=own is not None and own.text is not None,
     )
 
 
@@ -207,7 +210,7 @@ def contents_of(instance: Instance, job_id: int, path: str) -> Contents:
         if of_file := next(of_path, None):
             found = _contents(instance, of_file[-1], *_ends(of_file[0], of_file[-1], moved)[:2])
     elif own := own_kind(kind):
-        found = own.compared and own.compared(instance, mission_id, path, params)
+        found = own.compared(instance, mission_id, path, params)
     else:
         with Previews(instance) as previews:
             preview = previews.of(mission_id, kind, params)
@@ -373,11 +376,8 @@ def _composed(instance: Instance, change: ChangeRow) -> bytes | None:
     text = next((params[key] for key in ("content", "new_content") if params.get(key) is not None), None)
     before = None if change.sha256_before is None else _kept(instance, change.sha256_before)
     encoding = params.get("encoding") or ""
-    if (
-        not isinstance(text, str)
-        or not isinstance(encoding, str)
-        or change.mode not in ("overwrite", "append")
-    ):
+    is_known = change.mode in ("overwrite", "append")
+    if not (is_known and isinstance(text, str) and isinstance(encoding, str)):
         return None
     try:
         return compose(before, text, "append" if change.mode == "append" else "overwrite", encoding)

@@ -78,7 +78,7 @@ def job_diff(request: Request) -> Response:
         diff = next(one for one in diffs if mark_of(one) == mark)
         return _page_of(context, request, job, gap=lines_in_gap(context, job, diff, asked, is_split=is_split))
     if text := request.query_params.get("find", "").strip()[:LONGEST_SOUGHT]:
-        context.keep_compared(job.id, diffs, has_choice=bool(look and look.files))
+        context.keep_compared(job.id, diffs, has_choice=bool(look and look.has_choice))
         return context.render(
             "job_diff.html",
             job=job.json,
@@ -150,7 +150,7 @@ def _compared(context: PageContext, job: Job, mark: str) -> tuple[Sequence[Diff]
     found = context.compared.get(job.id, ((), False))
     if not any(mark_of(diff) == mark for diff in found[0]):
         look = context.engine.look(job.id) if job.state == State.HELD else None
-        found = _diffs(context, job, look), bool(look and look.files)
+        found = _diffs(context, job, look), bool(look and look.has_choice)
         if not any(mark_of(diff) == mark for diff in found[0]):
             raise changed_since(job.id)
         context.keep_compared(job.id, found[0], has_choice=found[1])

@@ -165,7 +165,7 @@ def show_job(
             context,
             found,
             diffs,
-            has_choice=bool(look and look.files),
+            has_choice=bool(look and look.has_choice),
             is_shown=bool(shown),
             is_split=is_split,
             hides_space=hides_space(request),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from functools import partial
@@ -18,9 +18,9 @@ from pathlib import Path
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.changes.change_set import Carried, Reasons, counted, has_drifted, in_words
-from lcp_engine.changes.own_kinds import LeasedJob, OwnKind
-from lcp_engine.changes.set_view import SetView, difference, new_mode_in_words
-from lcp_engine.changes.unified_diff import Diff
+from lcp_engine.changes.own_kinds import LeasedJob, OwnKind, Params
+from lcp_engine.changes.set_view import SetView, data_of, difference, new_mode_in_words
+from lcp_engine.changes.unified_diff import Contents, Diff
 from lcp_engine.core.policy import Policy, Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.instance import Instance
@@ -106,20 +106,43 @@ def hold_changes(
     )
 
 
-def view_held(instance: Instance, mission_id: int, params: Mapping[str, JsonValue]) -> SetView:
+def view_held(instance: Instance, mission_id: int, params: Params) -> SetView:
     """View of what a job that applies a command's changes would do now, or why it cannot be done."""
     try:
-        stated = _params(params)
-        known = instance.database.read(lambda tx: changed_root(tx, mission_id))
-        assert known is not None
-        with _opened(instance, stated) as held, open_known(known) as root:
-            threads = confined_threads(instance.isolation)
-            with threads.access(root, held.source) as access:
-                found = _compared(held, root, access, instance.caps.write_bytes)
-                diffs = tuple(_diff(one, held, access, instance) for one in found.files)
+        with _met(instance, mission_id, params) as (held, root, access):
+            found = _compared(held, root, access, instance.caps.write_bytes)
+            diffs = tuple(_diff(one, held, access, instance) for one in found.files)
     except LcpError as error:
         return SetView((), error.code, error.failed, PATH, _HEAD, error.failed.message)
     return SetView(diffs, found.digest, found.conflict, PATH, _HEAD, _NOTHING)
+
+
+def held_contents(instance: Instance, mission_id: int, path: str, params: Params) -> Contents | None:
+    """Contents that the diff of a file compares; None for a file that is too large, or that the command did not change.
+
+    Raises what keeps all of it from being shown.
+    """
+    with _met(instance, mission_id, params) as (held, root, access):
+        changed = next((one for one in held.changed if one.path == path), None)
+        if changed is None:
+            return None
+        cap = instance.caps.write_bytes
+        sides = _read(changed, root, access, cap).now, _left(changed, held, access, cap)
+    is_cut = any(side is not None and side.data is None for side in sides)
+    return None if is_cut else Contents(*map(data_of, sides))
+
+
+@contextmanager
+def _met(instance: Instance, mission_id: int, params: Params) -> Iterator[tuple[_Held, Root, FileAccess]]:
+    """Changes of a command, the root that they meet, and access to both."""
+    known = instance.database.read(lambda tx: changed_root(tx, mission_id))
+    assert known is not None
+    with (
+        _opened(instance, _params(params)) as held,
+        open_known(known) as root,
+        confined_threads(instance.isolation).access(root, held.source) as access,
+    ):
+        yield held, root, access
 
 
 def execute_apply(leased: LeasedJob) -> Succeeded | Hold | Failed:
@@ -198,7 +221,7 @@ def _opened(instance: Instance, params: ApplyParams) -> Iterator[_Held]:
         yield _Held(place, source, changed, params.digest)
 
 
-def _params(params: Mapping[str, JsonValue]) -> ApplyParams:
+def _params(params: Params) -> ApplyParams:
     try:
         return ApplyParams.model_validate(dict(params))
     except ValidationError as error:
@@ -270,11 +293,8 @@ def _read(changed: Changed, root: Root, access: FileAccess, cap: int) -> _File:
 
 
 def _diff(one: _File, held: _Held, access: FileAccess, instance: Instance) -> Diff:
-    changed, cap = one.changed, instance.caps.write_bytes
-    after = None
-    if changed.after is not None:
-        with suppress(LcpError):
-            after = access.read_unlocked(held.source, changed.path, cap)
+    changed = one.changed
+    after = _left(changed, held, access, instance.caps.write_bytes)
     diff = Diff(changed.path, note=_NOTHING) if one.is_done else difference(changed.path, one.now, after)[0]
     modes = changed.mode_before, changed.mode_after
     is_directory = changed.path.endswith("/")
@@ -287,6 +307,13 @@ def _diff(one: _File, held: _Held, access: FileAccess, instance: Instance) -> Di
         None if is_kept else "it is too large to be kept, so that this cannot be undone",
     )
     return replace(diff, note="; ".join(filter(None, notes)) or None)
+
+
+def _left(changed: Changed, held: _Held, access: FileAccess, cap: int) -> Snapshot | None:
+    """The file as the command left it; None if it removed it."""
+    with suppress(LcpError):
+        return None if changed.after is None else access.read_unlocked(held.source, changed.path, cap)
+    return None
 
 
 # -- apply it
@@ -339,4 +366,4 @@ def _outcome(carried: Carried) -> Succeeded | Hold:
     return Succeeded(to_json(result.model_dump(mode="json")), carried.written_bytes)
 
 
-CARRIED_OUT = OwnKind(execute=execute_apply, view=view_held, path=PATH)
+CARRIED_OUT = OwnKind(execute=execute_apply, view=view_held, path=PATH, compared=held_contents)

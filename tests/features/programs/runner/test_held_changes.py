@@ -18,6 +18,7 @@ from tests.walls import NEEDS_OVERLAY
 from lcp_engine import Engine, Job, LcpError
 from lcp_engine.errors import ErrorCode
 from lcp_engine.features.programs.held_changes import remove_held
+from lcp_engine.inbox import Contents
 from lcp_engine.runner import runner
 
 pytestmark = NEEDS_OVERLAY
@@ -140,11 +141,12 @@ def test_what_a_command_changed_waits_as_one_job_that_its_result_names(theatre: 
     assert theatre.files() == BEFORE
     assert any("key.pem" in str(one) for one in [result["left_out"]])
     assert theatre.engine.mission(mission).outcome == "mission_complete"
-    (diff,) = theatre.engine.diff(held.id, by="ada")
-    text = "\n".join(diff.lines)
-    assert "-a\n+A" in text
-    assert "b: " in text
-    assert "mode 0644 becomes 0700" in text
+    diffs = {diff.path: diff for diff in theatre.engine.diff(held.id, by="ada")}
+    assert [*diffs] == ["a", "b", "gone/", "gone/c", "new/", "new/deep/", "new/deep/large"]
+    assert diffs["a"].lines[-2:] == ("-a", "+A")
+    assert "mode 0644 becomes 0700" in str(diffs["b"].note)
+    look = theatre.engine.look(held.id)
+    assert (look.diffs, look.has_choice) == ([*diffs.values()], False)
     assert theatre.kept()
 
 
@@ -163,6 +165,26 @@ def test_once_it_is_approved_all_of_it_is_in_the_root_and_is_taken_back_as_one(t
     assert theatre.files() == BEFORE
     assert (theatre.root / "b").stat().st_mode & 0o777 == 0o644
     assert not (theatre.root / "new").exists()
+
+
+def test_the_contents_of_each_file_are_there_before_and_after_it_is_applied(theatre: Theatre) -> None:
+    theatre.play(SCRIPT)
+    held = theatre.held()
+    wanted = {
+        path: Contents(*(_bytes(side.get(path)) for side in (BEFORE, AFTER))) for path in BEFORE | AFTER
+    }
+    assert {path: theatre.engine.contents(held.id, path) for path in wanted} == wanted
+    with pytest.raises(LcpError, match="not one of its files"):
+        theatre.engine.contents(held.id, "none.txt")
+    theatre.engine.approve(held.id, by="ada")
+    theatre.work()
+    (theatre.root / "a").write_text("later\n")
+    del wanted["b"]  # of which only the mode was changed
+    assert {path: theatre.engine.contents(held.id, path) for path in wanted} == wanted
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 @pytest.mark.parametrize("stage", [False, True], ids=["held", "stage"])
@@ -211,7 +233,7 @@ def test_a_file_that_has_changed_since_is_named_and_nothing_can_be_approved(thea
     with pytest.raises(LcpError, match="changed since the command began: a") as raised:
         theatre.engine.approve(held.id, by="ada")
     assert raised.value.code is ErrorCode.CONFLICT
-    assert "CONFLICT" in "\n".join(theatre.engine.diff(held.id, by="ada")[0].lines)
+    assert "CONFLICT" in str(theatre.engine.diff(held.id, by="ada")[0].note)
 
 
 def test_a_file_that_changes_after_the_approval_holds_it_again(theatre: Theatre) -> None:

@@ -78,7 +78,8 @@ def test_what_a_command_changed_is_shown_whole_and_approved_without_boxes(house:
     )
     (held,) = house.engine.jobs(kinds=["apply"], states=["held"])
     page = house.get(f"/jobs/{held.id}")
-    assert "# 2/2 out/new.txt" in page.words
+    assert re.findall(r'class="reviewed"', page.text) == ['class="reviewed"'] * 2
+    assert "out/new.txt new +1" in page.words.replace("\u2212", "-")
     assert 'name="take"' not in page.text
     assert f'id="job-{held.id}"' in house.get("/inbox").text
     assert house.approve(held.id).status == 200
