@@ -5,27 +5,39 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from starlette.responses import Response
 
+from lcp_engine.api.bulk import decide_each
+from lcp_engine.api.inbox import ViewedFiles
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import int_in
 from lcp_engine.core.kinds import QUESTION
-from lcp_engine.core.mission.spec import PlannerSpec
+from lcp_engine.core.mission.spec import PlannerSpec, expected_result
+from lcp_engine.core.policy import Rule
+from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
-from lcp_engine.features.http_api.look import entry_object, undo_target
+from lcp_engine.features.authoring.dry_run import dry_run
+from lcp_engine.features.http_api.look import diff_object, entry_object, undo_target
 from lcp_engine.features.http_api.operations import Call, Operation, problem
 from lcp_engine.features.http_api.values import (
     Always,
     Answer,
     Approve,
+    Checking,
     Decided,
+    DecidedEach,
+    DecideHeld,
     Edit,
     Fork,
     Launch,
     Looked,
+    Marks,
     MemoryObject,
+    Merged,
     MissionObject,
+    NewSchedule,
+    Outlook,
     Params,
     Reject,
     Removed,
@@ -33,13 +45,20 @@ from lcp_engine.features.http_api.values import (
     Resume,
     RuleOf,
     Say,
+    SayAbout,
+    ScheduleObject,
     Steered,
+    Text,
     Undo,
     Undone,
+    View,
 )
 from lcp_engine.features.memory.calls import MemoryEdit
+from lcp_engine.features.models.examination import examine_planner
+from lcp_engine.features.rules.config_text import with_rule
 from lcp_engine.features.tokens.calls import TOO_MANY_REQUESTS, Scope
 from lcp_engine.inbox import Sight
+from lcp_engine.settings import config_path
 
 
 def launch(call: Call) -> JsonValue:
@@ -64,7 +83,8 @@ def fork(call: Call) -> JsonValue:
     ).id  # fmt: skip
 
 
-_replays = threading.Lock()
+_long = threading.Lock()
+"""A server does one thing at a time that takes long."""
 
 
 def replay(call: Call) -> JsonValue | Response:
@@ -72,19 +92,49 @@ def replay(call: Call) -> JsonValue | Response:
 
     Results of jobs are in it: the token needs the scope `look`, too.
     """
-    if Scope.LOOK not in call.token.scopes:
-        message = f"token {call.token.name} may not look; a replay shows results of jobs"
-        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=GENERAL)
-    if not _replays.acquire(blocking=False):
-        busy = Failed(TOO_MANY_REQUESTS, "another replay is under way at this server", advice=GENERAL)
-        return problem(429, busy, retry_after=5)
+    _need(call, Scope.LOOK, "a replay shows results of jobs")
+    if not _long.acquire(blocking=False):
+        return _busy()
     try:
         found = call.engine.replay(call.id("mission"))
     finally:
-        _replays.release()
+        _long.release()
     return {
         "jobs": found.jobs, "questions": found.questions, "differences": found.as_json(), "stopped": found.stopped,
     }  # fmt: skip
+
+
+def check(call: Call) -> JsonValue | Response:
+    """Read what a mission would do, without launching it.
+
+    With `ask`, its model is tested, too: one at a time at a server.
+    """
+    asked = call.given(Checking)
+    spec, root = call.offers.chosen(asked)
+    instance = call.engine.instance
+    found = dry_run(spec, root, instance.url, instance.admission, instance.planner_environment)
+    findings: list[JsonValue] = []
+    if asked.ask:
+        if not _long.acquire(blocking=False):
+            return _busy()
+        try:
+            tested = examine_planner(spec.planner, instance.planner_environment, expected_result(spec))
+            findings = [one.json for one in tested]
+        finally:
+            _long.release()
+    return {**found.json, "findings": findings}
+
+
+def _busy() -> Response:
+    message = "another replay, or test of a model, is under way at this server"
+    return problem(429, Failed(TOO_MANY_REQUESTS, message, advice=GENERAL), retry_after=5)
+
+
+def _need(call: Call, scope: Scope, fact: str) -> None:
+    """Raise `NOT_ALLOWED` for a token without this scope, which a part of an operation needs besides its own."""
+    if scope not in call.token.scopes:
+        message = f"token {call.token.name} may not {scope}; {fact}"
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=GENERAL)
 
 
 def tell_launched(call: Call, done: JsonValue) -> JsonValue:
@@ -100,7 +150,13 @@ def look(call: Call) -> JsonValue:
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     seen = call.engine.look(id_, params=call.given(Params).params)
     call.engine.note_sight(id_, seen.sight, by=call.viewer)
-    return {"diffs": [one.json for one in seen.diffs], "caveat": seen.caveat, "shown": seen.sight.mark}
+    return {"diffs": [*map(diff_object, seen.diffs)], "caveat": seen.caveat, "shown": seen.sight.mark}
+
+
+def merged(call: Call) -> JsonValue:
+    """Read the text that a held merge would give a file, to edit it: `edits` of other params have the edited texts."""
+    asked = call.given(Merged)
+    return {"text": call.engine.merged_text(call.id("job"), asked.path, params=asked.params)}
 
 
 def approve(call: Call) -> JsonValue:
@@ -111,19 +167,83 @@ def approve(call: Call) -> JsonValue:
         params=asked.params,
         by=call.by,
         shown=_shown(call, id_, asked.shown, asked.params),
-        words=asked.words,
+        words=asked.with_comments(asked.words),
     )
 
 
 def approve_always(call: Call) -> JsonValue:
-    """Approve a held job, and add a rule to its mission that lets such jobs run from now on."""
+    """Approve a held job, and add a rule to its mission, or to all, that lets such jobs run from now on."""
     asked, id_ = call.given(Always), call.id("job")
-    offered, shown = call.engine.rules_for(id_), _shown(call, id_, asked.shown)
+    rule, shown = _rule_of(call), _shown(call, id_, asked.shown)
+    if asked.scope == "user":
+        _need(call, Scope.ADMIN, "a rule for all missions outlasts this one")
+        with_rule(config_path(), rule)  # raises for a file that cannot be changed
+    call.engine.approve_always(id_, rule, by=call.by, shown=shown)
+    return True
+
+
+def tell_always(call: Call, done: JsonValue) -> JsonValue:
+    """The job as it is now; a rule for all missions is in the configuration then."""
+    if call.given(Always).scope == "user":
+        with_rule(config_path(), _rule_of(call)).write()
+    return tell_job(call, done)
+
+
+def _rule_of(call: Call) -> Rule:
+    asked, id_ = call.given(Always), call.id("job")
+    offered = call.engine.rules_for(id_)
     if asked.rule >= len(offered):
         message = f"job {id_} has {len(offered)} rules; rule {asked.rule} is not one of them"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
-    call.engine.approve_always(id_, offered[asked.rule], by=call.by, shown=shown)
-    return True
+    rule = offered[asked.rule]
+    if asked.paths is None:
+        return rule
+    try:
+        return Rule.model_validate({**rule.model_dump(), "paths": asked.paths})
+    except ValidationError as refused:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, explain_first(refused, Rule)) from refused
+
+
+def decide_held(call: Call) -> JsonValue:
+    """Approve or reject several held jobs, each as it was shown; what one is refused for stops no other."""
+    asked, by = call.given(DecideHeld), call.by
+    reason, marks = asked.reason, {one.job: one.shown for one in asked.jobs}
+    if asked.decision == "reject" and reason is None:
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, "a rejection needs a reason; nothing was decided")
+
+    def decide(id_: int) -> bool:
+        mark, sight = marks[id_], Sight("", None, None, 0)
+        if call.engine.job(id_).state == State.HELD and (mark is not None or asked.decision == "approve"):
+            sight = _shown(call, id_, mark or "")
+        if asked.decision == "reject":
+            return call.engine.reject(id_, reason or "", by=by)
+        return call.engine.approve(id_, by=by, shown=sight)
+
+    tally = decide_each(call.engine, [*marks], decide, asked.decision, by=by)
+    left = [id_ for id_ in marks if id_ not in {*tally.done, *tally.waiting, *tally.before}]
+    refused: list[JsonValue] = [
+        {"job": id_, "code": str(why.code), "detail": str(why)}
+        for id_, why in zip(left, tally.refused, strict=True)
+    ]
+    return {
+        "done": [*tally.done], "waiting": [*tally.waiting], "before": [*tally.before], "refused": refused,
+    }  # fmt: skip
+
+
+def tell(call: Call, done: JsonValue) -> JsonValue:
+    """The result itself."""
+    return done
+
+
+def view(call: Call) -> JsonValue:
+    """Mark a file of a job as viewed by the token's person, in its mission, or no longer; all marks of that mission."""
+    asked = call.given(View)
+    files = ViewedFiles(call.engine.instance, call.engine.job(call.id("job")).mission_id, call.by)
+    if asked.viewed:
+        files.add(asked.mark, was_seen=asked.seen)
+    else:
+        files.remove(asked.mark)
+    return {**files.marks()}
 
 
 def reject(call: Call) -> JsonValue:
@@ -131,7 +251,7 @@ def reject(call: Call) -> JsonValue:
     asked, id_ = call.given(Reject), call.id("job")
     if asked.shown is not None:
         _shown(call, id_, asked.shown)
-    return call.engine.reject(id_, asked.reason, by=call.by)
+    return call.engine.reject(id_, asked.with_comments(asked.reason) or "", by=call.by)
 
 
 def answer(call: Call) -> JsonValue:
@@ -147,8 +267,9 @@ def answer(call: Call) -> JsonValue:
 
 def say_about(call: Call) -> JsonValue:
     """Send the planner a message about a job, which stays as it is."""
-    id_ = call.id("job")
-    call.engine.say(call.engine.job(id_).mission_id, call.given(Say).text, job_id=id_, by=call.by)
+    id_, asked = call.id("job"), call.given(SayAbout)
+    words = asked.with_comments(asked.text) or ""
+    call.engine.say(call.engine.job(id_).mission_id, words, job_id=id_, by=call.by)
     return True
 
 
@@ -212,6 +333,26 @@ def tell_undo(call: Call, done: JsonValue) -> JsonValue:
     return {"mission_id": undone.mission_id, "job_id": undone.job_id, "files": [*undone.files]}
 
 
+def add_schedule(call: Call) -> JsonValue:
+    """Have runners launch a mission, as a launch names it, repeatedly or once at a time.
+
+    The token needs the scope `launch`, too.
+    """
+    _need(call, Scope.LAUNCH, "a schedule launches missions")
+    asked = call.given(NewSchedule)
+    spec, root = call.offers.chosen(asked)
+    call.engine.add_schedule(
+        asked.name, spec, root=root, every=asked.every, cron=asked.cron, at=asked.at, timezone=asked.timezone,
+        overlap=asked.overlap, replace=asked.replace,
+    )  # fmt: skip
+    return True
+
+
+def tell_schedule(call: Call, done: JsonValue) -> JsonValue:
+    """The schedule as it is now."""
+    return call.engine.schedule(call.given(NewSchedule).name).json
+
+
 def remove_schedule(call: Call) -> JsonValue:
     """Remove a schedule; missions that it launched go on."""
     call.engine.remove_schedule(call.path["schedule"])
@@ -267,15 +408,19 @@ OPERATIONS = (
         tell_launched, 201, others=1,
     ),
     Operation("POST", f"{_MISSION}/replay", Scope.LAUNCH, replay, Replayed),
+    Operation("POST", "/v1/check", Scope.LAUNCH, check, Outlook, body=Checking),
     Operation("POST", f"{_JOB}/look", Scope.DECIDE, look, Looked, body=Params),
+    Operation("POST", f"{_JOB}/merged", Scope.DECIDE, merged, Text, body=Merged),
+    Operation("POST", "/v1/decisions", Scope.DECIDE, decide_held, DecidedEach, None, DecideHeld, tell, others=-1),
     *(
-        Operation("POST", f"{path}/{name}", Scope.DECIDE, do, kind, None, body, tell)
-        for path, name, do, kind, body, tell in (
+        Operation("POST", f"{path}/{name}", Scope.DECIDE, do, kind, None, body, told)
+        for path, name, do, kind, body, told in (
             (_JOB, "approve", approve, Decided, Approve, tell_job),
-            (_JOB, "always", approve_always, Decided, Always, tell_job),
+            (_JOB, "always", approve_always, Decided, Always, tell_always),
             (_JOB, "reject", reject, Decided, Reject, tell_job),
             (_JOB, "answer", answer, Decided, Answer, tell_job),
-            (_JOB, "say", say_about, Decided, Say, tell_job),
+            (_JOB, "say", say_about, Decided, SayAbout, tell_job),
+            (_JOB, "viewed", view, Marks, View, tell),
             (_JOB, "retry", retry, Decided, None, tell_job),
             (_JOB, "undo", undo, Undone, Undo, tell_undo),
             (_MISSION, "say", say, Steered, Say, tell_mission),
@@ -286,6 +431,9 @@ OPERATIONS = (
     ),
     Operation(
         "DELETE", f"{_MISSION}/rules/{{number}}", Scope.ADMIN, remove_rule, Steered, None, RuleOf, tell_mission
+    ),
+    Operation(
+        "POST", "/v1/schedules", Scope.ADMIN, add_schedule, ScheduleObject, None, NewSchedule, tell_schedule, 201
     ),
     Operation("DELETE", "/v1/schedules/{schedule}", Scope.ADMIN, remove_schedule, Removed, tell=tell_removed),
     Operation("PATCH", "/v1/memory/{entry}", Scope.ADMIN, edit, MemoryObject, None, Edit, tell_entry),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from functools import partial
@@ -12,17 +13,24 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Send
 from starlette.types import Scope as Scope_
 
-from lcp_engine.api.inbox import HeldJob, question_in
+from lcp_engine.api.inbox import HeldJob, ViewedFiles, mark_of, question_in
 from lcp_engine.api.pages import JobFilter
+from lcp_engine.clock import SECOND, iso
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, int_in, list_in
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
+from lcp_engine.features.activity.store import read_activity
 from lcp_engine.features.authoring.describe_kinds import describe
 from lcp_engine.features.http_api.follow import Pulse, stream_all, stream_mission, wait_for
 from lcp_engine.features.http_api.operations import HEADERS, Call, Operation, problem
 from lcp_engine.features.http_api.store import positions_at
 from lcp_engine.features.http_api.values import (
+    ActivityAsked,
+    ActivityObject,
     Changed,
+    ContentsAsked,
+    DecisionPage,
+    DecisionsAsked,
     DiffObject,
     Drafts,
     EventObject,
@@ -33,6 +41,7 @@ from lcp_engine.features.http_api.values import (
     JobObject,
     JobsAsked,
     Listed,
+    Marks,
     MemoryAsked,
     MemoryObject,
     MissionHead,
@@ -41,9 +50,11 @@ from lcp_engine.features.http_api.values import (
     Offered,
     Page,
     Report,
+    Ruling,
     RunnerPage,
     ScheduleObject,
     Shown,
+    Sides,
     Stated,
     Statistics,
     ToUndo,
@@ -54,6 +65,7 @@ from lcp_engine.features.http_api.values import (
 from lcp_engine.features.memory.calls import Remembered
 from lcp_engine.features.reports.reports import as_markdown, make_report
 from lcp_engine.features.tokens.calls import TOKEN_REFUSED, TOO_MANY_REQUESTS, Scope
+from lcp_engine.inbox import Diff
 
 MOST_STREAMS = 64
 """Streams and waits of one server at a time."""
@@ -166,7 +178,48 @@ def diff(call: Call) -> JsonValue:
     if found.state == State.HELD:
         message = f"job {found.id} is held; what it would change is at /v1/held/{found.id}"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
-    return {"items": [one.json for one in call.engine.diff(found.id, by=call.viewer)], "next": None}
+    return {"items": [*map(diff_object, call.engine.diff(found.id, by=call.viewer))], "next": None}
+
+
+def diff_object(one: Diff) -> JsonObject:
+    """A diff as the API gives it."""
+    return {**one.json, "mark": mark_of(one)}
+
+
+def contents(call: Call) -> JsonValue:
+    """Read both contents that the diff of a file of a job compares."""
+    found = call.engine.contents(call.id("job"), call.asked(ContentsAsked).path)
+    sides = {"before": found.before, "after": found.after}
+    return {name: None if one is None else b64encode(one).decode() for name, one in sides.items()}
+
+
+def policy(call: Call) -> JsonValue:
+    """Read which rule decides about a job, and every rule that was considered."""
+    return call.engine.explain_policy(call.id("job"))
+
+
+def viewed(call: Call) -> JsonValue:
+    """Read which files of held jobs of a mission the token's person has viewed."""
+    mission_id = call.engine.mission(call.id("mission")).id
+    return {**ViewedFiles(call.engine.instance, mission_id, call.token.person).marks()}
+
+
+def decisions(call: Call) -> JsonValue:
+    """List what people have approved, rejected and answered, the newest first, with their words."""
+    asked = call.asked(DecisionsAsked)
+    since, until = (None if at is None else int(at.timestamp() * SECOND) for at in (asked.since, asked.until))
+    found = call.engine.decisions(
+        by=asked.by, kind=asked.kind, mission_id=asked.mission, since=since, until=until, behind=asked.cursor,
+        limit=asked.limit,
+    )  # fmt: skip
+    return {"items": [one.json for one in found.rows], "next": found.behind}
+
+
+def activity(call: Call) -> JsonValue:
+    """Read how much happened in the last hour, day or week: jobs, waits, runners, tokens, money in billionths."""
+    found = call.engine.instance.read(read_activity, call.asked(ActivityAsked).over)
+    amounts: JsonObject = {measure: [*counts] for measure, counts in found.amounts.items()}
+    return {"begin": iso(found.begin), "step_seconds": found.span.step // SECOND, "amounts": amounts}
 
 
 def changes(call: Call) -> JsonValue:
@@ -174,7 +227,9 @@ def changes(call: Call) -> JsonValue:
     asked, id_ = call.asked(Listed), call.id("mission")
     first = asked.cursor or 0
     found, count = call.engine.changed_files(id_, first=first, most=asked.limit)
-    items: list[JsonValue] = [{**one.diff.json, "jobs": [*one.jobs], "disk": one.disk} for one in found]
+    items: list[JsonValue] = [
+        {**diff_object(one.diff), "jobs": [*one.jobs], "disk": one.disk} for one in found
+    ]
     return {"items": items, "next": first + len(items) if first + len(items) < count else None}
 
 
@@ -242,7 +297,7 @@ def held_job(call: Call) -> JsonValue:
     return {
         **_held(seen.held),
         "params": seen.job.params,
-        "diffs": [] if seen.look is None else [one.json for one in seen.look.diffs],
+        "diffs": [] if seen.look is None else [*map(diff_object, seen.look.diffs)],
         "caveat": "" if seen.look is None else seen.look.caveat,
         "shown": None if sight is None else sight.mark,
         "approvals": None if seen.approvals is None else seen.approvals.as_json(),
@@ -257,7 +312,7 @@ def to_undo(call: Call) -> JsonValue:
     mission_id, job_id = undo_target(call)
     planned = call.engine.undo(mission_id, job_id=job_id, dry_run=True)
     found = call.engine.undo_diffs(mission_id, job_id=job_id, shown=planned.shown)
-    return {"files": [*planned.files], "diffs": [one.json for one in found], "shown": planned.shown}
+    return {"files": [*planned.files], "diffs": [*map(diff_object, found)], "shown": planned.shown}
 
 
 def undo_target(call: Call) -> tuple[int | None, int | None]:
@@ -341,11 +396,16 @@ OPERATIONS = tuple(
         ("/missions/{mission}/spec", spec, Stated, None),
         ("/missions/{mission}/drafts", drafts, Drafts, None),
         ("/missions/{mission}/undo", to_undo, ToUndo, None),
+        ("/missions/{mission}/viewed", viewed, Marks, None),
+        ("/decisions", decisions, DecisionPage, DecisionsAsked),
+        ("/activity", activity, ActivityObject, ActivityAsked),
         ("/events", events, None, None),
         ("/jobs", jobs, Page[JobHead], JobsAsked),
         ("/jobs/{job}", job, JobObject, None),
         ("/jobs/{job}/attempts", attempts, Page[JsonObject], None),
         ("/jobs/{job}/diff", diff, Page[DiffObject], None),
+        ("/jobs/{job}/contents", contents, Sides, ContentsAsked),
+        ("/jobs/{job}/policy", policy, Ruling, None),
         ("/jobs/{job}/undo", to_undo, ToUndo, None),
         ("/held", held, Page[HeldObject], HeldAsked),
         ("/held/{job}", held_job, Shown, None),

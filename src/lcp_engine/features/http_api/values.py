@@ -12,14 +12,18 @@ from lcp_engine import Job, Mission, MissionStatus
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
+from lcp_engine.core.safe_text import one_line
 from lcp_engine.features.tokens.calls import Scope
+from lcp_engine.inbox import Decision
 from lcp_engine.operation import ActiveRunner
+from lcp_engine.schedules import Overlap
 
 T = TypeVar("T")
 MOST = 200
 Id = Annotated[int, Field(ge=1, lt=2**62)]
 Cursor = Annotated[int, Field(ge=0, lt=2**62)]
 Words = Annotated[str, Field(min_length=1, max_length=100_000)]
+Path = Annotated[str, Field(min_length=1, max_length=4096)]
 Mark = Annotated[str, Field(min_length=1, max_length=100, description="The `shown` of what is decided on.")]
 
 
@@ -85,6 +89,30 @@ class EventsAsked(Asked):
     )
 
 
+class DecisionsAsked(Asked):
+    """Which decisions of people to list."""
+
+    limit: int = Field(default=50, ge=1, le=MOST, description="At most so many items.")
+    cursor: str | None = Field(default=None, max_length=100, description="`next` of the page before.")
+    by: str | None = Field(default=None, max_length=200, description="Who decided.")
+    kind: str | None = Field(default=None, max_length=64)
+    mission: Id | None = None
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+
+
+class ActivityAsked(Asked):
+    """The time of which to read the activity."""
+
+    over: Literal["hour", "day", "week"] = "hour"
+
+
+class ContentsAsked(Asked):
+    """The file of which to read the contents."""
+
+    path: Path
+
+
 class MemoryAsked(Listed):
     """Which entries of memory to list."""
 
@@ -111,13 +139,64 @@ class Launch(Body):
     planner: dict[str, JsonValue] | None = Field(default=None, description="Another planner than it states.")
 
 
+class Checking(Launch):
+    """A mission to check before it is launched."""
+
+    ask: bool = Field(
+        default=False, description="Also ask its model ten short questions, which costs tokens."
+    )
+
+
+class NewSchedule(Launch):
+    """A mission to launch repeatedly, or once at a time; `every`, `cron` and `at` as `lcp schedule add` takes them."""
+
+    name: str = Field(min_length=1, max_length=64)
+    every: str | None = Field(default=None, max_length=100)
+    cron: str | None = Field(default=None, max_length=200)
+    at: str | None = Field(default=None, max_length=100)
+    timezone: str = Field(default="UTC", max_length=100)
+    overlap: Overlap = "skip"
+    replace: bool = Field(default=False, description="Change the settings of the schedule of that name.")
+
+
 class Params(Body):
     """Other params of a held job."""
 
     params: dict[str, JsonValue]
 
 
-class Approve(Body):
+class Merged(Body):
+    """A file of a held merge, whose text is to be edited."""
+
+    path: Path
+    params: dict[str, JsonValue] | None = Field(default=None, description="Other params of the merge.")
+
+
+class Comment(Body):
+    """Words about a line of a file; the planner reads them with its place."""
+
+    path: Path
+    line: int = Field(ge=1, lt=2**31)
+    removed: bool = Field(default=False, description="It is the number of a line that is removed.")
+    text: str = Field(min_length=1, max_length=4000)
+
+    def __str__(self) -> str:
+        return f"{one_line(self.path)}, {'removed ' if self.removed else ''}line {self.line}: {self.text}"
+
+
+class Commented(Body):
+    """A body with comments, which are sent together."""
+
+    comments: tuple[Comment, ...] = Field(
+        default=(), max_length=400, description="They follow the words, each with its place."
+    )
+
+    def with_comments(self, words: str | None) -> str | None:
+        """The words, then the comments; None without any."""
+        return "\n".join(filter(None, [words, *map(str, self.comments)])) or None
+
+
+class Approve(Commented):
     """An approval of what was shown."""
 
     shown: Mark
@@ -133,13 +212,42 @@ class Always(Body):
 
     shown: Mark
     rule: int = Field(ge=0, lt=100, description="Which of the `rules` of the held job, counted from 0.")
+    paths: tuple[Path, ...] | None = Field(
+        default=None, min_length=1, max_length=100, description="Other paths than that rule has."
+    )
+    scope: Literal["mission", "user"] = Field(
+        default="mission", description="`user`: for all missions to come, too; with the scope `admin`."
+    )
 
 
-class Reject(Body):
+class Reject(Commented):
     """A rejection."""
 
     reason: Words = Field(description="The planner reads it.")
     shown: Mark | None = None
+
+
+class OneHeld(Body):
+    """A held job of several that are decided on."""
+
+    job: Id
+    shown: Mark | None = Field(default=None, description="Needed to approve: `shown` of this job.")
+
+
+class DecideHeld(Body):
+    """One decision on several held jobs, each as it was shown and independently of the others."""
+
+    decision: Literal["approve", "reject"]
+    reason: Words | None = Field(default=None, description="Of a rejection; the planner reads it.")
+    jobs: tuple[OneHeld, ...] = Field(min_length=1, max_length=1000)
+
+
+class View(Body):
+    """A file of a job that the token's person has viewed, or no longer."""
+
+    mark: str = Field(pattern="^[0-9a-f]{32}$", description="The `mark` of its diff.")
+    seen: bool = Field(default=False, description="All of it was on the person's screen.")
+    viewed: bool = True
 
 
 class Answer(Body):
@@ -157,6 +265,10 @@ class Say(Body):
     """A message to the planner, which decides nothing."""
 
     text: Words
+
+
+class SayAbout(Say, Commented):
+    """A message to the planner about a job."""
 
 
 class Undo(Body):
@@ -228,6 +340,7 @@ def _published(kind: type, **renamed: str) -> type[BaseModel]:
 MissionObject = _published(Mission, session="session_id", user="user_id")
 JobObject = _published(Job)
 RunnerObject = _published(ActiveRunner)
+DecisionObject = _published(Decision)
 
 
 RunnerPage = Page[RunnerObject]  # type: ignore[valid-type]  # made above
@@ -307,6 +420,7 @@ class DiffObject(BaseModel):
     note: str | None
     diff: str
     hunks: list[str]
+    mark: str = Field(description="Names what is shown here of the file.")
 
 
 class Changed(DiffObject):
@@ -362,6 +476,55 @@ class Looked(BaseModel):
     shown: str
 
 
+class Text(BaseModel):
+    """The text of a file."""
+
+    text: str
+
+
+class Sides(BaseModel):
+    """Both contents that a diff compares, in base64; null where there is no file."""
+
+    before: str | None
+    after: str | None
+
+
+class DecidedEach(BaseModel):
+    """The jobs by what became of the decision."""
+
+    done: list[int]
+    waiting: list[int] = Field(description="Approved, and held until other people have approved them, too.")
+    before: list[int] = Field(description="Decided so before, by another person.")
+    refused: list[RefusedJob]
+
+
+class RefusedJob(BaseModel):
+    """A job on which nothing was decided, and why."""
+
+    job: int
+    code: str
+    detail: str
+
+
+class DecisionPage(BaseModel):
+    """A page of decisions; `next` is the cursor of the one behind it, null at the end."""
+
+    items: list[DecisionObject]  # type: ignore[valid-type]  # made above
+    next: str | None
+
+
+class ActivityObject(BaseModel):
+    """The amounts of each measure by the minute or the hour, the oldest first."""
+
+    begin: str
+    step_seconds: int
+    amounts: dict[str, list[int]]
+
+
+class Marks(RootModel[dict[str, bool]]):
+    """The marks of files that a person has viewed, each with whether all of it had been on their screen."""
+
+
 class ToUndo(BaseModel):
     """The plan of an undo, file by file."""
 
@@ -404,6 +567,14 @@ class MemoryObject(BaseModel):
 
 class Drafts(RootModel[dict[str, str]]):
     """The end of each reply that is being written, by the job of its turn."""
+
+
+class Ruling(RootModel[JsonObject]):
+    """The rule that decides about a job, and every one that was considered."""
+
+
+class Outlook(RootModel[JsonObject]):
+    """Facts about a mission before its first turn, like those of `lcp validate --json`, and `findings` of its model."""
 
 
 class Stated(RootModel[JsonObject]):

@@ -197,6 +197,8 @@ def test_everything_can_be_read_and_is_as_the_document_says(hall: Hall) -> None:
         "/missions/1/events", "/missions/1/changes", "/missions/1/report", "/missions/1/rules", "/missions/1/undo",
         "/missions/1/plan", "/missions/1/spec", "/missions/1/drafts",
         "/jobs", "/jobs?state=held&state=queued&kind=write_file", "/jobs/1", "/jobs/1/attempts", "/jobs/1/diff",
+        f"/jobs/{job}/contents?path=other.md", f"/jobs/{job}/policy", "/missions/1/viewed", "/activity?over=week",
+        "/decisions?since=2026-01-01T00:00:00Z&mission=1&by=x&kind=write_file",
         "/held", f"/held/{job}", "/memory", "/memory/1", "/runners", "/schedules", "/kinds", "/statistics", "/offers",
     ]  # fmt: skip
     for page in pages:
@@ -351,6 +353,82 @@ def test_other_params_are_shown_before_they_are_approved(hall: Hall) -> None:
 
 
 @pytest.mark.both
+@pytest.mark.both
+def test_several_held_jobs_are_decided_each_as_it_was_shown(hall: Hall) -> None:
+    jobs = [hall.hold(f"{name}.md") for name in "abcd"]
+    shown = {job: hall.client.get(f"/held/{job}")["shown"] for job in jobs}
+    (hall.root / "c.md").write_text("changed meanwhile\n")
+    asked = [{"job": job, "shown": shown[job]} for job in jobs[:3]] + [{"job": jobs[3]}, {"job": 999}]
+    key = {"Idempotency-Key": "k"}
+    found = hall.client.post("/decisions", {"decision": "approve", "jobs": asked}, **key)
+    assert (found["done"].value, found["waiting"].value, found["before"].value) == (jobs[:2], [], [])
+    refused = [(one["job"].value, one["code"].value) for one in found["refused"]]
+    assert refused == [(jobs[2], "CONFLICT"), (jobs[3], "CONFLICT"), (999, "NOT_FOUND")]
+    hall.engine.instance.database.write(lambda tx: tx.plain("DELETE FROM api_writes"))
+    assert hall.client.post("/decisions", {"decision": "approve", "jobs": asked}, **key) == found
+    rest: Object = {"decision": "reject", "jobs": [{"job": jobs[2]}, {"job": jobs[3]}]}
+    assert hall.client.refused("POST", "/decisions", rest) == (422, "INVALID_ARGUMENT")
+    done = hall.client.post("/decisions", {**rest, "reason": "No."})["done"]
+    assert [done.value, hall.engine.job(jobs[3]).state] == [jobs[2:], "rejected"]
+    newest = hall.client.get("/decisions?limit=1")
+    assert (newest["items"][0]["words"], newest["items"][0]["decision"]) == ("No.", "reject")
+    assert (
+        hall.client.get(f"/decisions?cursor={newest['next']}&kind=write_file")["items"][2]["job_id"] in jobs
+    )
+
+
+def test_files_are_viewed_and_comments_go_with_a_decision(hall: Hall) -> None:
+    job = hall.hold()
+    mark = hall.client.get(f"/held/{job}")["diffs"][0]["mark"].value
+    assert hall.client.post(f"/jobs/{job}/viewed", {"mark": mark, "seen": True}) == {mark: True}
+    assert hall.client.get("/missions/1/viewed") == {mark: True}
+    assert hall.client.post(f"/jobs/{job}/viewed", {"mark": mark, "viewed": False}) == {}
+    assert hall.client.refused("POST", f"/jobs/{job}/viewed", {"mark": "x"}) == (422, "INVALID_ARGUMENT")
+    comments = [{"path": "new.md", "line": 1, "text": "Say more."}]
+    hall.client.post(f"/jobs/{job}/say", {"text": "Two things.", "comments": comments})
+    gone = [{"path": "a\nb", "line": 7, "removed": True, "text": "Keep it."}]
+    hall.client.post(f"/jobs/{job}/reject", {"reason": "No.", "comments": [*comments, *gone]})
+    said = next(one["data"] for one in hall.engine.events(1) if one["event"] == "said")
+    assert object_in(said)["text"] == "Two things.\nnew.md, line 1: Say more."
+    assert (
+        hall.engine.job(job).json["reason"]
+        == "No.\nnew.md, line 1: Say more.\na<U+000A>b, removed line 7: Keep it."
+    )
+
+
+def test_a_rule_for_all_missions_is_for_those_who_administer(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    job, admin = hall.hold("docs/a.md"), hall.program("all", Scope.LOOK, Scope.DECIDE, Scope.ADMIN)
+    for_all: Object = {"rule": 0, "paths": ["docs/"], "scope": "user"}
+    given = {**for_all, "shown": hall.client.get(f"/held/{job}")["shown"]}
+    assert hall.client.refused("POST", f"/jobs/{job}/always", given) == (403, "NOT_ALLOWED")
+    shown = {"shown": admin.get(f"/held/{job}")["shown"]}
+    wrong = {**shown, "rule": 0, "paths": ["elsewhere/"]}
+    assert admin.refused("POST", f"/jobs/{job}/always", wrong) == (409, "WRONG_STATE")
+    assert admin.post(f"/jobs/{job}/always", {**for_all, **shown})["job"]["state"] == "queued"
+    assert admin.get("/missions/1/rules")["items"][0]["paths"].value == ["docs/"]
+    (written,) = (tmp_path / "config").rglob("config.yaml")
+    assert "{kinds: [write_file], paths: [docs/], do: auto}" in written.read_text()
+
+
+def test_a_schedule_is_added_for_what_the_operator_listed(hall: Hall) -> None:
+    planner: Object = {"type": "script", "replies": [asks(write()), DONE]}
+    stated: Object = {"root": str(hall.root), "spec": {"goal": "x", "planner": planner}}
+    daily: Object = {"name": "daily", "every": "1d", **stated}
+    admin = hall.program("both", *Scope)
+    assert hall.program("admin", Scope.ADMIN).refused("POST", "/schedules", daily) == (403, "NOT_ALLOWED")
+    assert admin.refused("POST", "/schedules", {**daily, "root": "/etc"}) == (403, "NOT_ALLOWED")
+    assert admin.refused("POST", "/schedules", {**daily, "cron": "x"})[0] == 422
+    assert admin.post("/schedules", daily)["name"] == "daily"
+    assert admin.refused("POST", "/schedules", daily) == (409, "WRONG_STATE")
+    assert admin.post("/schedules", {**daily, "every": "2d", "replace": True})["rule"] == "every 2d"
+    found = admin.post("/check", stated)
+    assert ([one["kind"] for one in found["script"]], found["findings"]) == (["write_file"], [])
+    assert admin.get("/missions")["items"].value == []
+
+
 def test_a_key_gives_the_same_answer_and_no_second_effect(hall: Hall) -> None:
     spec: Object = {"goal": "write", "planner": {"type": "script", "replies": [DONE]}}
     body: Object = {"root": str(hall.root), "spec": spec}
