@@ -17,6 +17,7 @@ from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob
 from lcp_engine.errors import Failed
 from lcp_engine.feature import load
+from lcp_engine.planners.base import Question
 from lcp_engine.runner.confined.channel import Attempt
 from lcp_engine.runner.confined.checks import Undecided
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
@@ -59,6 +60,9 @@ class Executing(Protocol):
 
         Each is started before its outcome is waited for; where one no longer is to start, the rest is left.
         """
+
+    def ask(self, job: JobRow, mission: OpenMission, question: Question) -> object:
+        """Answer of the mission's planner, not validated: its code may be a plug-in's."""
 
     def fault_of_check(
         self, job: JobRow, mission: OpenMission, spec: MissionSpec, command: Sequence[str]

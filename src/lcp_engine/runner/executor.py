@@ -467,13 +467,14 @@ class Turns:
             self._check_prices(asked)
         began, server, is_waited_for = time.monotonic(), Server("", MAX_WAIT), False
         try:
-            server = Server(*server_wait_of(mission.made_planner()))
+            server = Server(*server_wait_of(planner := mission.made_planner()))
             is_waited_for = self._is_waited_for(server)
             if is_waited_for and self._database.write(
                 lambda tx: wait_with_others(ledger_of(tx), job.copy(), asked, server)
             ):
                 return None
-            reply = _storable_reply(job, mission.ask(question))
+            ask = planner.answer if self._commands is None else partial(self._commands.ask, job, mission)
+            reply = _storable_reply(job, ask(question))
         except Shortage:  # the question was not asked
             raise
         except LcpError as error:
@@ -486,13 +487,13 @@ class Turns:
                 label(job), error, by="the planner", code=ErrorCode.PLANNER_FAILED
             )
             raise LcpError.of(failed) from error
+        record = None if reply.record is None else record_json(reply.record)
         if isinstance(reply, Relayed):
-            prompt, record = reply.prompt or "", None if reply.record is None else record_json(reply.record)
+            prompt = reply.prompt or ""
             self._database.write(lambda tx: hold_turn(ledger_of(tx), job.copy(), asked.turn, prompt, record))
             return None
         stored = StoredReply(
-            reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began,
-            None if reply.record is None else record_json(reply.record),
+            reply.text, reply.prompt, reply.input_tokens, reply.output_tokens, time.monotonic() - began, record,
             cost_of(self._prices, completions_of(reply.completions, job.attempt) or (), _tokens_of(reply)),
         )  # fmt: skip
         return self._keep_reply(asked, stored, server.name if is_waited_for else "")

@@ -19,7 +19,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import root_provider
 from lcp_engine.engine.question import earlier_job
 from lcp_engine.errors import Failed
-from lcp_engine.planners.base import Planner, Question
+from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import PlannerEnvironment, refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.server import Setup
@@ -71,10 +71,6 @@ class OpenMission:
 
     def __post_init__(self) -> None:
         self._place = None if self.root is None else Path(self.root.path)
-
-    def ask(self, question: Question) -> object:
-        """The planner's answer, not validated: its code may be a plug-in's."""
-        return self.made_planner().answer(question)
 
     def made_planner(self) -> Planner:
         """The planner, made when it is first needed. Raises `LcpError`."""

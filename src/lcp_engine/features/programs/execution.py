@@ -25,7 +25,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import KeptForPerson, Succeeded, outcome_of
 from lcp_engine.engine.settle import FinishedJob, label
 from lcp_engine.engine.settle import finish as finish_job
-from lcp_engine.errors import Failed, LcpError
+from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.features.programs.apply import Apply, Changed, finish, note_of
 from lcp_engine.features.programs.external import ExternalPrograms, ProgramRoot, over_copy
 from lcp_engine.features.programs.external_worker import Keep, program_of, with_left_out
@@ -39,6 +39,7 @@ from lcp_engine.features.programs.run_command import (
     run_behind_wall,
 )
 from lcp_engine.features.programs.settings import ProgramSettings
+from lcp_engine.features.programs.stage_work import StageWork, WorksInStage
 from lcp_engine.features.programs.wall.git_view import tracked
 from lcp_engine.features.programs.wall.masks import Rights, opened
 from lcp_engine.features.programs.wall.programs import Ended, Program
@@ -46,6 +47,7 @@ from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.steps import step_here
 from lcp_engine.features.programs.wall.upper import Change, Changes, Type
 from lcp_engine.features.programs.wall.workspace import Ground, Workspace, owner_of
+from lcp_engine.planners.base import Question
 from lcp_engine.runner.confined.channel import Attempt
 from lcp_engine.runner.confined.checks import Undecided
 from lcp_engine.runner.execution import ExecutionType
@@ -140,6 +142,22 @@ class Commands:
                 worker, label(job), lambda: self._programs.execute(worker, params, context, None)
             )
         return outcome_of(worker, label(job), lambda: self._earlier(job, worker, mission) or run())
+
+    def ask(self, job: JobRow, mission: OpenMission, question: Question) -> object:
+        """Answer of the mission's planner, which may have a program work in the mission's stage."""
+        planner = mission.made_planner()
+        if not isinstance(planner, WorksInStage):
+            return planner.answer(question)
+        if not mission.is_staged:
+            message = f"planner {mission.spec.planner.type!r} works in a stage, and the mission has none"
+            raise LcpError(ErrorCode.PLANNER_REFUSED, message, advice="Add `stage: true` to the mission.")
+        worker = self._instance.admission.workers[job.kind].under(mission.spec.kinds.get(job.kind))
+        context = self._missions.context_of_kind(mission, RUN_COMMAND)
+        context = replace(context, job_id=job.id, attempt=job.attempt)
+        around = self._surroundings(mission, context, job.mission_id)
+        keep = partial(self._keep_of_turn, job, mission, context.root)
+        seconds = min(worker.timeout, question.seconds_left or worker.timeout)
+        return planner.work(question, StageWork(job, around, self._under_way, keep, seconds))
 
     def may_repeat(self, worker: Worker[BaseModel]) -> bool:
         """True for commands, and programs that may leave changes: a later call for the same job finds what was kept."""
@@ -243,6 +261,23 @@ class Commands:
             repr((mission.spec.policy, self._instance.admission.user_rules, sorted(policy.origins.items()))),
             opened(shown, files, may_show),
         )
+
+    def _keep_of_turn(  # noqa: PLR0917 -- the first ones are bound
+        self,
+        job: JobRow,
+        mission: OpenMission,
+        root: Root,
+        place: Workspace,
+        changes: Changes,
+        result: BaseModel,
+    ) -> Kept:
+        """Like `_keep_in_stage`; what an attempt that was interrupted has decided is finished instead."""
+        carried = finish(self._instance.database, job, self._threads)
+        if carried is None:
+            return self._keep_in_stage(job, mission, root, place, changes, result)
+        if carried.refused is not None:
+            raise LcpError.of(carried.refused)
+        return _kept(result, (), carried)
 
     def _keep_in_stage(  # noqa: PLR0917 -- the first ones are bound
         self,

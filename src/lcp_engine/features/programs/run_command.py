@@ -158,7 +158,7 @@ def _dropped(result: RunCommandResult, why: str) -> RunCommandResult:
 
 def _run(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> tuple[Ended, Sequence[str]]:
     """The end of a command, and the hosts that it was refused."""
-    program = _program(command, seen, around)
+    program = program_in(command, seen, around)
     if not around.network.hosts:
         return around.run(around.root, program), ()
     if program.view is None:
@@ -169,10 +169,10 @@ def _run(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> tuple[
     with Proxy(around.network.hosts, seen.home.parent / "proxy") as proxy:
         if program.view.user is not None:
             os.chown(proxy.place, *program.view.user)
-        return around.run(around.root, _routed(program, route_through(str(proxy.place)))), proxy.refused
+        return around.run(around.root, routed(program, route_through(proxy))), proxy.refused
 
 
-def _routed(program: Program, route: Route) -> Program:
+def routed(program: Program, route: Route) -> Program:
     """The program behind one that leads it to its proxy."""
     assert program.view is not None
     return replace(
@@ -184,8 +184,13 @@ def _routed(program: Program, route: Route) -> Program:
     )
 
 
-def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Program:
-    """Raises `PATH_NOT_FOUND`."""
+def program_in(
+    command: Sequence[str], seen: SeenRoot, around: Surroundings, *, runs_others: bool = False
+) -> Program:
+    """A command as the program that it is in what it sees; one that `runs_others` finds all that PATH has.
+
+    Raises `PATH_NOT_FOUND`.
+    """
     path = found_program(command[0], Path(seen.directory))
     foreign = (*seen.owned, *around.root.places)
     # What lies in the root is in the copy, or above it, as far as it may be read.
@@ -197,6 +202,7 @@ def _program(command: Sequence[str], seen: SeenRoot, around: Surroundings) -> Pr
         foreign=foreign,
         own_home=seen.home_path,
         can_write=seen.place is not None,
+        runs_others=runs_others,
     )
     is_shown = is_in(foreign, path) or any(Path(path).is_relative_to(one) for one in installed)
     itself = () if is_shown else (path,)  # such as a link in a directory of links

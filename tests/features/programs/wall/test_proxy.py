@@ -423,7 +423,7 @@ in_a_network = pytest.mark.skipif(not works(BWRAP), reason="bubblewrap makes no 
 def run_inside(
     proxy: Proxy, *command: str, show: Sequence[Path] = (), variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    route = route_through(str(proxy.place))
+    route = route_through(proxy)
     binds = [part for one in route.binds for part in ("--ro-bind", one.source, one.path)]
     shown = [part for one in show for part in ("--bind", str(one), str(one))]
     path = shutil.which(command[0]) or command[0]

@@ -2,7 +2,7 @@
 
 The program has no other way out. A name is looked up here, and only here; what it leads to is judged, and that very
 address is connected to. `Proxy` runs outside, in threads of the caller; `route_through` says how the program begins
-inside: it gives the proxy a listening socket of its own network (`features/programs/wall/hand_over.py`).
+inside: it gives the proxy listening sockets of its own network (`features/programs/wall/hand_over.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,8 @@ from lcp_engine.features.programs.wall.view import Bind
 
 PORT = 3128
 """Where the program finds the proxy on its loopback."""
+_LOW = range(1024)
+"""Ports that a program without privileges cannot listen at."""
 MOST_CONNECTIONS = 64
 HEAD_SECONDS = 10.0
 """How long a program may take to say what it wants."""
@@ -67,17 +70,15 @@ class Route:
     binds: tuple[Bind, ...]
 
 
-def route_through(place: str) -> Route:
-    """The way of a program through the proxy whose Unix socket is at `place`.
-
-    Its network must be its own, with the loopback up.
-    """
+def route_through(proxy: Proxy) -> Route:
+    """The way of a program through a proxy. Its network must be its own, with the loopback up."""
+    place, ports = str(proxy.place), ",".join(map(str, (PORT, *proxy.relayed)))
     python, script = os.path.realpath(sys.executable), os.path.realpath(hand_over.__file__)
     installed = [] if _is_below(sys.base_prefix, "/usr") else [sys.base_prefix]
     if not any(_is_below(python, one) for one in ("/usr", sys.base_prefix)):
         installed.append(python)
     return Route(
-        prefix=(python, "-I", "-S", f"{_INSIDE}/hand_over.py", f"{_INSIDE}/proxy", str(PORT)),
+        prefix=(python, "-I", "-S", f"{_INSIDE}/hand_over.py", f"{_INSIDE}/proxy", ports),
         environment=_environment(),
         binds=(
             Bind(place, f"{_INSIDE}/proxy"),
@@ -152,11 +153,20 @@ def look_up(host: str, port: int) -> Sequence[str]:
 
 
 class Proxy:
-    """Serves one program while the context is entered. `refused` may be read by any thread, also afterwards."""
+    """Serves one program while the context is entered. `refused` may be read by any thread, also afterwards.
 
-    def __init__(self, hosts: Sequence[AllowedHost], place: Path, look_up: LookUp = look_up) -> None:
+    With `relays`, the program finds those of the hosts that are at a port of this machine's loopback at the same port
+    of its own, too: programs that speak http there use no proxy.
+    """
+
+    def __init__(
+        self, hosts: Sequence[AllowedHost], place: Path, look_up: LookUp = look_up, *, relays: bool = False
+    ) -> None:
         self.place = place
         """Its Unix socket, in a directory that no other user may search."""
+        near = [one for one in hosts if relays and one.address and ip_address(one.address).is_loopback]
+        self.relayed = {one.port: one.address for one in near if one.port and one.port not in {*_LOW, PORT}}
+        """The address behind each port that is relayed."""
         self._hosts = hosts
         self._look_up = look_up
         self._refused: dict[str, None] = {}
@@ -233,23 +243,39 @@ class Proxy:
         one.close()
 
     def _serve(self, door: socket.socket) -> None:
-        listener = _handed_over(door)
-        if listener is None:
-            return
+        listeners = _handed_over(door, 1 + len(self.relayed))
         self._close(door)  # a program that finds it later is nobody's concern
-        self._keep(listener)
+        for listener, port in zip(listeners[1:], self.relayed, strict=False):
+            self._keep(listener)
+            self._start(partial(self._accept, answer=partial(self._relay, port)), listener)
+        if listeners:
+            self._keep(listeners[0])
+            try:
+                self._accept(listeners[0], self._answer)
+            finally:
+                self._close(listeners[0])
+
+    def _accept(self, listener: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+        """Answer all that connect, until the listener is closed."""
+        while True:
+            client = _accepted(listener)
+            self._keep(client)
+            with self._lock:
+                is_full = len(self._threads) > MOST_CONNECTIONS + len(self.relayed)  # one of them is this
+            if is_full:
+                self._close(client)
+            else:
+                self._start(answer, client)
+
+    def _relay(self, port: int, client: socket.socket) -> None:
+        """Connect a client of the program's loopback with this machine."""
+        server = socket.create_connection((self.relayed[port], port), CONNECT_SECONDS)
+        self._keep(server)
         try:
-            while True:
-                client = _accepted(listener)
-                self._keep(client)
-                with self._lock:
-                    is_full = len(self._threads) > MOST_CONNECTIONS  # one of them is this
-                if is_full:
-                    self._close(client)
-                else:
-                    self._start(self._answer, client)
+            server.settimeout(None)
+            _both_ways(client, server)
         finally:
-            self._close(listener)
+            self._close(server)
 
     def _answer(self, client: socket.socket) -> None:
         read = _read_head(client)
@@ -311,17 +337,16 @@ class Proxy:
         _let_go(client)
 
 
-def _handed_over(door: socket.socket) -> socket.socket | None:
-    """The listening socket that the program's beginning gives to the proxy."""
+def _handed_over(door: socket.socket, most: int) -> list[socket.socket]:
+    """The listening sockets that the program's beginning gives to the proxy."""
     guest, _ = door.accept()
     with guest:
         guest.settimeout(HEAD_SECONDS)
-        _, descriptors, _, _ = socket.recv_fds(guest, 1, 1)
-        if not descriptors:
-            return None
-        listener = socket.socket(fileno=descriptors[0])
-        guest.sendall(b".")
-    return listener
+        _, descriptors, _, _ = socket.recv_fds(guest, 1, most)
+        listeners = [socket.socket(fileno=one) for one in descriptors]
+        if listeners:
+            guest.sendall(b".")
+    return listeners
 
 
 def _accepted(listener: socket.socket) -> socket.socket:

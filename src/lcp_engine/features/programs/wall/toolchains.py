@@ -185,6 +185,7 @@ def toolchain_of(
     can_write: bool = True,
     user: int | None = None,
     is_alone: bool = False,
+    runs_others: bool = False,
 ) -> Toolchain:
     """Find what a program needs, which is at `path`, for a user with this home directory and environment.
 
@@ -192,13 +193,14 @@ def toolchain_of(
     Where nothing can be written over its caches, or they are not those of the `user` that it runs as, those are left
     out that are of no use then.
 
-    A program that runs others, and each one beneath `foreign` directories, such as a script of the root, needs what all
-    programs need that `PATH` has.
+    A program that runs others (`runs_others` says it of any), and each one beneath `foreign` directories, such as a
+    script of the root, needs what all programs need that `PATH` has.
     """
     foreign = Places.of(foreign)
     programs = {path: _names_of(path)}
     own_names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
-    if not is_alone and (is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)):
+    runs_others = runs_others or is_in(foreign, path) or not _RUN_OTHERS.isdisjoint(own_names)
+    if runs_others and not is_alone:
         programs |= {found: _names_of(found) for found in _all_of(environment, foreign)}
     private = Places.of(map(os.path.normpath, (str(home), str(Path.home()), *own_directories())))
     places, variables = dict[str, Place](), dict[str, str]()

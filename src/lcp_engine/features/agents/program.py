@@ -1,0 +1,302 @@
+"""Ask an agent that runs to its end in the stage: the planner `program`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import ConfigDict, Field, JsonValue
+from pydantic.dataclasses import dataclass
+
+from lcp_engine.core.json_values import object_in
+from lcp_engine.core.summaries import nearest
+from lcp_engine.errors import ErrorCode, Json, LcpError
+from lcp_engine.features.agents.presets import GOAL, PRESETS, Model, Preset
+from lcp_engine.features.agents.process import (
+    MOST_LINE,
+    AgentPlace,
+    AgentProcess,
+    Flooded,
+    Launch,
+    OutOfTime,
+    Silent,
+    agent_place,
+    refuse_without_wall,
+)
+from lcp_engine.features.agents.streams import FORMS, Stream, read_line
+from lcp_engine.features.programs.settings import ProgramSettings
+from lcp_engine.features.programs.stage_work import StageWork
+from lcp_engine.features.stages.mission_keys import StageKeys
+from lcp_engine.planners.base import PlannerError, Question, Reply
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
+from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.workers.params import Result
+
+if TYPE_CHECKING:
+    from lcp_engine.core.mission.spec import MissionSpec
+    from lcp_engine.engine.instance import Instance
+
+TYPE = "program"
+MOST_ARGUMENT = 100_000
+"""Bytes of a goal in a command: Linux takes 128 KiB."""
+_MARGIN = 0.05
+"""Part of its time that is left to keep what an agent has done."""
+_SIGNS = (
+    "401",
+    "403",
+    "unauthorized",
+    "authentication",
+    "invalid api key",
+    "invalid_api_key",
+    "permission_denied",
+)
+"""Signs of a key that is refused, in the words of any agent: asking again would not help."""
+_INTERRUPTED = (
+    "You were interrupted at work on this. The files are as you left them: look at them before you go on."
+)
+
+
+class WorkedResult(Result):
+    """The work of an agent in a turn."""
+
+    left_out: list[str] = Field(default=[])
+    """Those of its changes that are not kept, each with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
+class ProgramPlanner:
+    """A program that works in the stage until it has reached the goal, and says what it did."""
+
+    agent: str = ""
+    """The preset; without one, `command` states the program, and `stream` the form of what it prints."""
+    command: list[str] = Field(default=[])
+    """The program and its arguments; `{goal}` stands for what it is asked."""
+    stream: str = ""
+    model: str = ""
+    endpoint: str = ""
+    """The address of the model, where it is not the usual one of the agent."""
+    keys: list[str] = Field(default=[])
+    """Variables of the runner's environment that the agent gets, besides those of its preset."""
+    environment: dict[str, str] = Field(default={})
+    on_kill: Literal["continue", "restart"] = "continue"
+    """`continue` lets another attempt find what an interrupted one has changed."""
+    silence: float = Field(default=600.0, gt=0)
+    """Seconds without a word after which it is ended."""
+
+    def __post_init__(self) -> None:
+        if self.agent and self.agent not in PRESETS:
+            raise ValueError(
+                f"agent: no preset is named {self.agent!r}; {nearest(self.agent, list(PRESETS))}"
+            )
+        if not self.agent and not self.command:
+            raise ValueError(f"agent or command: one is expected; agents are {', '.join(PRESETS)}")
+        if self.stream and self.stream not in {*FORMS, "text"}:
+            raise ValueError(f"stream: should be one of {', '.join((*FORMS, 'text'))}")
+
+    @property
+    def name(self) -> str:
+        """Name of the agent for people."""
+        return self.agent or Path(self.command[0]).name
+
+    @property
+    def preset(self) -> Preset:
+        """The preset, with what is stated in its place."""
+        known = PRESETS.get(self.agent, Preset((), "text", (), "", ""))
+        return replace(known, command=tuple(self.command) or known.command, form=self.stream or known.form)
+
+    def placed(self, planner_environment: PlannerEnvironment, /) -> PlacedProgram:
+        """Raises `NOT_ALLOWED` for keys that neither the preset nor the configuration names."""
+        stated = planner_environment.options.get(TYPE, {}).get("keys")
+        known = {*self.preset.keys, *(map(str, stated) if isinstance(stated, list) else ())}
+        for name in self.keys:
+            if name not in known:
+                message = f"planner.keys: {name}: neither the preset nor the configuration hands it to agents"
+                advice = f"Remove it, or have the user of the runner add it to planners.{TYPE}.keys in config.yaml."
+                raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
+        return PlacedProgram(self)
+
+    def answer(self, question: Question, /) -> Reply:
+        return self.placed(EMPTY_ENVIRONMENT).answer(question)
+
+
+@plain_dataclass(frozen=True)
+class PlacedProgram:
+    """The planner as a runner asks it (`WorksInStage`)."""
+
+    stated: ProgramPlanner
+
+    def answer(self, question: Question, /) -> Reply:
+        message = f"{self.stated.name} works in the stage of a mission, which a runner gives it"
+        raise PlannerError(ErrorCode.PLANNER_REFUSED, message)
+
+    def work(self, question: Question, work: StageWork, /) -> Reply:
+        """The last words of the agent as the end of the mission, with what it changed in the stage."""
+        stated = self.stated
+        prompt = _prompt(question)
+        is_kept = stated.on_kill == "continue"
+        with agent_place(work, question.number, stated.name, continues=is_kept) as place:
+            done = place.done
+            if done is None:
+                if is_kept and question.attempt > 1:
+                    prompt = f"{prompt}\n\n{_INTERRUPTED}"
+                done = _Turn(stated, work, place).done(prompt)
+                place.note(done)
+            left_out: list[str] = []
+            if done.get("failure") is None:
+                result = place.keep(WorkedResult()).result
+                left_out = result.left_out if isinstance(result, WorkedResult) else []
+            return _reply(done, prompt, left_out, stated.name)
+
+
+@plain_dataclass(frozen=True)
+class _Turn:
+    """A turn of an agent, from its start to its end."""
+
+    stated: ProgramPlanner
+    work: StageWork
+    place: AgentPlace
+
+    def done(self, prompt: str) -> JsonObject:
+        """End of the turn, to be noted. Raises `PlannerError` where it is to be asked again."""
+        launch = self._launch(prompt)
+        stream, began = Stream(), time.monotonic()
+        until = began + self.work.seconds * (1 - _MARGIN)
+        with self.place.started(launch) as agent:
+            if not any(GOAL in one for one in self.stated.preset.command):
+                agent.send(prompt.encode())
+            agent.end_input()
+            try:
+                for line in agent.lines(until=until, silence=self.stated.silence):
+                    if not self.stated.preset.output:
+                        read_line(stream, self.stated.preset.form, line)
+            except Silent:
+                raise self._failed(stream, agent, f"said nothing for {self.stated.silence:g} s") from None
+            except OutOfTime:
+                took = time.monotonic() - began
+                raise self._failed(stream, agent, f"was still at work after {took:.0f} s") from None
+            except Flooded:
+                raise self._failed(stream, agent, "wrote more than is read") from None
+            ended = agent.wait()
+            self._read_output(stream)
+            how = ended.stopped or (
+                f"signal {ended.signal}" if ended.signal else f"exit code {ended.exit_code}"
+            )
+            if ended.stopped is not None or (not stream.is_done and not stream.failure):
+                raise self._failed(stream, agent, f"ended ({how}) without saying that it is done")
+            if self.stated.preset.form == "text" and ended.exit_code != 0:
+                raise self._failed(stream, agent, f"ended ({how})")
+            if stream.failure:
+                raise self._failed(stream, agent, f"failed: {launch.scrubbed(stream.failure)}")
+        return object_in(launch.scrubbed({
+            "text": stream.text, "input_tokens": stream.input_tokens, "output_tokens": stream.output_tokens,
+            "cost": stream.cost, "session": stream.session, "calls": [*stream.calls], "more_calls": stream.more_calls,
+            "exit_code": ended.exit_code,
+        }))  # fmt: skip
+
+    def _launch(self, prompt: str) -> Launch:
+        preset = self.stated.preset
+        made = preset.configure(Model(self.stated.model, self.stated.endpoint))
+        if len(prompt.encode()) > MOST_ARGUMENT and any(GOAL in one for one in preset.command):
+            message = (
+                f"{self.stated.name}: the goal has more than {MOST_ARGUMENT:,} bytes, too many for a command"
+            )
+            raise PlannerError(
+                ErrorCode.PLANNER_REFUSED, message, advice="Write it into a file of the root, and name that."
+            )
+        own, *rest = (one.replace(GOAL, prompt) for one in preset.command)
+        names = (*preset.keys, *self.stated.keys)
+        keys = {name: key for name in names if (key := os.environ.get(name, "").strip())}
+        return Launch(
+            (own, *made.arguments, *rest), {**made.environment, **self.stated.environment}, keys, made.files
+        )
+
+    def _read_output(self, stream: Stream) -> None:
+        """Read the file that has the stream of some agents, following no link."""
+        preset = self.stated.preset
+        if preset.output:
+            with suppress(OSError):
+                file = self.place.stage.made.home / preset.output
+                with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), errors="replace") as opened:
+                    read_line(stream, preset.form, opened.read(MOST_LINE))
+
+    def _failed(self, stream: Stream, agent: AgentProcess, fact: str) -> PlannerError:
+        stderr = agent.stderr()
+        said = stderr.strip().splitlines()[-1:] if not stream.failure else []
+        message = ": ".join([f"{self.stated.name} {fact}", *said])
+        is_refused = any(one in f"{stream.failure} {''.join(said)}".lower() for one in _SIGNS)
+        details: dict[str, Json] = {"stderr": stderr, "calls": len(stream.calls) + stream.more_calls}
+        return PlannerError(
+            ErrorCode.PLANNER_REFUSED if is_refused else ErrorCode.PLANNER_FAILED,
+            message,
+            details,
+            self._advice(is_refused=is_refused),
+            input_tokens=stream.input_tokens or 0,
+            output_tokens=stream.output_tokens or 0,
+        )
+
+    def _advice(self, *, is_refused: bool) -> str:
+        if is_refused:
+            names = " or ".join(self.stated.preset.keys) or "its key"
+            return f"Start the runner with {names} of an account that may use the model."
+        return "See that its model answers at a host that commands.network of the mission names (docs/agents.md)."
+
+
+def _prompt(question: Question) -> str:
+    """Question to an agent: the goal, and what happened since its last turn."""
+    parts = [question.prompt, *filter(None, [question.context])]
+    parts += [f"{one.by} says: {one.text}" for one in question.said]
+    parts += question.notices
+    return "\n\n".join(parts)
+
+
+def _reply(done: Mapping[str, JsonValue], prompt: str, left_out: list[str], name: str) -> Reply:
+    text = str(done.get("text") or f"{name} has ended and said nothing.")
+    if left_out:
+        text = f"{text}\n\nNot kept: {'; '.join(left_out)}"
+    answer: JsonObject = {"ok": True, "action": "mission_complete", "summary": text}
+    seen = done.get("calls")
+    if isinstance(seen, list) and seen:
+        answer["commentary"] = _told(seen)
+    read, written = map(done.get, ("input_tokens", "output_tokens"))
+    return Reply(
+        json.dumps(answer, ensure_ascii=False),
+        prompt,
+        read if isinstance(read, int) else None,
+        written if isinstance(written, int) else None,
+    )
+
+
+def _told(calls: list[JsonValue]) -> str:
+    """The calls of tools that were seen and asked nobody, a line each."""
+    lines = [
+        f"- {one.get('tool')} {one.get('input')}{'' if one.get('ok') is not False else ' (failed)'}"
+        for one in map(object_in, calls)
+    ]
+    count = "1 call of a tool was" if len(lines) == 1 else f"{len(lines)} calls of tools were"
+    return "\n".join([f"{count} seen, and asked nobody:", *lines])
+
+
+def check_mission(instance: Instance, spec: MissionSpec) -> None:
+    """Raise `INVALID_MISSION` for an agent without a stage, `NOT_ISOLATED` where the wall for it does not hold."""
+    if spec.planner.type != TYPE:
+        return
+    command = spec.planner.options.get("command")
+    program = Path(str(command[0])).name if isinstance(command, list) and command else TYPE
+    name = str(spec.planner.options.get("agent") or program)
+    if not StageKeys.of(spec).stage:
+        message = f"planner: {name} changes files by itself, so that the mission needs a stage"
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Add `stage: true` to the mission.")
+    if instance.walls is not None:
+        from lcp_engine.features.programs.wall.steps import step_here  # slow to load
+        from lcp_engine.features.programs.wall.workspace import Ground
+
+        allowed = instance.settings(ProgramSettings).walls(instance.isolation)
+        found = step_here(instance.walls, walls=allowed)
+        refuse_without_wall(name, Ground(instance.walls, "", "", found))
