@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, Json, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, Json, LcpError
 from lcp_engine.features.agents.presets import GOAL, PRESETS, Model, Preset
 from lcp_engine.features.agents.process import (
     MOST_LINE,
@@ -134,7 +134,7 @@ class PlacedProgram:
 
     def answer(self, question: Question, /) -> Reply:
         message = f"{self.stated.name} works in the stage of a mission, which a runner gives it"
-        raise PlannerError(ErrorCode.PLANNER_REFUSED, message)
+        raise PlannerError(ErrorCode.PLANNER_REFUSED, message, advice=GENERAL)
 
     def work(self, question: Question, work: StageWork, /) -> Reply:
         """The last words of the agent as the end of the mission, with what it changed in the stage."""

@@ -209,7 +209,8 @@ def decide_held(call: Call) -> JsonValue:
     asked, by = call.given(DecideHeld), call.by
     reason, marks = asked.reason, {one.job: one.shown for one in asked.jobs}
     if asked.decision == "reject" and reason is None:
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, "a rejection needs a reason; nothing was decided")
+        message = "a rejection needs a reason; nothing was decided"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice="Send it again with `reason`, in words.")
 
     def decide(id_: int) -> bool:
         mark, sight = marks[id_], Sight("", None, None, 0)

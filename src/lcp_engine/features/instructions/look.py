@@ -18,7 +18,7 @@ from lcp_engine.core.policy import Verdict
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.points import Section
 from lcp_engine.engine.question import seen
-from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.instructions.found import (
     MOST_TEXT,
     File,
@@ -155,7 +155,8 @@ class _Search:
 
     def _check(self, path: str) -> None:
         if not self._may_read(path):
-            raise LcpError(ErrorCode.PATH_DENIED, f"policy lets no job read {path!r} without a person")
+            message = f"policy lets no job read {path!r} without a person"
+            raise LcpError(ErrorCode.PATH_DENIED, message, advice=GENERAL)
 
 
 def choose(ledger: Ledger, asked: Asked, admission: Admission | None) -> Sequence[SeenMemory]:

@@ -1,4 +1,4 @@
-"""The envelopes around an agent's work: its response, its error, and the tools, memories and files it speaks of. Pure.
+"""Envelopes around an agent's work: its response, its error, its tools, memories and files. Pure but for the codes.
 
 Fields beyond those that the reference schemas name are the engine's own. What a reader does not know, it ignores.
 """
