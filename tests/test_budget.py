@@ -270,6 +270,17 @@ def test_a_limit_may_fall(history: Path) -> None:
     assert find_faults(history) == []
 
 
+def test_an_idea_of_the_kernel_is_left_out_with_the_reason(history: Path) -> None:
+    left_out = STATED_SO.replace("lesson = 1", "")
+    _state(history, left_out.replace(LIMITS, LIMITS + "[kernel_words]\nlesson = 'each job teaches one'\n"))
+    assert find_faults(history) == []
+    _state(history, STATED_SO.replace(LIMITS, LIMITS + "[kernel_words]\nlesson = 'each job teaches one'\n"))
+    (fault,) = find_faults(history)
+    assert "`lesson` is in `kernel_words` and in `reads` of a feature" in fault
+    _state(history, left_out.replace(LIMITS, LIMITS + "[kernel_words]\nlesson = ''\n"))
+    assert "kernel_words.lesson" in str(find_faults(history))
+
+
 def test_lines_of_code_may_rise_for_a_reason_once(history: Path) -> None:
     why = "why = 'entries have titles'\n"
     _commit(history, STATED_SO.replace("most = 2\n", f"most = 4\n{why}"))

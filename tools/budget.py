@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,6 +57,7 @@ class House(BaseModel):
 
     kernel_is_closed: bool
     docstrings: int
+    kernel_words: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     in_circles: int | None = None
     """None in versions that did not state it; no feature may be in a circle then, as with 0."""
     rooms: dict[str, Room]
@@ -223,6 +225,8 @@ def _find_large(house: House, modules: list[Module]) -> Iterator[str]:
 
 
 def _find_reads(house: House, modules: list[Module]) -> Iterator[str]:
+    for name in house.kernel_words.keys() & house.reads.keys():
+        yield f"{STATED}: `{name}` is in `kernel_words` and in `reads` of a feature; leave it in one of them"
     places = count_reads(house, modules)
     for room, one in house.rooms.items():
         for name, most in one.reads.items():
@@ -305,9 +309,9 @@ def _find_risen_counts(house: House, commit: str, then: House) -> Iterator[str]:
     for room in then.rooms.keys() & house.rooms.keys():
         for name, most in then.rooms[room].reads.items():
             count = house.reads.get(name)
-            if count is None:
+            if count is None and name not in house.kernel_words:
                 yield f"reads.{name}: it is left out, {most} were stated in {commit}; state them, or 0"
-            elif count > most:
+            elif count is not None and count > most:
                 yield f"reads.{name}: {count} are stated, {most} in {commit}; that may only fall"
 
 

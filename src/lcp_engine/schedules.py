@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lcp_engine.features.schedules.calls import Schedule
 from lcp_engine.features.schedules.schedules import Overlap
-from lcp_engine.store.queries.records import Schedule
 
 __all__ = [
     "Overlap",

@@ -17,7 +17,8 @@ from lcp_engine.cli.job_tables import held_table, jobs_table
 from lcp_engine.cli.missions import missions_table
 from lcp_engine.cli.tables import Part, Table, id_column, plain, text_column, wrap_words
 from lcp_engine.features.schedules.commands import schedules_table
-from lcp_engine.store.queries.records import Mission, Schedule
+from lcp_engine.schedules import Schedule
+from lcp_engine.store.queries.records import Mission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

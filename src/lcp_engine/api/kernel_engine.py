@@ -271,7 +271,7 @@ class KernelEngine(KernelHistory):
         `INVALID_PARAMS` for a file that it does not have, or that is not text; `TOO_LARGE`.
         """
         chosen = None if params is None else dict(params)
-        return show.merged_text(self.instance, known_id("job", job_id), path, chosen)
+        return show.text_to_edit(self.instance, known_id("job", job_id), path, chosen)
 
     def contents(self, job_id: int, path: str) -> Contents:
         """Both contents that the diff of a file compares, of a held job or one that has changed it.

@@ -107,7 +107,7 @@ class Journal:
     `settle` settles a job inside the transaction it is given. Replaced contents of up to `keeps` bytes are kept, so
     that the change can be undone. `files` accesses the files; `tracker` learns when the file of a job is accessed.
     A job whose file is busy is given back if it `may_repeat`, since it is then executed again; others wait. In a
-    stage, `is_stage`, nothing is a change of the mission's root. Of a file that a job may not read, by `may_read`, no
+    stage, `is_private`, nothing is a change of the mission's root. Of a file that a job may not read, by `may_read`, no
     outcome tells what is in it.
     """
 
@@ -119,7 +119,7 @@ class Journal:
     files: FileAccess = HERE
     tracker: Tracker = UNTRACKED
     may_repeat: bool = True
-    is_stage: bool = False
+    is_private: bool = False
     may_read: Callable[[str], bool] = lambda path: True
 
     def perform(self, effects: Sequence[JobEffect]) -> None:
@@ -456,7 +456,7 @@ class Journal:
             result=to_json(effect.result(told).model_dump(mode="json")),
             undoes=None,
             root_identity=place_of(self.root),
-            staged=1 if self.is_stage else None,
+            staged=1 if self.is_private else None,
         )
 
     def _file(self, file: LockedFile) -> str:

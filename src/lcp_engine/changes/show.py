@@ -178,8 +178,8 @@ def sight_now(instance: Instance, job_id: int, params: JsonObject | None) -> Sig
     return sight
 
 
-def merged_text(instance: Instance, job_id: int, path: str, params: JsonObject | None) -> str:
-    """The text that a held merge, with other params if given, would give a file.
+def text_to_edit(instance: Instance, job_id: int, path: str, params: JsonObject | None) -> str:
+    """The text that a held job of the engine's own kind, with other params if given, would give a file.
 
     Raises `NOT_FOUND`, `WRONG_STATE`, and what `OwnKind.text` raises.
     """

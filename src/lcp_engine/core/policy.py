@@ -256,7 +256,7 @@ class Policy:
             [rule for rule in users if rule.origin == _USER],
         )
         self.relative = relative
-        self._stage = stage
+        self._is_private = stage
         self.origins = origins
         self._engine_paths = frozenset(map(folded, engine_paths))
         self._in_engine_paths = tuple(f"{path}/" for path in self._engine_paths if path)
@@ -360,7 +360,7 @@ class Policy:
         def judge_with_origins(path: str) -> Ruling:
             return strictest([judge(one) for one in self._with_origins(path)])
 
-        has_rules, in_stage, has_others = any(rules), self._stage and writes, rules != own
+        has_rules, in_stage, has_others = any(rules), self._is_private and writes, rules != own
         denies = any(
             rule.ruling.verdict is Verdict.DENY
             for some in (rules, *others)
@@ -433,7 +433,7 @@ class Policy:
                 if ruling.verdict is Verdict.DENY and found.verdict is not Verdict.DENY:
                     notes, found, denial = told, ruling, barred
             looked = notes.whole(denial, default, found)
-            ruling = STAGED if self._stage and writes and found.verdict is Verdict.HOLD else found
+            ruling = STAGED if self._is_private and writes and found.verdict is Verdict.HOLD else found
             explained.append(Explained(path, ruling, looked))
         return explained
 

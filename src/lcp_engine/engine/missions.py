@@ -32,7 +32,6 @@ from lcp_engine.store.edges import followers_of, unmet
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.missions import (
     NewMission,
-    answered_plans,
     find_by_key,
     find_by_uid,
     find_open_by_key,
@@ -242,7 +241,7 @@ def resume(ledger: Ledger, mission_id: int, limits: Mapping[str, JsonValue], *, 
             advice=GENERAL,
         )
     plan = ledger.plan(mission.root_plan)
-    if plan.has_steps and plan.failed_job is None and mission.status != MissionStatus.CANCELLED:
+    if plan.has_steps and steps().is_done(plan) and mission.status != MissionStatus.CANCELLED:
         message = f"mission {mission_id} has completed its plan; nothing of it is left to continue"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     before = spec_of(mission.spec).limits.model_dump(include=set(limits))
@@ -353,8 +352,8 @@ def _check_step_may_run(ledger: Ledger, step: JobRow) -> None:
 def _follow_again(ledger: Ledger, step: JobRow) -> None:
     """Let the steps that were skipped behind this one wait for it again."""
     plan = None if step.plan_id is None else ledger.plan(step.plan_id)
-    if plan is not None and plan.failed_job == step.id:
-        plan.failed_job = None
+    if plan is not None:
+        steps().forget_fault(plan, step)
     again = [step]
     for before in again:
         for behind, _ in followers_of(ledger.tx, before):
@@ -381,7 +380,7 @@ def _take_up_plans(ledger: Ledger, mission: MissionRow, plan: PlanRow) -> bool:
     """Let the plans go on that a planner's plan was answered with and that were stopped. Whether there is one."""
     stopped = [
         begun
-        for begun in map(ledger.plan, answered_plans(ledger.tx, mission.id, plan.id))
+        for begun in steps().answered(ledger, plan)
         if begun.job_id is not None and ledger.job(begun.job_id).state in (State.CANCELLED, State.SKIPPED)
     ]
     for begun in stopped:

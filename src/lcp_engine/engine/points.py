@@ -65,10 +65,12 @@ class Store:
 class PlanType:
     """The course of plans that no planner continues. Called in the transaction of the event; what raises fails that.
 
-    `look` finds the failures of a plan, `note_fault` keeps the first of them, `skip_rest` skips what has not begun,
+    `look` finds the failures of a plan, `note_fault` keeps the first of them, `forget_fault` drops it once its step is
+    tried again, and `is_done` says whether a plan that has ended has none. `skip_rest` skips what has not begun,
     `replace` begins the fallback, `end` says how a plan ends that has nothing left, and what the result of its job is.
     `begin` lets a step begin, or skips it and is False. `take_up` lets those of a reopened plan begin again; it is
-    given what continues a plan that a step had begun. `answer` stores the plan that a turn was answered with.
+    given what continues a plan that a step had begun. `answer` stores the plan that a turn was answered with, and
+    `answered` finds those with which turns of a plan were.
 
     Outside a transaction: `check` raises `INVALID_MISSION` for a plan that cannot be executed here, in words that name
     the mission, `asks_planner` says whether a plan needs the mission's planner, `prepare` makes the
@@ -78,6 +80,8 @@ class PlanType:
 
     look: Callable[[Ledger, PlanRow, JobRow | None], Stated] = lambda *event: Stated()
     note_fault: Callable[[PlanRow, JobRow], None] = _ignore
+    forget_fault: Callable[[PlanRow, JobRow], None] = _ignore
+    is_done: Callable[[PlanRow], bool] = lambda plan: False
     skip_rest: Callable[[Ledger, PlanRow], None] = _ignore
     replace: Callable[[Ledger, PlanRow], None] = _ignore
     end: Callable[[Ledger, PlanRow], tuple[End, Failed | None, str | None]] = lambda *event: (
@@ -93,6 +97,7 @@ class PlanType:
     asks_planner: Callable[[MissionSpec, Workers], bool] = lambda spec, workers: False
     prepare: Callable[[MissionSpec, Workers, str | None], Begin | None] = _ignore
     answer: Callable[[Ledger, Workers, PlanRow, JobRow, CreateFollowupJobs], None] = _ignore
+    answered: Callable[[Ledger, PlanRow], Sequence[PlanRow]] = lambda *plan: ()
     admit: Callable[
         [Database, Admission, JobRow, tuple[MissionSpec, str | None], Look], JobRow | Failed | Hold
     ] = lambda *step: _MISSING

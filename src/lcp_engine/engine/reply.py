@@ -93,7 +93,7 @@ class FinishedTurn:
 
     `failed_checks` are the acceptance checks that do not pass now, `previews` what each requested job would change: the
     state that an approval is compared with if nobody has viewed the job before. `merges`: equal jobs of the reply are
-    one (R11), as they are except in older histories. `echo` says why a model's words are not an answer.
+    one (R11), as they are except in older histories. `objection` says why a model's words are not an answer.
     """
 
     job: JobRow
@@ -102,7 +102,7 @@ class FinishedTurn:
     failed_checks: tuple[FailedCheck, ...] = ()
     previews: tuple[Sight, ...] = ()
     merges: bool = True
-    echo: Problem | None = None
+    objection: Problem | None = None
 
 
 def apply_reply(ledger: Ledger, finished: FinishedTurn) -> bool:
@@ -120,7 +120,7 @@ def apply_reply(ledger: Ledger, finished: FinishedTurn) -> bool:
     assert turn is not None
     spec, claimed = spec_of(mission.spec), claim_in(from_json(job.params).get(VERIFIES))
     claim = None if claimed is None else claimed[0]
-    reply = _as_read(finished.reply, spec, plan, claim, finished.echo)
+    reply = _as_read(finished.reply, spec, plan, claim, finished.objection)
     requested = _evaluated(ledger, admission, mission, job, turn, reply=reply)
     if finished.previews:
         pairs = zip(requested, finished.previews, strict=True)
@@ -303,8 +303,8 @@ class _DecidedTurn:
     def _note(self) -> dict[str, JsonValue] | None:
         """Data of the turn's event: warnings, and what a replay does not find out again: failed checks, an echo."""
         note: dict[str, JsonValue] = {}
-        if (echo := self.finished.echo) is not None:
-            note[ECHO] = {**echo.record}
+        if (objection := self.finished.objection) is not None:
+            note[ECHO] = {**objection.record}
         if failed_checks := self.finished.failed_checks:
             note["failed_checks"] = [_recorded_check(failed) for failed in failed_checks]
         if self._warnings():
@@ -484,11 +484,15 @@ def _queue_verification(
 
 
 def _as_read(
-    reply: Action | Malformed, spec: MissionSpec, plan: PlanRow, claim: Claim | None, echo: Problem | None
+    reply: Action | Malformed,
+    spec: MissionSpec,
+    plan: PlanRow,
+    claim: Claim | None,
+    objection: Problem | None,
 ) -> Action | Malformed:
     """The reply as it counts in its turn."""
-    if echo is not None:
-        return Malformed(errors=(echo,), recovered=reply.recovered, warnings=reply.warnings)
+    if objection is not None:
+        return Malformed(errors=(objection,), recovered=reply.recovered, warnings=reply.warnings)
     if claim is not None:
         return _as_verdict(reply, spec.planner.dialect)
     return _as_allowed(reply, spec) if plan.job_id is None else reply

@@ -334,7 +334,7 @@ class Executor:
             self._missions.follow(mission, job.mission_id)
             context = self._missions.context(mission, job, worker)
             caps, files = context.caps, file_access(self._confinement, worker.timeout)
-            if mission.is_staged:
+            if mission.is_private:
                 tracker.pause(one.job for one in effects)  # it may take as long as the disk needs
                 sync_copy(context.root)
             Journal(
@@ -346,7 +346,7 @@ class Executor:
                 files,
                 tracker,
                 may_repeat=worker.confined is not None,
-                is_stage=mission.is_staged,
+                is_private=mission.is_private,
                 may_read=self._missions.may_read(mission),
             ).perform(effects)
         except BaseException as error:  # a plug-in's effect may raise anything
@@ -396,9 +396,9 @@ class Turns:
             return None
         reply = reader_of(spec.planner.dialect)(turn.reply or "", self._kinds, asked.expected)
         mission = self._missions.of(job.mission_id)
-        echo = _echo_of(reply, asked, turn, mission)
-        if echo is not None:
-            return FinishedTurn(job, reply, self._instance.admission, echo=echo)
+        objection = _objection_to(reply, asked, turn, mission)
+        if objection is not None:
+            return FinishedTurn(job, reply, self._instance.admission, objection=objection)
         failed: tuple[FailedCheck, ...] = ()
         if spec.accept and mission.root and not isinstance(reply, Malformed) and _says_done(reply):
             self._missions.follow(mission, job.mission_id)
@@ -611,7 +611,9 @@ def _not_waited_for(failed: Failed, server: Server) -> Failed:
     return Failed(failed.code, message, {**failed.details, WAITED: server.most}, advice)
 
 
-def _echo_of(reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission) -> Problem | None:
+def _objection_to(
+    reply: Action | Malformed, asked: Asked, turn: TurnRow, mission: OpenMission
+) -> Problem | None:
     """Why the words of a model that end its plan are not an answer; the verdict of a verifying turn needs none."""
     if isinstance(reply, Malformed) or asked.verifies or turn.prompt is None:
         return None

@@ -64,7 +64,7 @@ class OpenMission:
     aliases: tuple[str, ...] = ()
     planner: Planner | None = None
     followed: Followed | None = None
-    is_staged: bool = False
+    is_private: bool = False
     turn: int = 0
     key: str = field(default_factory=lambda: uuid4().hex)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -244,16 +244,16 @@ class OpenMissions:
             return OpenMission(spec_text, spec, None, environment, aliases=spec.root_aliases)
         here = self._roots.find(root, spec_text) or root
         opened = self._elsewhere.open(self._instance, mission_id, spec, partial(self.open_root, mission_id))
-        is_staged, opened = opened is not None, opened or self._open_root(known, here)
-        if is_staged:
+        is_private, opened = opened is not None, opened or self._open_root(known, here)
+        if is_private:
             weakref.finalize(opened, os.close, opened.descriptor)
             opened.set_copied(here, partial(self._open_root, known, here, is_kept=False))
         # The root's path on the machine of the launch stays a name of it, and in a stage that of the root here.
         names = dict.fromkeys(name for name in (root, here) if name != opened.path)
         aliases = (*spec.root_aliases, *names)
         environment = self._instance.planner_environment
-        place = here if is_staged else opened.path
-        return OpenMission(spec_text, spec, opened, environment, place, aliases, is_staged=is_staged)
+        place = here if is_private else opened.path
+        return OpenMission(spec_text, spec, opened, environment, place, aliases, is_private=is_private)
 
     def open_root(self, mission_id: int) -> Root:
         """The root of a mission itself, opened for the caller."""

@@ -91,12 +91,6 @@ _SUB_PLANS = Statement(
 _PLAN_OF_JOB = Statement(
     select(plans.c.id).where(plans.c.mission_id == bindparam("mission"), plans.c.job_id == bindparam("job"))
 )
-_ANSWERED = Statement(
-    select(plans.c.id)
-    .where(plans.c.mission_id == bindparam("mission"), plans.c.parent_id == bindparam("plan"))
-    .where(plans.c.job_id.is_not(None), plans.c.stated.is_not(None))
-    .order_by(plans.c.id)
-)
 _HAPPENED = Statement(
     select(events.c.seq).where(
         events.c.mission_id == bindparam("mission"), events.c.event == bindparam("event")
@@ -231,11 +225,6 @@ def find_plan_of(tx: Tx, mission_id: int, job_id: int) -> int | None:
     """The plan that a job has begun."""
     row = tx.row(_PLAN_OF_JOB, mission=mission_id, job=job_id)
     return None if row is None else int(row[0])
-
-
-def answered_plans(tx: Tx, mission_id: int, plan_id: int) -> list[int]:
-    """The plans that the planner of a plan has answered with, oldest first."""
-    return [int(row[0]) for row in tx.rows(_ANSWERED, mission=mission_id, plan=plan_id)]
 
 
 def has_event_of(tx: Tx, mission_id: int, event: str) -> bool:

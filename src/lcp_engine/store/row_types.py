@@ -94,7 +94,7 @@ class PlanRow:
 
     def reopen(self) -> None:
         """Let it go on as if nothing had been counted against it."""
-        self.outcome = self.failed_job = None
+        self.outcome = None
         self.corrections = self.stalled = self.refused = self.clarifications = self.verifications = 0
 
     def count(self, state: State, by: int) -> None:

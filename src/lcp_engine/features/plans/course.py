@@ -28,6 +28,7 @@ from lcp_engine.features.plans.steps import (
 )
 from lcp_engine.features.plans.store.stated_plans import (
     MOST_COMPARED,
+    answered_plans,
     count_steps,
     error_of,
     stated_plan,
@@ -64,6 +65,12 @@ def look_at(ledger: Ledger, plan: PlanRow, step: JobRow | None) -> Stated:
 def note_fault(plan: PlanRow, step: JobRow) -> None:
     """Remember the first failed step that nothing handles."""
     plan.failed_job = plan.failed_job or step.id
+
+
+def forget_fault(plan: PlanRow, step: JobRow) -> None:
+    """Drop the failed step that is remembered, if it is tried again."""
+    if plan.failed_job == step.id:
+        plan.failed_job = None
 
 
 def is_handled(ledger: Ledger, step: JobRow) -> bool:
@@ -163,6 +170,7 @@ def take_up(ledger: Ledger, plan: PlanRow, go_on: Callable[[PlanRow, str], None]
 
     `go_on` continues the plan that a step had begun, and is given a notice for its planner.
     """
+    plan.failed_job = None
     for step in steps_of_plan(ledger.tx, plan.id):
         step.failures = step.deaths = 0
         if step.state is State.REJECTED:
@@ -206,6 +214,8 @@ STEPS = PlanType(
     keys=("plan", "fallback_plans"),
     look=look_at,
     note_fault=note_fault,
+    forget_fault=forget_fault,
+    is_done=lambda plan: plan.failed_job is None,
     skip_rest=skip_rest,
     replace=begin_fallback,
     end=end_by_rule,
@@ -215,5 +225,6 @@ STEPS = PlanType(
     asks_planner=asks_planner,
     prepare=prepare_plans,
     answer=begin_answered,
+    answered=lambda ledger, plan: [ledger.plan(id_) for id_ in answered_plans(ledger.tx, plan)],
     admit=admit,
 )

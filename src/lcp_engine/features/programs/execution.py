@@ -166,7 +166,7 @@ class Commands:
 
     def _earlier(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Kept | None:
         """The result of an attempt that was interrupted once it had decided what is kept; None if none had."""
-        carried = finish(self._instance.database, job, self._threads) if mission.is_staged else None
+        carried = finish(self._instance.database, job, self._threads) if mission.is_private else None
         if carried is None:
             return None
         if carried.refused is not None:
@@ -175,7 +175,7 @@ class Commands:
 
     def _keep(self, job: JobRow, mission: OpenMission, root: Root) -> Keep | None:
         """Keeper of the changes of a job's program: as part of the stage, or for a person; None if they are dropped."""
-        if mission.is_staged:
+        if mission.is_private:
             return partial(self._keep_in_stage, job, mission, root)
         return None if mission.spec.commands.changes == "drop" else partial(self._hold, job, mission, root)
 

@@ -189,7 +189,7 @@ def _finish_turn(scratch: Scratch, event: PastEvent, past: PastJob, job: JobRow)
     if isinstance(finished, FinishedTurn):
         checks = _failed_checks(scratch, event, finished.failed_checks)
         merges = not _has_equal_jobs(scratch.past, past)
-        finished = replace(finished, failed_checks=checks, merges=merges, echo=_recorded_echo(event))
+        finished = replace(finished, failed_checks=checks, merges=merges, objection=_recorded_echo(event))
     if finished is not None:
         scratch.settle_finished(finished)
 

@@ -4,19 +4,59 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
 
 from pydantic import JsonValue
 
 from lcp_engine.api.arguments import checked_spec, existing_directory
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
+from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.recurrence import read_recurrence
 from lcp_engine.engine.points import noted_at_launch
 from lcp_engine.features.schedules import schedules
 from lcp_engine.features.schedules.schedules import NewSchedule, Overlap
 from lcp_engine.features.schedules.store import list_schedules
-from lcp_engine.store.queries.records import Mission, Schedule
+from lcp_engine.store.queries.records import Mission
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A mission that runners launch repeatedly, as it was when it was read."""
+
+    name: str
+    rule: str
+    """When it is due, in a few words."""
+    next_due_at: datetime | None
+    """None after the only due time of a schedule."""
+    missed: int
+    """How many due times passed without a runner."""
+    skipped: int
+    """How many due times passed while one of its missions ran or waited."""
+    mission_id: int | None
+    """Its newest mission."""
+    error: str | None
+    """Why it could not be launched when it was last due."""
+    json: JsonObject = field(repr=False)
+    """The whole object, as `lcp schedule list --json` prints it."""
+
+    @classmethod
+    def read(cls, json: JsonObject) -> Self:
+        """Read an object of `list_schedules`."""
+        due, error, mission = json["next_due_at"], json["error"], object_in(json["mission"]).get("id")
+        return cls(
+            name=str(json["name"]),
+            rule=str(json["rule"]),
+            next_due_at=None if due is None else datetime.fromisoformat(str(due)),
+            missed=int_in(json["missed"]),
+            skipped=int_in(json["skipped"]),
+            mission_id=None if mission is None else int_in(mission),
+            error=None if error is None else str(error),
+            json=json,
+        )
 
 
 class ScheduleCalls(KernelEngine):

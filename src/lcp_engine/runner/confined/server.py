@@ -273,12 +273,12 @@ class Setup:
     rules: tuple[Rule, ...] = ()
     user_rules: tuple[Rule, ...] = ()
     engine_paths: tuple[str, ...] = ()
-    stage: bool = False
+    is_private: bool = False
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def context_maker(self, root: Root, worker: Worker[BaseModel]) -> Callable[[bool], Context]:
         """Function that makes the context of a job of that kind, given whether a person approved the job."""
-        judge = self._policy(stage=self.stage).for_kind(
+        judge = self._policy(stage=self.is_private).for_kind(
             worker.named, has_effects=worker.has_effects, writes=worker.writes
         )
         return lambda approved: Context(root, self.aliases, judge, self.caps, approved=approved)

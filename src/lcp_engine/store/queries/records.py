@@ -199,42 +199,6 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """A mission that runners launch repeatedly, as it was when it was read."""
-
-    name: str
-    rule: str
-    """When it is due, in a few words."""
-    next_due_at: datetime | None
-    """None after the only due time of a schedule."""
-    missed: int
-    """How many due times passed without a runner."""
-    skipped: int
-    """How many due times passed while one of its missions ran or waited."""
-    mission_id: int | None
-    """Its newest mission."""
-    error: str | None
-    """Why it could not be launched when it was last due."""
-    json: JsonObject = field(repr=False)
-    """The whole object, as `lcp schedule list --json` prints it."""
-
-    @classmethod
-    def read(cls, json: JsonObject) -> Self:
-        """Read an object of `list_schedules`."""
-        due = _text(json["next_due_at"])
-        return cls(
-            name=str(json["name"]),
-            rule=str(json["rule"]),
-            next_due_at=None if due is None else datetime.fromisoformat(due),
-            missed=int_in(json["missed"]),
-            skipped=int_in(json["skipped"]),
-            mission_id=_number(object_in(json["mission"]).get("id")),
-            error=_text(json["error"]),
-            json=json,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class ActiveRunner:
     """A process that executes jobs of a database, as it was when it was read."""
 

@@ -27,8 +27,8 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.terms import terms_of
 from lcp_engine.store.db.statements import Statement, insert_rows
 from lcp_engine.store.db.transaction import Tx
-from lcp_engine.store.row_types import JobRow, job_row
-from lcp_engine.store.schema import Id, edges, jobs, metadata, results
+from lcp_engine.store.row_types import JobRow, PlanRow, job_row
+from lcp_engine.store.schema import Id, edges, jobs, metadata, plans, results
 
 stated_plans = Table(
     "stated_plans",
@@ -53,6 +53,14 @@ class StatedText(NamedTuple):
     name: str
     place: int
     text: str
+
+
+_ANSWERED = Statement(
+    select(plans.c.id)
+    .where(plans.c.mission_id == bindparam("mission"), plans.c.parent_id == bindparam("plan"))
+    .where(plans.c.job_id.is_not(None), plans.c.stated.is_not(None))
+    .order_by(plans.c.id)
+)
 
 
 class Before(NamedTuple):
@@ -168,3 +176,8 @@ def store_resolved(
         new_effect=effect,
         new_terms=terms,
     )
+
+
+def answered_plans(tx: Tx, plan: PlanRow) -> list[int]:
+    """The plans that the planner of a plan has answered with, oldest first."""
+    return [int(row[0]) for row in tx.rows(_ANSWERED, mission=plan.mission_id, plan=plan.id)]
