@@ -16,6 +16,7 @@ from lcp_engine.workers.base import (
     ProcessNeeds,
     Stored,
 )
+from lcp_engine.workers.registry import find_workers
 
 __all__ = [
     "Applied",
@@ -33,4 +34,5 @@ __all__ = [
     "ProcessNeeds",
     "Root",
     "Stored",
+    "find_workers",
 ]

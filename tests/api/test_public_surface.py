@@ -74,10 +74,14 @@ def test_type_checkers_see_every_public_name() -> None:
     assert imported == set(lcp_engine.__all__)
 
 
+NEW = {"find_workers"}
+"""Names that never were in the package itself."""
+
+
 @table("part", PARTS)
 def test_a_part_of_the_surface_has_the_names_that_moved_to_it(part: str) -> None:
     own = {"errors": {"ErrorType", "Meaning"}}.get(part) or set(PARTS[part].__all__)
-    assert own == set(lcp_engine._MOVED[part])
+    assert own - NEW == set(lcp_engine._MOVED[part])
 
 
 @table("name", FURTHER)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.engine.approvals import pick
+from lcp_engine.core.protocol.question_form import pick
 from lcp_engine.engine.messages import MOST_CHARACTERS
 from lcp_engine.engine.question import open_question
 from lcp_engine.errors import LcpError

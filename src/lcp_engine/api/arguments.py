@@ -15,6 +15,7 @@ from lcp_engine.engine.admission import with_known_kinds
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import mission_checks, steps
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
+from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
@@ -38,12 +39,28 @@ def checked_spec(
     known = spec if isinstance(spec, MissionSpec) else build_mission(dict(spec), source="mission")
     planner = make_planner(known.planner, instance.planner_environment)
     refuse_without_price(planner, known.limits, instance.planner_environment.prices)
-    check_script(planner, known.planner, params_of(instance.admission.workers), expected_result(known))
-    known = with_known_kinds(known, instance.admission.workers)
-    steps().check(known, instance.admission.workers, "mission")
+    known = check_kinds(known, planner, instance.admission.workers)
     for check in mission_checks():
         check(instance, known)
     return known.model_copy(update={"allow_admin": allow_admin})
+
+
+def check_kinds(
+    spec: MissionSpec, planner: Planner, workers: Workers, *, source: str = "mission"
+) -> MissionSpec:
+    """The mission, with kinds under their own names, once its script and its plan are found to be valid with them.
+
+    Raises `INVALID_MISSION`; `source` names the mission.
+    """
+    check_script(planner, spec.planner, params_of(workers), expected_result(spec), source=source)
+    known = with_known_kinds(spec, workers, source=source)
+    steps().check(known, workers, source)
+    return known
+
+
+def asks_planner(spec: MissionSpec, workers: Workers) -> bool:
+    """True for a mission whose plan has steps that ask its planner."""
+    return steps().asks_planner(spec, workers)
 
 
 def existing_directory(root: str | os.PathLike[str]) -> Path:

@@ -9,7 +9,7 @@ from lcp_engine.api.kernel_history import KernelHistory
 from lcp_engine.feature import available, load_all
 from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.store.db.open import find_version, open_database
-from lcp_engine.store.host.liveness import runtime_place
+from lcp_engine.store.host.liveness import digest_of, runtime_place
 from lcp_engine.store.version import HEAD
 
 if TYPE_CHECKING:
@@ -51,3 +51,8 @@ def upgrade_database(url: str, busy_seconds: float, *, force: bool) -> tuple[str
     before = find_version(url, busy_seconds)
     open_database(url, busy_seconds=busy_seconds, force=force).close()
     return before, HEAD
+
+
+def database_digest(url: str) -> str:
+    """Name of a database among files of this user that belong to several."""
+    return digest_of(url)

@@ -19,12 +19,12 @@ from lcp_engine.cli.exits import Exit
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from lcp_engine import Workers
     from lcp_engine.api.engine import Engine
     from lcp_engine.api.history import History
     from lcp_engine.planners.base import Planner
     from lcp_engine.planners.environment import Factory, PlannerEnvironment
     from lcp_engine.settings import Settings
-    from lcp_engine.workers.base import Workers
 
 
 SETTINGS: Mapping[str, Sequence[str] | int] = {
@@ -67,7 +67,7 @@ class Invocation:
 
     def known_workers(self) -> Workers:
         """The workers of the kinds that are known here. Raises like `load_workers`."""
-        from lcp_engine.workers.registry import find_workers
+        from lcp_engine.kinds import find_workers
 
         self.load_workers()
         return find_workers()

@@ -35,8 +35,7 @@ from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 if TYPE_CHECKING:
     from lcp_engine import Job
     from lcp_engine.api.engine import Engine
-    from lcp_engine.inbox import Diff, Sight
-    from lcp_engine.runner.undo import Undo
+    from lcp_engine.inbox import Diff, Sight, Undo
 
 
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "\\": "dim"}

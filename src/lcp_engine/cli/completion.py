@@ -101,7 +101,7 @@ def planner_names(_: click.Context) -> list[tuple[str, str]]:
 @_completer
 def kind_names(_: click.Context) -> list[tuple[str, str]]:
     """Kinds of jobs, with those of plug-ins."""
-    from lcp_engine.workers.registry import find_workers
+    from lcp_engine.kinds import find_workers
 
     return [(kind, worker.description) for kind, worker in find_workers().items()]
 

@@ -172,9 +172,7 @@ def _features(url: str, settings: Settings) -> Iterator[Finding]:
 
 def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator[Finding]:
     """Programs that a mission may run."""
-    from lcp_engine.features.programs.command_trials import Here, try_commands
-    from lcp_engine.features.programs.settings import ProgramSettings
-    from lcp_engine.store.host.liveness import wall_directory
+    from lcp_engine.features.programs.command_trials import try_commands_at
 
     spec = load_spec(options)
     if not spec.commands.allow:
@@ -182,11 +180,7 @@ def _commands(options: MissionOptions, url: str, settings: Settings) -> Iterator
             "commands", f"{options.mission} allows none", "docs/commands.md shows how to allow some."
         )
     root = resolve_root(spec.root, Path(options.mission).parent, options.root)
-    stated = settings.of(ProgramSettings)
-    here = Here(
-        root, wall_directory(url), stated.walls(settings.isolation), [*map(Path, stated.commands_read)]
-    )
-    yield from try_commands(spec, here, stated.commands_network)
+    yield from try_commands_at(root, spec, url, settings)
 
 
 def _root(path: Path) -> Iterator[Finding]:

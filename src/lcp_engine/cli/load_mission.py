@@ -12,23 +12,20 @@ from typing import NamedTuple, TypeAlias
 
 import click
 
+from lcp_engine.api.arguments import asks_planner, check_kinds
 from lcp_engine.cli.base import pairs
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.core.mission.parse import NotFilled, outline_mission, parse_mission
-from lcp_engine.core.mission.spec import MissionSpec, expected_result
+from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
-from lcp_engine.engine.admission import with_known_kinds
-from lcp_engine.engine.points import steps
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.features.programs.found_suites import with_found
 from lcp_engine.features.universal.request import AgentRequest, mission_of, parse_request
+from lcp_engine.kinds import find_workers
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 from lcp_engine.planners.registry import make_planner, usual_planner
-from lcp_engine.planners.simple import ScriptPlanner, check_script
 from lcp_engine.settings import resolve_root
 from lcp_engine.shipped_missions import shipped_missions
-from lcp_engine.workers.base import params_of
-from lcp_engine.workers.registry import find_workers
 
 MOST_BYTES = 4 * 1024 * 1024
 
@@ -114,10 +111,7 @@ def _loaded(
     spec = parsed.model_copy(update={"allow_admin": options.allow_admin})
     # Before a database is created.
     planner = make_planner(spec.planner, planner_environment)
-    if isinstance(planner, ScriptPlanner):
-        check_script(planner, spec.planner, params_of(find_workers()), expected_result(spec), source=source)
-    spec = with_known_kinds(spec, find_workers(), source=source)
-    steps().check(spec, find_workers(), source)
+    spec = check_kinds(spec, planner, find_workers(), source=source)
     return Loaded(spec, resolve_root(spec.root, base, options.root), None)
 
 
@@ -156,7 +150,7 @@ def _needs_planner(options: MissionOptions, text: str, source: str, base: Path) 
     if outline.planner is not None or not outline.has_plan:
         return outline.planner is None
     parsed = _parse(text, source, options.variables or {}, settings, base=base, given=len(settings))
-    return steps().asks_planner(parsed, find_workers())
+    return asks_planner(parsed, find_workers())
 
 
 def _check_root(request: AgentRequest, root: Path, source: str) -> None:

@@ -107,11 +107,10 @@ def show_command(invocation: Invocation, mission: int) -> int:
     """Show mission M with its turns and jobs as a tree."""
     from lcp_engine.features.programs.wall.layer import kept_output
     from lcp_engine.features.reports.reports import disk_note, error_lines
-    from lcp_engine.store.host.liveness import wall_directory
 
     with invocation.history() as history:
         found = history.mission(mission)
-        output = kept_output(wall_directory(invocation.database_url) / str(mission))
+        output = kept_output(invocation.database_url, mission)
         warnings = history.warnings(mission)
         settings, stage = history.kind_settings(mission), history.stage(mission)
         noted, note_lines = history.launch_notes(mission)
@@ -432,7 +431,7 @@ def print_report(history: History, mission_id: int, form: str = "text", since: i
         print_json(respond(facts, course).as_json())
     elif form == "agent":
         from lcp_engine.features.universal.agent_response import acting_kinds, respond_as_agent
-        from lcp_engine.workers.registry import find_workers
+        from lcp_engine.kinds import find_workers
 
         roles = {kind: worker.role for kind, worker in find_workers().items()}
         standing = history.standing(mission_id, acting=acting_kinds(roles))

@@ -42,11 +42,10 @@ from lcp_engine.cli.terminal import (
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormField, Unfilled, fill_in
+from lcp_engine.core.protocol.question_form import FieldOption, Filled, FormField, Unfilled, fill_in, pick
 from lcp_engine.core.reasons import FILE_CHANGED, ReasonCode, explain_reason
 from lcp_engine.core.safe_text import block, one_line, sentence, shortened
 from lcp_engine.core.summaries import OF_ENDED, as_question, duration
-from lcp_engine.engine.approvals import pick
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.rules.always_command import ask_for_rule
 from lcp_engine.features.rules.calls import add_rule_with_approval

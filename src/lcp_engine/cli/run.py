@@ -38,7 +38,6 @@ from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.sandbox.root import unfit_root
 from lcp_engine.settings import shown_url
-from lcp_engine.workers.base import params_of
 
 MOST_NAMED = 10
 OPEN_STATES = [State.QUEUED, State.RUNNING]
@@ -193,7 +192,8 @@ def print_outlook(invocation: Invocation, engine: Engine, spec: MissionSpec, roo
     if spec.planner.type != NO_PLANNER:  # what it costs are its steps
         planner = make_planner(spec.planner, instance.planner_environment)
         lines += [worst.line] if invocation.verbose else []
-        lines += check_script(planner, spec.planner, params_of(engine.workers), expected_result(spec))
+        params = {kind: worker.params for kind, worker in engine.workers.items()}
+        lines += check_script(planner, spec.planner, params, expected_result(spec))
     for line in lines:
         print_err(sentence(line))
     return worst

@@ -11,13 +11,15 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import FrameType
 
+from lcp_engine import Runner
 from lcp_engine.cli.exits import Exit
-from lcp_engine.runner.runner import TELL_SECONDS, Runner
 from lcp_engine.sandbox.file_access import Shortage, start_thread
 
 POLL_SECONDS = 0.1
 MOST_POLL_SECONDS = 1.0
 """The longest pause between polls while nothing happens."""
+_TELL_SECONDS = 60.0
+"""Pause between notes that no thread can be started."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -104,7 +106,7 @@ def _begun(run: Callable[[], None], interrupts: Interrupts, note: Callable[[str]
         try:
             start_thread(thread)
         except Shortage as shortage:
-            if time.monotonic() - told > TELL_SECONDS:
+            if time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 note(shortage.waiting)
             time.sleep(MOST_POLL_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.core.job_states import ANSWER, APPROVE, APPROVE_BLOCKED, REJECT, Role, State
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import USUAL, Consent, Policy, Verdict
-from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in
+from lcp_engine.core.protocol.question_form import Filled, Unfilled, as_words, fill_in, pick, slip
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
 from lcp_engine.engine.admission import Admission, effect_of, ruling_on
@@ -50,8 +49,6 @@ from lcp_engine.workers.engine_kinds import engine_workers
 from lcp_engine.workers.params import FileParams
 
 BY = "hold_timeout"
-_NUMBER = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)
-"""A number as people write one before an option: `3`, `3.`, `3)`, `#3`."""
 
 
 def approve(
@@ -275,8 +272,8 @@ def answer(
         return _settle_question(ledger, job, _filled(job, form, text, by))
     said = spoken(text, f"the answer to job {job_id}")
     options = _options(job)
-    number = _find(options, said) if words else pick(options, said)
-    if number is None and not words and (problem := _slip(options, said)):
+    number = pick(options, said, is_whole=words)
+    if number is None and not words and (problem := slip(options, said)):
         listed = ", ".join(f"{place}) {shortened(option, 40)}" for place, option in enumerate(options, 1))
         way = f"`lcp answer {job_id} --words {shlex.quote(said)}` answers in your own words"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, f"job {job_id} {problem}; the options are {listed}; {way}")
@@ -329,40 +326,6 @@ def _settle_question(ledger: Ledger, job: JobRow, result: AskUserResult) -> bool
         one.answered(ledger, job, result.answer, result.by)
     after_settling(ledger, job)
     return True
-
-
-def pick(options: Sequence[str], said: str) -> int | None:
-    """The number of the option that `said` selects, from 1; None for any other answer.
-
-    Its whole text selects an option, its number, or a beginning that no other option has; case does not matter.
-    """
-    found = _find(options, said)
-    if found is not None:
-        return found
-    number = _NUMBER.fullmatch(said.strip())
-    if number is not None and number[1].isdigit() and 1 <= int(number[1][:9]) <= len(options):
-        return int(number[1][:9])
-    close = _beginning(options, said)
-    return close[0] if len(close) == 1 else None
-
-
-def _find(options: Sequence[str], said: str) -> int | None:
-    """The number of the option whose whole text was said."""
-    wanted = said.strip().casefold()
-    return next((at for at, option in enumerate(options, 1) if option.strip().casefold() == wanted), None)
-
-
-def _beginning(options: Sequence[str], said: str) -> list[int]:
-    wanted = said.strip().casefold()
-    return [at for at, option in enumerate(options, 1) if option.strip().casefold().startswith(wanted)]
-
-
-def _slip(options: Sequence[str], said: str) -> str | None:
-    """Reason why an answer that selects no option looks like one that should; None for an answer in own words."""
-    if options and _NUMBER.fullmatch(said.strip()):
-        return f"has no option {shortened(said.strip(), 20)}"
-    count = len(_beginning(options, said))
-    return f"has {count} options that begin with {shortened(said.strip(), 40)!r}" if count > 1 else None
 
 
 def _options(job: JobRow) -> list[str]:

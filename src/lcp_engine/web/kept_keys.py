@@ -13,8 +13,8 @@ from typing import Annotated
 from platformdirs import user_state_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lcp_engine.api.history import database_digest
 from lcp_engine.sandbox.own_places import APP, make_private
-from lcp_engine.store.host.liveness import digest_of
 from lcp_engine.web.access import Secrets
 
 LIFETIME_SECONDS = 30 * 86_400
@@ -34,7 +34,7 @@ class _Kept(BaseModel):
 
 def keys_file(url: str) -> Path:
     """Where the keys of a page over this database are; no job may use the engine's own places."""
-    return user_state_path(APP) / "page" / f"{digest_of(url)}.json"
+    return user_state_path(APP) / "page" / f"{database_digest(url)}.json"
 
 
 def kept_secrets(path: Path, *, anew: bool = False) -> Secrets:

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from lcp_engine.core.protocol.actions import RULE, Problem
+from lcp_engine.core.safe_text import shortened
 from lcp_engine.core.summaries import nearest
 
 MOST_FIELDS = 20
@@ -30,6 +31,8 @@ LONGEST_TEXT = 10_000
 _YES = frozenset({"yes", "y", "true", "on", "1"})
 _NO = frozenset({"no", "n", "false", "off", "0"})
 _NUMBER = re.compile(r"[-+]?[0-9]{1,300}")
+_ORDINAL = re.compile(r"#?([+-]?[0-9]+)[.)]?", re.ASCII)
+"""A number as people write one before an option: `3`, `3.`, `3)`, `#3`."""
 
 Type: TypeAlias = Literal["text", "textarea", "number", "select", "radio", "multi_select", "checkbox", "date"]
 CHOOSING = ("select", "radio", "multi_select")
@@ -317,3 +320,36 @@ def _digits(bound: float | None) -> str:
 def _told(value: JsonValue) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def pick(options: Sequence[str], said: str, *, is_whole: bool = False) -> int | None:
+    """The number of the option that `said` selects, from 1; None for any other answer.
+
+    Its whole text selects an option; its number, or a beginning that no other option has, do so unless `said` has to be
+    `is_whole`. Case does not matter.
+    """
+    wanted = said.strip().casefold()
+    for at, option in enumerate(options, 1):
+        if option.strip().casefold() == wanted:
+            return at
+    if is_whole:
+        return None
+    number = _ORDINAL.fullmatch(said.strip())
+    if number is not None and number[1].isdigit() and 1 <= int(number[1][:9]) <= len(options):
+        return int(number[1][:9])
+    close = _beginning_with(options, said)
+    return close[0] if len(close) == 1 else None
+
+
+def _beginning_with(options: Sequence[str], said: str) -> list[int]:
+    """The numbers of the options that begin with what was said."""
+    wanted = said.strip().casefold()
+    return [at for at, option in enumerate(options, 1) if option.strip().casefold().startswith(wanted)]
+
+
+def slip(options: Sequence[str], said: str) -> str | None:
+    """Reason why an answer that selects no option looks like one that should; None for an answer in own words."""
+    if options and _ORDINAL.fullmatch(said.strip()):
+        return f"has no option {shortened(said.strip(), 20)}"
+    count = len(_beginning_with(options, said))
+    return f"has {count} options that begin with {shortened(said.strip(), 40)!r}" if count > 1 else None

@@ -70,6 +70,14 @@ class Here:
     readable: Sequence[Path] = ()
 
 
+def try_commands_at(root: Path, spec: MissionSpec, url: str, settings: Settings) -> Iterator[Finding]:
+    """Like `try_commands` with what the configuration allows, and the places of the database at `url`."""
+    stated = settings.of(ProgramSettings)
+    readable = [*map(Path, stated.commands_read)]
+    here = Here(root, wall_directory(url), stated.walls(settings.isolation), readable)
+    yield from try_commands(spec, here, stated.commands_network)
+
+
 def try_commands(spec: MissionSpec, here: Here, grant: NetworkGrant) -> Iterator[Finding]:
     """Try each program that a mission allows or that its checks name, and the network that it asks for.
 

@@ -353,10 +353,12 @@ def is_for_room(error: LcpError) -> bool:
     return error.code is ErrorCode.TOO_LARGE or error.failed.details.get("errno") in _FULL
 
 
-def kept_output(place: Path) -> Usage | None:
-    """Room that the layer at a place takes, as far as it was counted; None if there is nothing, or no layer."""
+def kept_output(url: str, mission_id: int) -> Usage | None:
+    """Room that a mission's layer takes on this machine, as far as it was counted; None if it is empty or missing."""
+    from lcp_engine.store.host.liveness import wall_directory  # nothing else here knows of databases
+
     try:
-        usage = _State.read(place).usage
+        usage = _State.read(wall_directory(url) / str(mission_id)).usage
     except OSError:
         return None
     return usage if usage.files else None
