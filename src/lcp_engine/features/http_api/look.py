@@ -21,9 +21,8 @@ from lcp_engine.core.json_values import JsonObject, int_in, list_in
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.activity.store import read_activity
 from lcp_engine.features.authoring.describe_kinds import describe
-from lcp_engine.features.http_api.follow import Pulse, stream_all, stream_mission, wait_for
+from lcp_engine.features.http_api.follow import stream_all, stream_mission, wait_for
 from lcp_engine.features.http_api.operations import HEADERS, Call, Operation, problem
-from lcp_engine.features.http_api.store import positions_at
 from lcp_engine.features.http_api.values import (
     ActivityAsked,
     ActivityObject,
@@ -67,8 +66,6 @@ from lcp_engine.features.reports.reports import as_markdown, make_report
 from lcp_engine.features.tokens.calls import TOKEN_REFUSED, TOO_MANY_REQUESTS, Scope
 from lcp_engine.inbox import Diff
 
-MOST_STREAMS = 64
-"""Streams and waits of one server at a time."""
 STREAM = "text/event-stream"
 _LISTED = 1000
 """Rows of a report, and of a mission's changes."""
@@ -90,15 +87,15 @@ async def mission(call: Call) -> JsonValue | Response:
         return (await run_sync(call.engine.mission, id_)).json
     with_end = ("completed", "failed", "cancelled")
     enough = with_end if asked.until == "end" else (*with_end, "waiting")
-    if not call.pulse.enter(MOST_STREAMS):
-        return _busy()
+    if (refused := call.pulse.enter(call.token)) is not None:
+        return _busy(refused)
     try:
         found = await wait_for(
             call.pulse, lambda: call.engine.mission(id_).json, lambda found: found["status"] in enough,
             asked.wait, may_go_on=call.may_go_on,
         )  # fmt: skip
     finally:
-        call.pulse.leave()
+        call.pulse.leave(call.token)
     ended = Failed(TOKEN_REFUSED, "the token has ended during the wait", advice="Send another one.")
     return problem(401, ended) if found is None else found
 
@@ -135,9 +132,7 @@ async def mission_events(call: Call) -> JsonValue | Response:
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message)
     return _stream(
         call,
-        lambda: stream_mission(
-            call.pulse, id_, after, may_go_on=call.may_go_on, until_end=asked.until == "end"
-        ),
+        stream_mission(call.pulse, id_, after, may_go_on=call.may_go_on, until_end=asked.until == "end"),
     )
 
 
@@ -147,11 +142,8 @@ async def events(call: Call) -> JsonValue | Response:
     An id comes after the events of a moment, without one of its own. Events of the seconds before it may come again:
     `mission_id` and `seq` tell.
     """
-    named = _last_event_id(call)
-    positions = await run_sync(call.engine.event_counts)
-    if named is not None:
-        positions |= await run_sync(call.engine.instance.read, positions_at, named)
-    return _stream(call, lambda: stream_all(call.pulse, positions, may_go_on=call.may_go_on))
+    news = await call.pulse.follow(_last_event_id(call))
+    return _stream(call, stream_all(call.pulse, news, may_go_on=call.may_go_on))
 
 
 def jobs(call: Call) -> JsonValue:
@@ -449,24 +441,24 @@ def _last_event_id(call: Call) -> int | None:
     return int(text)
 
 
-def _stream(call: Call, begin: Callable[[], AsyncIterator[str]]) -> Response:
-    return _Counted(call.pulse, begin()) if call.pulse.enter(MOST_STREAMS) else _busy()
+def _stream(call: Call, content: AsyncIterator[str]) -> Response:
+    refused = call.pulse.enter(call.token)
+    return _Counted(call, content) if refused is None else _busy(refused)
 
 
 class _Counted(StreamingResponse):
     """A stream that counts until it has ended, however it does."""
 
-    def __init__(self, pulse: Pulse, content: AsyncIterator[str]) -> None:
+    def __init__(self, call: Call, content: AsyncIterator[str]) -> None:
         super().__init__(content, media_type=STREAM, headers=HEADERS)
-        self._pulse = pulse
+        self._call = call
 
     async def __call__(self, scope: Scope_, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._pulse.leave()
+            self._call.pulse.leave(self._call.token)
 
 
-def _busy() -> Response:
-    message = f"{MOST_STREAMS} streams and waits are open at this server, which is its limit"
+def _busy(message: str) -> Response:
     return problem(429, Failed(TOO_MANY_REQUESTS, message, advice=GENERAL), retry_after=5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -28,6 +28,8 @@ KEPT: Micros = 24 * 3600 * SECOND
 """How long a key is known."""
 MOST_KEPT = 256 * 1024
 """Characters of an answer that is kept; a larger one is made anew."""
+BLOCK = 1024
+"""Missions whose events are counted together, so that a look at all of them reads few rows."""
 OVERLAP: Micros = 10 * SECOND
 """Transactions are shorter: what had begun before an event is committed so long after it."""
 
@@ -67,6 +69,8 @@ _LATE = Sql(
     "WHERE e.at >= :since",
     since=int,
 )
+_SUMS = Sql(f"SELECT id / {BLOCK}, sum(events) FROM missions GROUP BY 1")
+_COUNTS = Sql("SELECT id, events FROM missions WHERE id >= :first AND id < :end", first=int, end=int)
 _BEFORE = Sql(
     "SELECT coalesce(max(seq), 0) FROM events WHERE mission_id = :mission AND at < :since",
     mission=int,
@@ -158,13 +162,24 @@ def claiming(engine: Engine, claim: Claim, others: int) -> Engine:
     return made
 
 
-def positions_at(tx: Tx, since: Micros) -> dict[int, int]:
-    """The last event before a time, of each mission with a later one. Raises `INVALID_ARGUMENT` for a time to come."""
+def counts_since(tx: Tx, sums: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Sums of events by `BLOCK` missions, and numbers of the last events of the missions where one is another one."""
+    found = {int(block): int(events) for block, events in tx.rows(_SUMS)}
+    changed = [block for block, events in found.items() if events != sums.get(block)]
+    rows = (tx.rows(_COUNTS, first=block * BLOCK, end=(block + 1) * BLOCK) for block in changed)
+    return found, {int(mission): int(events) for counts in rows for mission, events in counts}
+
+
+def positions_at(tx: Tx, since: Micros) -> dict[int, tuple[int, int]]:
+    """The last event before a time, and the last one, of each mission with a later one.
+
+    Raises `INVALID_ARGUMENT` for a time to come.
+    """
     if since > tx.now:
         message = "the event that was named last is from the future; begin without one"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
     late = since - OVERLAP
     return {
-        int(mission): int(tx.rows(_BEFORE, mission=mission, since=late)[0][0])
-        for mission, _ in tx.rows(_LATE, since=late)
+        int(mission): (int(tx.rows(_BEFORE, mission=mission, since=late)[0][0]), int(last))
+        for mission, last in tx.rows(_LATE, since=late)
     }

@@ -4,6 +4,7 @@
 # `Found` equals the value that it reads.
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -32,6 +33,7 @@ from lcp_engine.features.http_api import follow
 from lcp_engine.features.http_api.document import document
 from lcp_engine.features.http_api.server import Api, open_api
 from lcp_engine.features.http_api.settings import ServeSettings
+from lcp_engine.features.http_api.store import counts_since
 from lcp_engine.features.tokens.calls import Scope
 from lcp_engine.web.server import PageServer
 
@@ -756,6 +758,44 @@ def test_a_stream_ends_with_its_token(hall: Hall, monkeypatch: pytest.MonkeyPatc
         hall.engine.tokens.remove("ci")
         assert len([*streams[0].events()]) == hall.engine.events(1)[-1]["seq"]
         assert [*streams[1].events()] == []
+
+
+def test_streams_are_shared_by_tokens(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("MOST_STREAMS", 5), ("MOST_OF_TOKEN", 3), ("KEPT_FREE", 1)):
+        monkeypatch.setattr(follow, name, number)
+    pulse, tokens = follow.Pulse(hall.engine), {}
+    for name in ("a", "b", "c", "d"):
+        hall.engine.tokens.add(name, {Scope.LOOK})
+        tokens[name] = hall.engine.tokens.all()[-1]
+    refused = [pulse.enter(tokens[name]) for name in "aaaabbcd"]
+    assert [said is None for said in refused] == [True, True, True, False, True, False, True, False]
+    assert refused[3] == "token a has 3 streams and waits open, which is its limit"
+    assert refused[7] == "5 streams and waits are open at this server; its limit is 5"
+    for name in "aaabc":
+        pulse.leave(tokens[name])
+    assert not pulse.followers
+
+
+def test_a_look_at_all_missions_reads_those_with_news_alone(hall: Hall) -> None:
+    hall.run(DONE)
+    hall.hold()
+    read = hall.engine.instance.read
+    sums, counts = read(counts_since, {})
+    assert counts == hall.engine.event_counts()
+    assert read(counts_since, sums) == (sums, {})
+    pulse = follow.Pulse(hall.engine)
+
+    async def look() -> list[object]:
+        one, other = await pulse.follow(None), await pulse.follow(0)
+        mark = await pulse.changed(None, 60)
+        assert one.changes == {}
+        assert other.changes == {id_: (0, last) for id_, last in counts.items()}
+        hall.engine.say(2, "more")
+        await pulse.changed(mark, 60)
+        del other
+        return [one.changes, len(pulse._streams)]
+
+    assert asyncio.run(look()) == [{2: (counts[2], hall.engine.event_counts()[2])}, 1]
 
 
 def test_a_wait_ends_when_the_mission_rests(hall: Hall) -> None:
