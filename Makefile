@@ -54,7 +54,7 @@ help:
 	@echo "make docs     build the site of the documentation in site/; a warning is an error"
 	@echo "make lowest   the tests with the lowest version of each dependency that pyproject.toml allows"
 	@echo "make audit    look for known vulnerabilities of the locked dependencies, over the network"
-	@echo "make crash    kill missions at every commit, fsync, rename and planner call, on SQLite and PostgreSQL"
+	@echo "make crash    kill missions, and servers of requests, at every commit, fsync, rename and planner call, on both databases"
 	@echo "make soak     16 runners on one database for a minute, one of them killed each second (SECONDS=600: longer)"
 	@echo "make faults   stalls, clocks, two machines, hung and full disks, forks, lost connections (ONLY=NAME: some, LIST=1: which)"
 	@echo "make chaos    restart the server, cut, exhaust, kill, press: recovery, lost and twice of each cell (SECONDS=300: longer)"

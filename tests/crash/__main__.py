@@ -47,6 +47,7 @@ def main() -> int:
         stood = list(threads.map(lambda kind: _survives(kind, given.step), kinds))
         stood.append(_survives("sqlite", given.step, "--confined"))
         stood.append(_survives("sqlite", given.step, "--walls"))
+        stood += threads.map(lambda kind: _survives(kind, given.step, tool="requests"), kinds)
         if given.kills:
             kills = ("--kills", str(given.kills))
             stood += threads.map(lambda kind: _stands(kind, "kills", *kills), kinds)
@@ -70,8 +71,8 @@ def _stands(kind: str | None, tool: str, *options: str) -> bool:
     return said.returncode == 0 and not problems
 
 
-def _survives(kind: str, step: int, *how: str) -> bool:
-    """Print which points one kind of database survived; `how` are options of `tests.crash.matrix`."""
+def _survives(kind: str, step: int, *how: str, tool: str = "matrix") -> bool:
+    """Print which points one kind of database survived; `how` are options of a `tool` that kills at each point."""
     began = time.monotonic()
     with ExitStack() as stack:
         place = MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -82,7 +83,7 @@ def _survives(kind: str, step: int, *how: str) -> bool:
             place.mkdir()
             url = stack.enter_context(_database(kind, place))
             options = [url, place, "--first", 1 + n * step, "--step", SIDE_BY_SIDE * step]
-            command = [sys.executable, "-m", "tests.crash.matrix", *map(str, options), *how]
+            command = [sys.executable, "-m", f"tests.crash.{tool}", *map(str, options), *how]
             own = {**os.environ, "XDG_STATE_HOME": str(place)}
             processes.append(
                 subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT, env=own)
@@ -98,7 +99,7 @@ def _survives(kind: str, step: int, *how: str) -> bool:
     points, lost = len(killed), len([run for run in killed if run["problems"]])
     seconds = time.monotonic() - began
     beside = f", {missed} did not come again" if missed else ""
-    kind = " ".join([kind, *how])
+    kind = " ".join([kind, *how, *([] if tool == "matrix" else [tool])])
     print(f"{kind}: {points - lost} of {points} points survived{beside}, {seconds:.0f} s", flush=True)
     return not failed and not any(ended) and points > 0
 

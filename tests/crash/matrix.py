@@ -82,7 +82,7 @@ def _kill_everywhere(given: argparse.Namespace, story: Story) -> Iterator[tuple[
             given.url, _place(given.directory / story.name / str(at), story), story, at, isolation, calm.trees
         )
         told = telling.tell()
-        yield telling.point, telling.problems + _differences(wanted, told)
+        yield telling.point, telling.problems + differences(wanted, told)
 
 
 def _place(directory: Path, story: Story) -> Place:
@@ -189,7 +189,7 @@ def _strange(story: Story, told: Object) -> list[str]:
     return [] if found == story.wanted else [f"the files are {found}, expected {story.wanted}"]
 
 
-def _differences(wanted: Object, told: Object) -> list[str]:
+def differences(wanted: Object, told: Object) -> list[str]:
     return [
         f"{what}: {told[what]}, undisturbed {wanted[what]}" for what in wanted if told[what] != wanted[what]
     ]

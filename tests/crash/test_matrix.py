@@ -42,9 +42,18 @@ def test_a_mission_that_is_killed_around_a_command_ends_as_if_it_had_not_been(tm
     assert len(runs) - len(undisturbed) >= 4
 
 
-def told_by(*arguments: str) -> tuple[list[JsonObject], list[JsonValue]]:
+def test_a_request_whose_server_is_killed_is_done_once_and_answered_by_the_next(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Every 41st point of launches, decisions, answers and undos over HTTP."""
+    first = str(1 + TURN % 41)
+    runs, _ = told_by(database_url, f"{tmp_path}", "--first", first, "--step", "41", tool="requests")
+    assert len(runs) >= 2
+
+
+def told_by(*arguments: str, tool: str = "matrix") -> tuple[list[JsonObject], list[JsonValue]]:
     """The runs of the matrix, none of which has a problem, and the stories that it told undisturbed."""
-    command = [sys.executable, "-m", "tests.crash.matrix", *arguments]
+    command = [sys.executable, "-m", f"tests.crash.{tool}", *arguments]
     said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
     assert said.returncode == 0, said
     runs: list[JsonObject] = [json.loads(line) for line in said.stdout.splitlines()]
