@@ -1,4 +1,4 @@
-"""Let agents that people have be the planners of missions, at work in the stage behind the wall (R36)."""
+"""Let agents that people have be the planners of missions, at work in the stage behind the wall."""
 
 from __future__ import annotations
 

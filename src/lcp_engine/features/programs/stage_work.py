@@ -1,4 +1,4 @@
-"""Let a planner have a program of its own work in the stage of a mission, as the turn that it answers (R36)."""
+"""Let a planner have a program of its own work in the stage of a mission, as the turn that it answers."""
 
 from __future__ import annotations
 
