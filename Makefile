@@ -1,7 +1,7 @@
 # `make survey` shows what the engine does, `make test` tests it; both first set up what they need.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack parity doors races bench smoke lock clean
+.PHONY: help survey quick test tests alone again proof stress times eval coverage check docs lowest audit crash soak faults chaos model attack parity doors races bench smoke lock clean agents
 
 # PYTHON=3.13 or PYTHON=PATH chooses an interpreter. If .venv has another version, it stays, and the chosen one has an
 # environment beside it: .venv-3.13
@@ -62,6 +62,7 @@ help:
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
 	@echo "make parity   suites of ten kinds of projects outside and behind each wall, test by test (ONLY=\"rust copy\": some)"
 	@echo "make doors    send 20,000 requests by the OpenAPI document to the API, on both databases (REQUESTS=N, SEED=N)"
+	@echo "make agents   install each agent that a preset names, and let it edit, run, finish and be killed (ONLY=codex: some)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
 	@echo "make eval     50 missions with the small model, half an hour; the same command goes on (ARGS=\"--mission 'marrow-*'\": some)"
@@ -236,6 +237,10 @@ doors: $(READY) $(DOORS)/ready
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
 	$$server $(BIN)/python -m tests.doors --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
 
+# Each agent that can be installed here, of the version that was tried; they stay in .agents.
+agents: $(READY)
+	@LCP_TEST_REQUIRE_AGENTS=1 LCP_TEST_COMMIT= $(BIN)/pytest -v -m proof --numprocesses 2 tests/features/agents/test_real_agents.py $(if $(ONLY),-k "$(ONLY)")
+
 races: SECONDS = 10
 races: $(READY)
 	@$(BIN)/python -m tests.attack --only races --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
@@ -267,5 +272,5 @@ lock: $(READY)
 	@$(BIN)/python tools/floors.py | CUSTOM_COMPILE_COMMAND="make lock" $(LOCK) $(if $(UPGRADE),--upgrade) - -o requirements/lowest.txt
 
 clean:
-	@rm -rf .venv .venv-3.* $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(DOORS) $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
+	@rm -rf .venv .venv-3.* $(PEERS) $(LOWEST) $(AUDIT) $(DOCS) $(DOORS) .agents $(SURVEY) dist site .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .reports .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
