@@ -28,10 +28,10 @@ from tests.crash.stories import DONE, Object, Place, picture, tree
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import list_in, object_in
+from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.features.http_api.server import open_api
 from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.tokens.calls import Scope
-from lcp_engine.store.maintenance.check import check_database
 from lcp_engine.web.server import PageServer
 
 T = TypeVar("T")
@@ -185,7 +185,9 @@ class Telling:
 
     def _serve(self, writing: int, watched: tuple[int, Path] | None) -> None:
         with Engine(self.url, isolation="off") as engine:
-            api = open_api(engine, ServeSettings(roots=(str(self.place.root),)), only_here=True)
+            api = open_api(
+                engine, ServeSettings(roots=(str(self.place.root),)), engine.tokens.gate(only_here=True)
+            )
             server = PageServer(engine, port=0, doors={"/v1": api})
             if watched is not None:
                 killer, database = Killer(*watched), engine.instance.database

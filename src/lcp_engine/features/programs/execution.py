@@ -148,7 +148,7 @@ class Commands:
         planner = mission.made_planner()
         if not isinstance(planner, WorksInStage):
             return planner.answer(question)
-        if not mission.is_staged:
+        if not mission.is_private:
             message = f"planner {mission.spec.planner.type!r} works in a stage, and the mission has none"
             raise LcpError(ErrorCode.PLANNER_REFUSED, message, advice="Add `stage: true` to the mission.")
         worker = self._instance.admission.workers[job.kind].under(mission.spec.kinds.get(job.kind))
