@@ -56,7 +56,7 @@ class Feature(NamedTuple):
     note_waits: str | None = None
     """Says, by the settings, what is called before a transaction is committed that lets missions wait for a person."""
     readers: Mapping[str, str] = _NONE
-    """Readers of replies in other dialects than LCP."""
+    """Other dialects than LCP, by their name: a `Reader` each."""
     refuse_echo: str | None = None
     """What refuses the words of a model that end a plan and are no answer."""
     probes: str | None = None

@@ -41,7 +41,7 @@ from lcp_engine.core.protocol.actions import (
     WriteFile,
     bounded,
 )
-from lcp_engine.core.protocol.read_reply import ENDS, Dialect
+from lcp_engine.core.protocol.read_reply import Reader, reader_of
 from lcp_engine.core.protocol.result_schema import RESULT
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.safe_text import fenced, quoted
@@ -331,9 +331,8 @@ class _DecidedTurn:
                     notices.append("every requested job was rejected; see the reasons")
                 queue_turn(ledger, plan, notices=notices)
             case Verify():
-                dialect = spec_of(self.mission.spec).planner.dialect
-                shown = self._shown_claim()
-                _queue_verification(ledger, plan, decision, dialect, shown, claimed_in=self.turn.number)
+                reader, shown = reader_of(spec_of(self.mission.spec).planner.dialect), self._shown_claim()
+                _queue_verification(ledger, plan, decision, reader, shown, claimed_in=self.turn.number)
             case AskPerson():
                 # Whatever the answer is, the counters of the planner start again.
                 plan.refused = plan.verifications = 0
@@ -470,14 +469,14 @@ def _beginning(text: str, most: int) -> str:
 
 
 def _queue_verification(
-    ledger: Ledger, plan: PlanRow, verify: Verify, dialect: Dialect, shown: str, *, claimed_in: int
+    ledger: Ledger, plan: PlanRow, verify: Verify, reader: Reader, shown: str, *, claimed_in: int
 ) -> int:
     """Queue the turn in which the planner verifies its claim (R9); its params carry the claim. Returns the job id.
 
     `claimed_in` is the question whose reply made the claim, `shown` what of it the planner is shown.
     """
     params: dict[str, JsonValue] = {
-        "user_prompt": _verification_prompt(verify, dialect), "context": shown,
+        "user_prompt": _verification_prompt(verify, reader), "context": shown,
         VERIFIES: record_of(verify.claim, claimed_in),
     }  # fmt: skip
     return queue_question(ledger, plan, params, depth=plan.depth)
@@ -494,18 +493,18 @@ def _as_read(
     if objection is not None:
         return Malformed(errors=(objection,), recovered=reply.recovered, warnings=reply.warnings)
     if claim is not None:
-        return _as_verdict(reply, spec.planner.dialect)
+        return _as_verdict(reply, reader_of(spec.planner.dialect))
     return _as_allowed(reply, spec) if plan.job_id is None else reply
 
 
-def _as_verdict(reply: Action | Malformed, dialect: Dialect) -> Action | Malformed:
+def _as_verdict(reply: Action | Malformed, reader: Reader) -> Action | Malformed:
     """The reply of a verifying turn; in a dialect with a response type for verdicts, other types are malformed."""
-    if dialect == "lcp" or not isinstance(reply, AnalysisResult | MissionComplete):
+    if reader.verdict is None or not isinstance(reply, AnalysisResult | MissionComplete):
         return reply
     if reply.manner is Manner.VERIFICATION:
         return reply
-    message = "this turn verifies: reply with a response of the type verification"
-    return Malformed(errors=(Problem(path="response_type", message=message),), recovered=reply.recovered)
+    message = f"this turn verifies: reply with a response of the type {reader.verdict}"
+    return Malformed(errors=(Problem(path=reader.key, message=message),), recovered=reply.recovered)
 
 
 def _as_allowed(reply: Action | Malformed, spec: MissionSpec) -> Action | Malformed:
@@ -514,13 +513,12 @@ def _as_allowed(reply: Action | Malformed, spec: MissionSpec) -> Action | Malfor
     claims = claims or (isinstance(reply, CreateFollowupJobs) and not reply.requested)
     if isinstance(reply, Malformed) or not claims or reply.action in (spec.endings or (reply.action,)):
         return reply
-    is_lcp = spec.planner.dialect == "lcp"
-    allowed = " or ".join(name if is_lcp else ENDS[name] for name in spec.endings)
-    problem = Problem(
-        path="action" if is_lcp else "response_type",
-        message=f"this mission is completed by {allowed}; "
-        f"{reply.action if is_lcp else ENDS.get(reply.action, reply.action)} does not complete it",
+    reader = reader_of(spec.planner.dialect)
+    allowed, ends = " or ".join(reader.ends[name] for name in spec.endings), reader.ends
+    message = (
+        f"this mission is completed by {allowed}; {ends.get(reply.action, reply.action)} does not complete it"
     )
+    problem = Problem(path=reader.key, message=message)
     return Malformed(errors=(problem,), recovered=reply.recovered, warnings=reply.warnings)
 
 
@@ -532,22 +530,9 @@ def _recorded_check(failed: FailedCheck) -> dict[str, JsonValue]:
     }
 
 
-def _verification_prompt(verify: Verify, dialect: Dialect) -> str:
+def _verification_prompt(verify: Verify, reader: Reader) -> str:
     asked = "\n".join(f"- {question}" for question in verify.questions)
-    intro = (
+    return (
         "You say that the goal is reached. Verify your claim, question by question, by what was read and written, and "
-        f"request no jobs:\n{asked}\n"
+        f"request no jobs:\n{asked}\n{reader.to_verify}"
     )
-    match dialect:
-        case "lcp":
-            return (
-                f"{intro}If every answer is yes, reply with analysis_result or mission_complete. "
-                "Otherwise reply with error, and state what is missing."
-            )
-        case "universal":
-            return (
-                f"{intro}Reply with a response of the type verification: one check for each question, and PASS if "
-                "all of them passed."
-            )
-        case _:
-            assert_never(dialect)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
@@ -56,16 +55,7 @@ class ScriptPlanner:
         count, code = len(self.replies), str(ErrorCode.SCRIPT_EXHAUSTED)
         replies = "reply" if count == 1 else "replies"
         error = f"the script has {count} {replies}, question {question.number} has none"
-        match question.dialect:
-            case "lcp":
-                return {"ok": False, "action": "error", "error": error, "error_code": code}
-            case "universal":
-                details: dict[str, JsonValue] = {"error_code": code}
-                return {
-                    "response_type": "error", "status": "error", "message": error, "error_details": details,
-                }  # fmt: skip
-            case _:
-                assert_never(question.dialect)
+        return reader_of(question.dialect).give_up(error, code)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
@@ -46,9 +45,6 @@ Kinds: TypeAlias = Mapping[str, type[BaseModel]]
 """The model of the params of each known kind of job."""
 
 
-ENDS: Mapping[str, str] = {"mission_complete": "answer", "analysis_result": "research"}
-"""The response of the dialect universal for each action that completes a mission."""
-
 NO_REASON = "the planner gave no reason"
 # Not a limit of missions (R6): it bounds the time that one text can take.
 MAX_ENTRIES = 10_000
@@ -65,12 +61,25 @@ class OrderReader:
     jobs: Callable[[Sequence[JsonValue], Kinds, Findings, str | None], CreateFollowupJobs | None]
 
 
-class Reader(Protocol):
-    """Reads the replies of a dialect; no text makes it raise."""
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """Reads the replies of a dialect, and knows how a planner replies in it."""
 
-    def __call__(
-        self, text: str, kinds: Kinds, result: ResultSchema | None = None, /
-    ) -> Action | Malformed: ...
+    read: Callable[[str, Kinds, ResultSchema | None], Action | Malformed]
+    """No text makes it raise."""
+    key: str
+    """The key of a reply that names what it is."""
+    ends: Mapping[str, str]
+    """What it names in replies that complete a mission, by the action of each."""
+    verdict: str | None = None
+    """What it names in replies to a question whether a claim holds; None if these are like any."""
+    to_verify: str
+    """How to reply to that question, as planners are told."""
+    give_up: Callable[[str, str], dict[str, JsonValue]]
+    """A reply that ends with an error: its words and code."""
+
+    def __call__(self, text: str, kinds: Kinds, result: ResultSchema | None = None) -> Action | Malformed:
+        return self.read(text, kinds, result)
 
 
 def read_reply(text: str, kinds: Kinds, result: ResultSchema | None = None) -> Action | Malformed:
@@ -128,14 +137,21 @@ def reader_of(dialect: str) -> Reader:
     Raises `INVALID_ARGUMENT` for an unknown name.
     """
     if dialect == "lcp":
-        return read_reply
+        return _LCP
     if dialect in added().readers:
-        read: Reader = load(added().readers[dialect], FunctionType)
-        return read
+        return load(added().readers[dialect], Reader)
     names = " or ".join(map(repr, ("lcp", *added().readers)))
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is {names}; found {dialect!r}")
 
 
+_LCP = Reader(
+    read=read_reply,
+    key="action",
+    ends={"mission_complete": "mission_complete", "analysis_result": "analysis_result"},
+    to_verify="If every answer is yes, reply with analysis_result or mission_complete. "
+    "Otherwise reply with error, and state what is missing.",
+    give_up=lambda error, code: {"ok": False, "action": "error", "error": error, "error_code": code},
+)
 _ARGUMENTS = ("arguments", "parameters")
 # Of Hermes and Qwen, MiniMax, Llama, Mistral, harmony, DeepSeek, Kimi and Gemma.
 _CALL_MARK = re.compile(

@@ -16,7 +16,7 @@ from string import Template
 from pydantic import JsonValue
 
 from lcp_engine.core.kinds import CHANGES, WRITE, KindRole
-from lcp_engine.core.protocol.read_reply import ENDS, Dialect
+from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.core.safe_text import fenced, quoted
 from lcp_engine.features.models.chat import Message, about_tokens
 from lcp_engine.features.models.job_text import (
@@ -38,6 +38,7 @@ from lcp_engine.features.models.job_text import (
     show,
 )
 from lcp_engine.features.models.known_files import Known, View, identity, known_of, line_count, view_of
+from lcp_engine.features.universal.dialect import ENDS
 from lcp_engine.features.universal.json_schema import Schema, properties_of, strict_params
 from lcp_engine.planners.base import LeftOut, PromptRecord, Question, Said, SeenJob, SeenMemory
 

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.kinds import ON_FILES, QUESTION, TURN, WRITE, KindRole
 from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
-from lcp_engine.core.protocol.read_reply import ENDS, Dialect
+from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.features.models.guidance import (
     COMPLETE,
     Concludes,
@@ -30,6 +30,7 @@ from lcp_engine.features.models.guidance import (
 from lcp_engine.features.models.known_files import Known, known_of
 from lcp_engine.features.models.offered_result import NAME, REFERENCE, offered_result
 from lcp_engine.features.models.prompt import GOES_ON
+from lcp_engine.features.universal.dialect import ENDS
 from lcp_engine.features.universal.json_schema import (
     CONFINED_PATH,
     LINE,

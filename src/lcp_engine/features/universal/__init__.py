@@ -7,5 +7,5 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "universal",
     needs=("reports",),
-    readers={"universal": "lcp_engine.features.universal.dialect:read_universal"},
+    readers={"universal": "lcp_engine.features.universal.dialect:READER"},
 )

@@ -20,6 +20,7 @@ from lcp_engine.core.protocol.actions import (
 from lcp_engine.core.protocol.read_reply import (
     MAX_ENTRIES,
     NO_REASON,
+    Reader,
     order_reader,
     read_object,
     refuse_unframed,
@@ -47,6 +48,10 @@ MOST_KEPT = 100
 """Checks, sources, suggestions or questions that an assessment has at most; the whole lists are in the reply."""
 CLEAR = 85
 """From this total score on, of 100, a reply counts as clear: below it a person is asked."""
+
+
+ENDS: Mapping[str, str] = {"mission_complete": "answer", "analysis_result": "research"}
+"""The type of response for each action that completes a mission."""
 
 
 def read_universal(
@@ -462,3 +467,19 @@ def _first(*texts: str | None) -> str | None:
 
 def _listed(what: str, entries: list[str] | None) -> str | None:
     return f"{what}: {', '.join(entries)}." if entries else None
+
+
+def _give_up(error: str, code: str) -> dict[str, JsonValue]:
+    details: dict[str, JsonValue] = {"error_code": code}
+    return {"response_type": "error", "status": "error", "message": error, "error_details": details}
+
+
+READER = Reader(
+    read=read_universal,
+    key="response_type",
+    ends=ENDS,
+    verdict="verification",
+    to_verify="Reply with a response of the type verification: one check for each question, and PASS if "
+    "all of them passed.",
+    give_up=_give_up,
+)
