@@ -202,6 +202,16 @@ def see_who_approved_what(hand: Hand) -> None:
         hand.bring(decided.nth(at).locator("td").last)
 
 
+def see_who_decided_last_week(hand: Hand) -> None:
+    page = hand.page
+    hand.click(page.get_by_role("link", name="Decisions", exact=True))
+    hand.click(page.get_by_role("link", name="last week", exact=True))
+    decided = page.locator("tbody tr")
+    decided.first.wait_for()
+    for at in range(decided.count()):
+        hand.bring(decided.nth(at).locator("td").nth(2))
+
+
 def answer_a_question(hand: Hand) -> None:
     hand.open_inbox("choose-licence")
     hand.click(hand.page.get_by_label("MIT", exact=True))
@@ -261,7 +271,14 @@ TASKS: Mapping[str, Callable[[Hand], None]] = {
     "stop a mission": stop_a_mission,
     "launch a shipped mission with a variable": launch_a_shipped_mission,
     "undo what a mission has changed": undo_a_mission,
-    **({"see what a model is writing now": see_what_a_model_writes} if HAS_REVIEW else {}),
+    **(
+        {
+            "see who approved what last week, in all missions": see_who_decided_last_week,
+            "see what a model is writing now": see_what_a_model_writes,
+        }
+        if HAS_REVIEW
+        else {}
+    ),
 }
 
 
@@ -429,7 +446,7 @@ def _take_pictures(browser: Browser, link: str, engine: Engine, place: Path) -> 
         "settings": f"/missions/{headers}/settings", "turn": f"/missions/{headers}/questions/1",
         "undo": f"/missions/{headers}/undo", "fork": f"/missions/{headers}/fork", "jobs": "/jobs", "kinds": "/kinds",
         "kind": "/kinds/write_file", "launch": "/launch", "launch-own": "/launch/own", "memory": "/memory",
-        "overview": "/overview",
+        "overview": "/overview", "decisions": "/decisions",
     }  # fmt: skip
     page = browser.new_page()
     page.goto(link)
