@@ -606,6 +606,8 @@ def test_images_are_shown_with_their_sizes_and_sent_as_nothing_else(house: House
         (b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x05\0\x04\0", ("image/webp", 5, 4)),
         (b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08\0\x04\0\x05", ("image/jpeg", 5, 4)),
         (b"\0\0\0\x1cftypavif" + bytes(8) + b"ispe\0\0\0\0\0\0\0\x05\0\0\0\x04", ("image/avif", 5, 4)),
+        (b"\0\0\0\x1cftypavif" + bytes(70_000) + b"ispe\0\0\0\0\0\0\0\x05\0\0\0\x04", ("image/avif", 5, 4)),
+        (b"\0\0\0\x1cftypavif" + b"ispe\0\0\0\0\0\0\0\x05\0\0\0\x04" * 20_000, None),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", None),
         (b"\xff\xd8\xff\xe0\0", None),
         (b"\xff\xd8\xff\xe0\0\0" * 3, None),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 
 from lcp_engine.inbox import Contents, Diff
 
@@ -150,15 +152,8 @@ def _read_jpeg(data: bytes) -> Image | None:
 
 def _read_avif(data: bytes) -> Image | None:
     """The dimensions of the largest image in its properties: others are previews, or a layer of it."""
-    found = [
-        Image("image/avif", *struct.unpack_from(">II", data, at + 8))
-        for at in _places(data[: 64 * 1024], b"ispe")
-    ]
-    return max(found, key=lambda one: one.width * one.height, default=None)
-
-
-def _places(data: bytes, name: bytes) -> Iterator[int]:
-    at = data.find(name)
-    while at >= 0:
-        yield at
-        at = data.find(name, at + len(name))
+    places = [one.end() + 4 for one in islice(re.finditer(b"ispe", data), MOST_PARTS + 1)]
+    if not 0 < len(places) <= MOST_PARTS:
+        return None
+    found = [Image("image/avif", *struct.unpack_from(">II", data, at)) for at in places]
+    return max(found, key=lambda one: one.width * one.height)

@@ -76,3 +76,17 @@ def test_a_line_with_other_args_than_its_words_ends_nothing(
     with logging_json(site.engine):
         logging.getLogger().handlers[-1].handle(record)
     assert [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()] == ["%d files"]
+
+
+def test_a_traceback_is_logged_with_its_line_and_without_keys(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with logging_json(site.engine):
+        try:
+            raise ValueError(f"not with sk-{'a1B2' * 8}")
+        except ValueError:
+            logging.getLogger("lcp_engine").exception("it broke")
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert line["exception"].startswith("Traceback")
+    assert "ValueError: not with" in line["exception"]
+    assert "a1B2a1B2" not in line["exception"]

@@ -16,9 +16,10 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.features.telemetry.conftest import Site
 
-from lcp_engine import Engine
+from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.features.telemetry import names, spans
 from lcp_engine.features.telemetry.spans import Teller, span_id, trace_id
+from lcp_engine.features.telemetry.store import TracedMission
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -114,6 +115,26 @@ def test_a_mission_that_a_person_ends_is_told_by_the_runner_that_worked_on_it_la
     [root] = told.named("invoke_agent")
     assert root.status.status_code is StatusCode.ERROR
     assert _attributes(root)[names.OUTCOME] == "cancelled"
+
+
+def test_what_could_not_be_read_is_told_in_the_next_round(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.run(("read_file", {"rel_path": "a.md"}))
+    told = Told(site)
+    teller = told.teller(site.engine, 1)
+    teller._since = 0
+
+    def away(*_: object) -> list[TracedMission]:
+        raise LcpError(ErrorCode.DATABASE_BUSY, "the database is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spans, "read_missions", away)
+        with pytest.raises(LcpError, match="is away"):
+            teller._tell(site.now() + 1)
+    assert not told.spans
+    teller._tell(site.now() + 1)
+    assert told.named("execute_tool")
 
 
 def test_what_comes_at_once_in_large_numbers_is_left_out_and_said(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.clock import iso, system_clock
 from lcp_engine.core.json_values import JsonObject, JsonValue, object_in
+from lcp_engine.features.models.scrub import without_secrets
 from lcp_engine.features.telemetry.spans import span_id, trace_id
 from lcp_engine.features.telemetry.store import read_attempts, read_uids
 
 TOLD = ("code", "outcome", "by", "limit", "question", "action", "turn")
 """What of an event's data is told: codes and numbers, no words of planners and people."""
 MOST_UIDS = 10_000
+MOST_OF_TRACEBACK = 16_384
+"""Characters of a traceback that are told, up to its end."""
 
 
 @contextmanager
@@ -80,10 +85,14 @@ class _Handler(logging.Handler):
             message = record.getMessage()
         except Exception:  # noqa: BLE001 -- args are of any code; a bad line must not end what logs it
             message = str(record.msg)
-        _write({
+        line: dict[str, JsonValue] = {
             "time": iso(int(record.created * 1e6)), "level": record.levelname.lower(), "logger": record.name,
             "message": message,
-        })  # fmt: skip
+        }  # fmt: skip
+        if record.exc_info and record.exc_info[0] is not None:
+            told = "".join(traceback.format_exception(*record.exc_info))
+            line["exception"] = without_secrets(told[-MOST_OF_TRACEBACK:], os.environ)
+        _write(line)
 
 
 def _write(line: Mapping[str, JsonValue]) -> None:

@@ -159,7 +159,7 @@ class Teller:
                     logging.getLogger("lcp_engine").warning("traces: %s: %s", type(error).__name__, error)
 
     def _tell(self, until: Micros) -> None:
-        """Tell what ended before `until`. What an exporter raises for is not told again."""
+        """Tell what ended before `until`: again, if it could not be read, but not what an exporter raises for."""
         if until <= self._since:
             return
         self._room = min(MOST_SPANS, self._room + SPANS_A_SECOND)
@@ -171,11 +171,11 @@ class Teller:
             most=self._room,
             with_content=self._with_content,
         )
+        ids = {one.mission_id for one in attempts} | self._missions.keys()
+        missions = {one.id: one for one in self._instance.read(read_missions, ids)} if ids else {}
         self._since = until
         self._histograms.note_round(is_cut=len(attempts) == self._room)
         self._room -= len(attempts)
-        ids = {one.mission_id for one in attempts} | self._missions.keys()
-        missions = {one.id: one for one in self._instance.read(read_missions, ids)} if ids else {}
         for attempt in attempts:
             if (mission := missions.get(attempt.mission_id)) is not None:
                 self._tell_attempt(mission, attempt)
