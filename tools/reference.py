@@ -27,6 +27,7 @@ from lcp_engine.core.prices import Price, Prices
 from lcp_engine.feature import added
 from lcp_engine.features.evaluation.suite import Expectation, SuiteFile
 from lcp_engine.features.http_api.settings import ServeSettings
+from lcp_engine.features.mcp_server.settings import ClientSettings
 from lcp_engine.features.plans.stated_plan import (
     StatedCondition,
     StatedErrorHandling,
@@ -106,6 +107,7 @@ SECTIONS: Mapping[str, tuple[type[BaseModel], ...]] = {
         SignedLinks,
         CapSettings,
         ServeSettings,
+        ClientSettings,
         NetworkGrant,
         AllowedHost,
         Prices,
@@ -148,6 +150,7 @@ KEYS: Mapping[type[BaseModel], str] = {
     Webhook: "webhook",
     SignedLinks: "links",
     ServeSettings: "serve",
+    ClientSettings: "mcp",
 }
 """Where each model stands in its file."""
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lcp_engine.web.app import Door
     from lcp_engine.web.server import PageServer
 
-API = "/v1"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -96,8 +95,9 @@ def serve_command(
         update={"roots": (*stated.roots, *roots), "missions": (*stated.missions, *missions)}
     )
     with invocation.engine() as engine, catching_interrupts() as interrupts:
-        gate = engine.tokens.gate(only_here=host in LOOPBACK) if api or stated.api else None
-        doors = {} if gate is None else {API: _door(API, engine, stated, gate)}
+        opened = [path for path, is_open in (("/v1", api or stated.api), ("/mcp", stated.mcp)) if is_open]
+        gate = engine.tokens.gate(only_here=host in LOOPBACK) if opened else None
+        doors = {path: _door(path, engine, stated, gate) for path in opened}
         server = server_type(
             engine, host=host, port=port, names=names, announce=lambda link: _announce_next(invocation, link),
             secrets=_kept_secrets(engine.instance.url, anew=sign_out), evals=evals, doors=doors,

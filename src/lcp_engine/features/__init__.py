@@ -12,6 +12,7 @@ KEYS = {
     "fallback_plans": "plans",
     "instructions": "instructions",
     "links": "approvers",
+    "mcp": "mcp_server",
     "memory": "memory",
     "on_wait": "notices",
     "plan": "plans",

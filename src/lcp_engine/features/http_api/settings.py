@@ -19,6 +19,10 @@ class ServeSettings(BaseModel):
     api: bool = Field(
         default=False, description="Serve the HTTP API below `/v1` (api.md), as `lcp serve --api` does."
     )
+    mcp: bool = Field(
+        default=False,
+        description="Serve MCP clients with a token at `/mcp` (mcp.md); the key `mcp` says what they may do.",
+    )
     origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/\s]+$")], ...] = Field(
         default=(),
         description="Origins of pages in browsers that may use it, such as `https://board.example.org`.",

@@ -14,4 +14,6 @@ FEATURE = Feature(
             "Serve missions to an agent or editor that speaks MCP.",
         ),
     },
+    doors={"/mcp": "lcp_engine.features.mcp_server.command:open_mcp"},
+    settings={"mcp": ("lcp_engine.features.mcp_server.settings:McpSettings", "")},
 )

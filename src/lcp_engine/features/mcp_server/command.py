@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +17,14 @@ from lcp_engine.cli.output import print_err, print_json_line, print_out
 from lcp_engine.cli.serve import Work, announce_token, run_together, stop_together
 from lcp_engine.cli.signals import catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
+from lcp_engine.features.mcp_server.settings import ClientSettings, McpSettings
 from lcp_engine.settings import resolve_root
+
+if TYPE_CHECKING:
+    from lcp_engine.api.engine import Engine
+    from lcp_engine.features.mcp_server.door import McpDoor
+    from lcp_engine.features.mcp_server.http import PageDoor
+    from lcp_engine.features.tokens.calls import Gate
 
 HIGHEST_PORT = 65_535
 
@@ -67,27 +75,25 @@ def mcp_command(
     Over HTTP a client is known by its token.
     """
     try:
-        from lcp_engine.features.mcp_server.door import McpDoor
-        from lcp_engine.features.mcp_server.listed import Listed
         from lcp_engine.features.mcp_server.stdio import StdioServer, protocol_streams
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
     pairs(settings, "--set")
-    if missions and not roots:
+    stated = invocation.settings.of(McpSettings).mcp
+    if missions and not (roots or stated.roots):
         raise click.UsageError("--mission needs --root", click.get_current_context())
-    listed = Listed(
-        roots=tuple(resolve_root(None, Path.cwd(), Path(root).expanduser()) for root in roots),
-        missions=_named(missions),
-        planner=planner,
-        settings=settings,
-        stage=stage,
-        environment=invocation.planner_environment,
+    added = {
+        "roots": roots, "missions": missions, "set": settings, "approve_for": approvers,
+    }  # fmt: skip
+    stated = stated.model_copy(
+        update={key: (*getattr(stated, key), *given) for key, given in added.items()}
+        | {"planner": planner or stated.planner, "stage": stage or stated.stage}
     )
     with ExitStack() as stack:
         streams = stack.enter_context(protocol_streams()) if address is None else (0, 1)
         engine = stack.enter_context(invocation.engine())
         interrupts = stack.enter_context(catching_interrupts())
-        door = McpDoor(engine, listed, approvers)
+        door = _door(engine, stated)
         if address is None:
             works: list[Work] = [StdioServer(door.lowlevel, *streams)]
             if sys.stdin.isatty() and not invocation.quiet:
@@ -114,6 +120,31 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > HIGHEST_PORT:
         raise click.UsageError(f"--http expects HOST:PORT, not {address!r}", click.get_current_context())
     return host.strip("[]"), int(port)
+
+
+def open_mcp(engine: Engine, _: object, gate: Gate) -> PageDoor:
+    """MCP as `lcp serve` opens it. Raises `INVALID_ARGUMENT` for roots that are not there, and without the extra."""
+    door = _door(engine, engine.instance.settings(McpSettings).mcp)
+    from lcp_engine.features.mcp_server.http import PageDoor  # slow to import
+
+    return PageDoor(door, gate)
+
+
+def _door(engine: Engine, stated: ClientSettings) -> McpDoor:
+    try:
+        from lcp_engine.features.mcp_server.door import McpDoor
+        from lcp_engine.features.mcp_server.listed import Listed
+    except ModuleNotFoundError as missing:
+        raise _not_installed(missing) from missing
+    listed = Listed(
+        roots=tuple(resolve_root(None, Path.cwd(), Path(root).expanduser()) for root in stated.roots),
+        missions=_named(stated.missions),
+        planner=stated.planner,
+        settings=stated.set,
+        stage=stated.stage,
+        environment=engine.instance.planner_environment,
+    )
+    return McpDoor(engine, listed, stated.approve_for)
 
 
 def _named(missions: Sequence[str]) -> dict[str, str]:

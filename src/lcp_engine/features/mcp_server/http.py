@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 import uvicorn
@@ -11,6 +13,7 @@ from anyio.to_thread import run_sync
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -48,17 +51,8 @@ class HttpServer:
         self.token = gate.token
         self._socket = _listen(host, port)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._socket.getsockname()[1]}{PATH}"
-        app = door.server.streamable_http_app(
-            streamable_http_path=PATH,
-            max_request_body_size=MOST_BYTES,
-            session_idle_timeout=_IDLE_SECONDS,
-            max_sessions=_MOST_SESSIONS,
-            transport_security=TransportSecuritySettings(
-                enable_dns_rebinding_protection=False
-            ),  # _Admission does it
-        )
         config = uvicorn.Config(
-            _Admission(app, gate, is_local=host in LOOPBACK),
+            _Admission(_app(door), gate, is_local=host in LOOPBACK),
             http=limited_protocol(ConnectionLimits().within(descriptor_limit())),
             ws="none",
             lifespan="on",
@@ -82,6 +76,50 @@ class HttpServer:
 
     def stop(self) -> None:
         self._server.should_exit = True
+
+
+class PageDoor:
+    """MCP as a door of the page's server. Its sessions begin with the first request, and end with `close`."""
+
+    def __init__(self, door: McpDoor, gate: Gate) -> None:
+        self._app = _app(door)
+        self._admission = _Admission(self._app, gate, is_local=False)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = asyncio.Event()
+        self._is_open = asyncio.Event()
+        self._sessions: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if self._sessions is None:
+            self._loop = asyncio.get_running_loop()
+            self._sessions = self._loop.create_task(self._hold())
+        await self._is_open.wait()
+        await self._admission(scope, receive, send)
+
+    async def _hold(self) -> None:
+        # The task group of the sessions ends in the task in which it began.
+        async with self._app.router.lifespan_context(self._app):
+            self._is_open.set()
+            await self._closing.wait()
+
+    def close(self) -> None:
+        """End the sessions. May be called from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._closing.set)
+
+
+def _app(door: McpDoor) -> Starlette:
+    return door.server.streamable_http_app(
+        streamable_http_path=PATH,
+        max_request_body_size=MOST_BYTES,
+        session_idle_timeout=_IDLE_SECONDS,
+        max_sessions=_MOST_SESSIONS,
+        transport_security=TransportSecuritySettings(
+            enable_dns_rebinding_protection=False
+        ),  # _Admission does it
+    )
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,21 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
 from tests.cli.conftest import Lcp, Object
 from tests.features.mcp_server.api.test_mcp_door import value
 from tests.loaded_python import Python
 from tests.patience import PATIENCE_SECONDS
 
+from lcp_engine import Engine
 from lcp_engine.features.mcp_server.stdio import MOST_BYTES, MOST_REQUESTS
 
 if TYPE_CHECKING:
@@ -213,6 +216,40 @@ def test_over_http_the_address_and_a_token_are_printed_once(lcp: Lcp) -> None:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_the_pages_server_serves_clients_what_the_configuration_states(lcp: Lcp) -> None:
+    path = lcp.home / "config" / "lcp-engine" / "config.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stated = {
+        "roots": [str(lcp.root)],
+        "planner": "human",
+        "set": ["limits.max_turns=7"],
+        "approve_for": ["generated"],
+    }
+    path.write_text(json.dumps({"serve": {"mcp": True}, "mcp": stated}))
+
+    async def steps(url: str, token: str) -> None:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
+        ):
+            assert "approve" in {tool.name for tool in (await client.list_tools()).tools}
+            launched = await client.call_tool("launch", {"goal": "Say hello."})
+            assert (launched.structured_content or {})["planner"] == "human"
+
+    with lcp.start("serve", "--port", "0", "--json") as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline()) | json.loads(process.stdout.readline())
+        url = f"http://127.0.0.1:{urlsplit(told['link']).port}/mcp"
+        assert httpx2.post(url, json={}).status_code == 401
+        anyio.run(steps, url, told["token"])
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out) == (0, "")
+    with Engine(f"sqlite:///{lcp.database}") as engine:
+        (mission,) = engine.missions()
+        assert mission.limits["max_turns"] == 7
 
 
 def test_usage_is_checked_before_anything_is_served(lcp: Lcp) -> None:
