@@ -41,6 +41,8 @@ class MissionOptions:
     variables: Mapping[str, str] | None = None
     allow_admin: bool = False
     stage: bool = False
+    branch: str | None = None
+    commit: str | None = None
 
 
 class Loaded(NamedTuple):
@@ -136,7 +138,8 @@ def _spec(
         outline, options.variables or {}, lambda: resolve_root(outline.root, base, options.root)
     )
     options = replace(options, variables=found)
-    settings = [*(["stage=true"] if options.stage else []), *options.settings]
+    stated = {"stage": options.stage and "true", "git.branch": options.branch, "git.commit": options.commit}
+    settings = [*(f"{key}={value}" for key, value in stated.items() if value), *options.settings]
     if options.planner is not None:
         settings.insert(0, f"planner={json_line({'type': options.planner})}")
     elif not _set_planner(settings) and _needs_planner(options, text, source, base):
@@ -282,7 +285,7 @@ def mission_options(command: Callable[..., int]) -> Callable[..., int]:
         ),
         click.option("--allow-admin", is_flag=True,
                      help="Let it request jobs of the level admin; they are held for a person."),
-        _stage_option,
+        *_change_options,
     ])  # fmt: skip
 
 
@@ -294,7 +297,7 @@ def goal_options(command: Callable[..., int]) -> Callable[..., int]:
             root="[default: .]", planner="Who answers.  [env: LCP_PLANNER]",
             settings="Set any key of a mission file", variables="the goal",
         ),
-        _stage_option,
+        *_change_options,
     ])  # fmt: skip
 
 
@@ -322,9 +325,12 @@ def _one_goal(context: click.Context, _: click.Parameter, words: Sequence[str]) 
     return "".join(words)
 
 
-_stage_option = click.option(
-    "--stage", is_flag=True,
-    help="Let it work in a private copy of the root, and ask you once what is merged.",
+_change_options = (
+    click.option("--stage", is_flag=True,
+                 help="Let it work in a private copy of the root, and ask you once what is merged."),
+    click.option("--branch", metavar="NAME", help="Commit what it changed on this new branch, e.g. lcp/{name}-{id}."),
+    click.option("--commit", type=click.Choice(["mission", "merge", "off"]),
+                 help="Commit what it changed when it completes, or its merge."),
 )  # fmt: skip
 
 
@@ -338,6 +344,8 @@ def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Ca
         settings: Sequence[str],
         variables: Sequence[str],
         stage: bool,
+        branch: str | None,
+        commit: str | None,
         allow_admin: bool = False,
         **others: object,
     ) -> int:
@@ -351,6 +359,8 @@ def _with_options(command: Callable[..., int], options: Sequence[_Option]) -> Ca
                 pairs(variables, "--var"),
                 allow_admin=allow_admin,
                 stage=stage,
+                branch=branch,
+                commit=commit,
             ),
             **others,
         )

@@ -10,6 +10,7 @@ KEYS = {
     "commands_read": "programs",
     "commands_wall": "programs",
     "fallback_plans": "plans",
+    "git": "git",
     "instructions": "instructions",
     "links": "approvers",
     "mcp": "mcp_server",
