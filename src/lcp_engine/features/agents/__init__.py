@@ -8,5 +8,6 @@ FEATURE = Feature(
     "agents",
     needs=("models", "programs", "stages"),
     planners={"program": "lcp_engine.features.agents.program:ProgramPlanner"},
+    findings=("lcp_engine.features.agents.program:examine_agents",),
     mission_checks=("lcp_engine.features.agents.program:check_mission",),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, Json, LcpError
@@ -36,12 +38,14 @@ from lcp_engine.features.programs.stage_work import StageWork
 from lcp_engine.features.stages.mission_keys import StageKeys
 from lcp_engine.planners.base import PlannerError, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
+from lcp_engine.sandbox.installed_programs import found_program
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.params import Result
 
 if TYPE_CHECKING:
     from lcp_engine.core.mission.spec import MissionSpec
     from lcp_engine.engine.instance import Instance
+    from lcp_engine.settings import Settings
 
 TYPE = "program"
 MOST_ARGUMENT = 100_000
@@ -135,6 +139,30 @@ class PlacedProgram:
     def answer(self, question: Question, /) -> Reply:
         message = f"{self.stated.name} works in the stage of a mission, which a runner gives it"
         raise PlannerError(ErrorCode.PLANNER_REFUSED, message, advice=GENERAL)
+
+    def suggested(self) -> Mapping[str, JsonValue]:
+        """Keys of a mission with this planner."""
+        host = self.stated.preset.host
+        return {
+            "stage": True,
+            **({"commands": {"network": {"hosts": [host]}}} if host and not self.stated.endpoint else {}),
+            "kinds": {"agent_plan": {"timeout": 1800}},
+        }
+
+    def examined(self) -> Iterator[Finding]:
+        """Findings on its program and its keys."""
+        preset, name = self.stated.preset, self.stated.name
+        try:
+            yield well("agent", f"{name} is {found_program(preset.command[0], Path.cwd())}")
+        except LcpError as error:
+            advice = f"Install {preset.package}." if preset.package else error.failed.advice
+            yield broken("agent", LcpError(error.code, error.failed.message, advice=advice).failed)
+        names = (*preset.keys, *self.stated.keys)
+        given = [one for one in names if os.environ.get(one, "").strip()]
+        if given or not names:
+            yield well("keys", ", ".join(given) or "it needs none")
+        else:
+            yield doubtful("keys", f"none of {', '.join(names)} is set", "Start the runner with one of them.")
 
     def work(self, question: Question, work: StageWork, /) -> Reply:
         """The last words of the agent as the end of the mission, with what it changed in the stage."""
@@ -300,3 +328,10 @@ def check_mission(instance: Instance, spec: MissionSpec) -> None:
         allowed = instance.settings(ProgramSettings).walls(instance.isolation)
         found = step_here(instance.walls, walls=allowed)
         refuse_without_wall(name, Ground(instance.walls, "", "", found))
+
+
+def examine_agents(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
+    """Agents that missions can have as their planner here, by their presets."""
+    found = {name: shutil.which(preset.command[0]) for name, preset in PRESETS.items()}
+    if any(found.values()):
+        yield well("agents", ", ".join(f"{name} at {place}" for name, place in found.items() if place))

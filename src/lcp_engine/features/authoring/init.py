@@ -7,9 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import click
 
@@ -32,6 +32,13 @@ _NOT_TEXT = {"true", "false", "null"}
 _ESCAPE = re.compile(r"\\(?:(ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|.)")
 
 
+@runtime_checkable
+class SuggestsKeys(Protocol):
+    """A planner that says which further keys the missions with it have."""
+
+    def suggested(self) -> Mapping[str, JsonValue]: ...
+
+
 @dataclass(frozen=True)
 class Draft:
     """Parts of a mission file; without a planner, the environment chooses one at each launch."""
@@ -40,6 +47,7 @@ class Draft:
     root: str
     planner: Mapping[str, JsonValue] | None
     writes: Sequence[str]
+    more: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @click.command(
@@ -49,12 +57,14 @@ class Draft:
         "lcp init",
         'lcp init notes.yaml --goal "Write NOTES.md." --root ~/src/shop --planner human',
         'lcp init docs.yaml --goal "Write docs/API.md." --write "docs/**"',
+        'lcp init fix.yaml --goal "Make the tests pass." --agent codex',
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path), default=Path("mission.yaml"), metavar="[FILE]")
 @click.option("--goal", metavar="TEXT", help="What the mission should achieve, in words for the planner.")
 @click.option("--root", metavar="DIR", help="The directory that the mission is confined to.  [default: .]")
 @click.option("--planner", shell_complete=planner_names, metavar="NAME", help="Who answers.")
+@click.option("--agent", metavar="NAME", help="An agent that you have, at work in a stage (docs/agents.md).")
 @click.option(
     "--write",
     "writes",
@@ -71,6 +81,7 @@ def init_command(
     goal: str | None,
     root: str | None,
     planner: str | None,
+    agent: str | None,
     writes: Sequence[str],
     force: bool,
 ) -> int:
@@ -79,9 +90,14 @@ def init_command(
     Nothing is launched. Without a terminal --goal is required; the root is then the current directory, the planner the
     one of the environment, or you (human), and every write waits for you.
     """
+    if agent is not None and planner is not None:
+        raise click.UsageError("--agent names the planner, too; leave out --planner")
     _check_target(file, force=force)
-    stated = None if goal is None else Draft(goal.strip(), root or ".", _usual(planner), writes)
-    draft = stated or _ask(root, planner, writes)
+    named = None if agent is None else _with_agent(agent, invocation)
+    usual = _usual(planner) if named is None else named.planner
+    stated = None if goal is None else Draft(goal.strip(), root or ".", usual, writes)
+    draft = stated or _ask(root, planner, writes, named)
+    draft = draft if named is None else replace(draft, more=named.more)
     text = text_of(draft, file.stem)
     _check(text, str(file), invocation)
     _write(file, text, force=force)
@@ -113,7 +129,17 @@ def _there_already(file: Path) -> LcpError:
     )
 
 
-def _ask(root: str | None, planner: str | None, writes: Sequence[str]) -> Draft:
+def _with_agent(agent: str, invocation: Invocation) -> Draft:
+    """The planner of an agent, and what its missions need. Raises `INVALID_MISSION` for one that is not known."""
+    from lcp_engine.core.mission.spec import PlannerSpec
+    from lcp_engine.planners.registry import make_planner
+
+    stated: dict[str, JsonValue] = {"type": "program", "agent": agent}
+    made = make_planner(PlannerSpec.model_validate(stated), invocation.planner_environment)
+    return Draft("", "", stated, (), made.suggested() if isinstance(made, SuggestsKeys) else {})
+
+
+def _ask(root: str | None, planner: str | None, writes: Sequence[str], named: Draft | None) -> Draft:
     """Ask for what the options leave out. Raises `click.UsageError` without a terminal, or if the person leaves."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError("--goal TEXT is required where there is no terminal to ask on")
@@ -125,7 +151,7 @@ def _ask(root: str | None, planner: str | None, writes: Sequence[str]) -> Draft:
         return Draft(
             goal,
             _text("Directory that it is confined to", ".") if root is None else root,
-            _ask_for_planner() if planner is None else {"type": planner},
+            named.planner if named else _ask_for_planner() if planner is None else {"type": planner},
             writes or _text("Files that it may write without asking you, such as docs/**", "none").split(),
         )
     except Closed:
@@ -195,6 +221,7 @@ def text_of(draft: Draft, name: str) -> str:
     ]
     if draft.planner is not None:
         lines.append(f"planner: {yaml_value({**draft.planner})}")
+    lines += [f"{key}: {yaml_value(value)}" for key, value in draft.more.items()]
     lines.append("limits: {max_turns: 20, max_jobs: 100, max_seconds: 1800}")
     if draft.writes:
         patterns = ", ".join(map(json_line, draft.writes))

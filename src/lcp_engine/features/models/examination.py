@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lcp_engine.core.health import Finding, broken, well
 from lcp_engine.core.mission.spec import PlannerSpec
@@ -32,6 +32,13 @@ _GOALS = (
 )
 
 
+@runtime_checkable
+class ExaminesItself(Protocol):
+    """A planner that finds out itself whether it can answer here."""
+
+    def examined(self) -> Iterator[Finding]: ...
+
+
 def examine_planner(
     spec: PlannerSpec, planner_environment: PlannerEnvironment, result: ResultSchema | None
 ) -> Iterator[Finding]:
@@ -55,6 +62,8 @@ def examine_planner(
             yield well("planner", spec.type)
             questions = _questions(spec.dialect, workers, None if result is None else result.schema)
             yield from examine(planner.model_planner, questions, is_valid, seconds=SECONDS)
+        elif isinstance(planner, ExaminesItself):
+            yield from planner.examined()
         else:
             yield well("planner", f"{spec.type}, which uses no model")
     except LcpError as error:

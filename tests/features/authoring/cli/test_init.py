@@ -115,3 +115,17 @@ def test_every_text_is_read_back_as_it_is(goal: str, name: str) -> None:
     spec = parse_mission(written, source="mission")
     assert (spec.goal.removesuffix("\n"), spec.root, spec.name) == (goal, name, name)
     assert spec.policy[0].paths == ("*.md", "a, b")
+
+
+def test_an_agent_gets_a_stage_and_the_host_of_its_model(lcp: Lcp) -> None:
+    assert lcp("init", "--goal", "Look.", "--agent", "codex").code == 0
+    assert lcp("validate", "mission.yaml").code == 0
+    written = (lcp.home / "mission.yaml").read_text()
+    assert "planner: {type: program, agent: codex}\nstage: true\n" in written
+    assert "commands: {network: {hosts: [api.openai.com]}}" in written
+    assert "did you mean 'codex'?" in lcp("init", "x.yaml", "--goal", "Look.", "--agent", "codes").err
+    told = lcp(
+        "doctor", "--mission", "mission.yaml", PATH="/usr/bin:/bin", OPENAI_API_KEY="", CODEX_API_KEY=""
+    ).out
+    assert "Install @openai/codex@" in told
+    assert "none of CODEX_API_KEY, OPENAI_API_KEY is set" in told
