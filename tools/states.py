@@ -22,7 +22,7 @@ STATES = {
 EVENTS = {
     "queued": "created, allowed to run",
     "held": "created, held by policy, by its permission level, by the planner, or because no worker executes its kind",
-    "blocked": "created as a turn while another turn is open",
+    "blocked": "created as a turn while another turn is open, or for what an agent does",
     "refused": "created only to record the reason: policy denies it, or a cap is used up",
     "approved": "a person approved it",
     "approved_in_turn": "a person approved a turn while another turn is open",
@@ -41,6 +41,9 @@ EVENTS = {
     "stopped_at_limit": "the mission has reached a limit before the turn was asked, and a person is asked for more",
     "plan_succeeded": "the plan of the step succeeded",
     "plan_failed": "the plan of the step failed",
+    "permission_asked": "the agent asks for permission, which a rule holds",
+    "done_by_agent": "the agent says that it has done it",
+    "failed_by_agent": "the agent says that it failed, policy denies it, or what became of it is not known",
     "skipped": "its plan or mission has ended",
     "cancelled": "its mission was cancelled, or its plan at a limit",
     "retried": "a person retried it",

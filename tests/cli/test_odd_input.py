@@ -139,7 +139,18 @@ def test_a_mission_without_a_name_is_refused(lcp: Lcp) -> None:
 
 def test_an_unknown_planner_is_told_which_there_are(lcp: Lcp) -> None:
     told = lcp("doctor", "--planner", "nope").out.partition("known: ")[2].partition("\n")[0]
-    known = {"anthropic", "human", "local", "none", "openai", "program", "replay", "script", "surveyor"}
+    known = {
+        "acp",
+        "anthropic",
+        "human",
+        "local",
+        "none",
+        "openai",
+        "program",
+        "replay",
+        "script",
+        "surveyor",
+    }
     # Tests before in the same process may have installed a planner of their own.
     assert known <= {*told.split(", ")}
 

@@ -33,11 +33,12 @@ _JOB_EVENTS = {
     "succeeded": "succeeded", "failed": "failed", "held": "held", "held_again": "held", "retried_held": "held",
     "refused": "rejected", "rejected": "rejected", "skipped": "skipped", "cancelled": "cancelled",
     "plan_succeeded": "succeeded", "plan_failed": "failed", "backed_off": "queued", "rescued": "queued",
-    "answered": "succeeded",
+    "answered": "succeeded", "permission_asked": "held", "done_by_agent": "succeeded", "failed_by_agent": "failed",
 }  # fmt: skip
 _AS_WORDS = {"held_again": "held", "retried_held": "held", "refused": "rejected",
              "backed_off": "retries", "plan_succeeded": "succeeded",
-             "plan_failed": "failed"}  # fmt: skip
+             "plan_failed": "failed", "permission_asked": "held", "done_by_agent": "succeeded",
+             "failed_by_agent": "failed"}  # fmt: skip
 
 
 class Follower:

@@ -90,6 +90,9 @@ DELEGATE = Transition("delegated", _from(State.RUNNING), State.BLOCKED)
 STOP_AT_LIMIT = Transition("stopped_at_limit", _from(State.RUNNING), State.BLOCKED)
 PLAN_SUCCEED = Transition("plan_succeeded", _from(State.BLOCKED), State.SUCCEEDED)
 PLAN_FAIL = Transition("plan_failed", _from(State.BLOCKED), State.FAILED)
+AGENT_ASKS = Transition("permission_asked", _from(State.BLOCKED), State.HELD)
+AGENT_DID = Transition("done_by_agent", _from(State.BLOCKED), State.SUCCEEDED)
+AGENT_FAILED = Transition("failed_by_agent", _from(State.BLOCKED), State.FAILED)
 SKIP = Transition("skipped", _from(State.HELD, State.BLOCKED, State.QUEUED), State.SKIPPED)
 CANCEL = Transition(
     "cancelled", _from(State.HELD, State.BLOCKED, State.QUEUED, State.RUNNING), State.CANCELLED
@@ -103,6 +106,6 @@ RETRY_BLOCKED = Transition(
 CREATIONS = {t.target: t for t in (QUEUE, HOLD, BLOCK, REFUSE)}
 TRANSITIONS = (
     *CREATIONS.values(), APPROVE, APPROVE_BLOCKED, BRING, REJECT, ANSWER, UNBLOCK, START, SUCCEED, FAIL, BACK_OFF,
-    RELEASE, RESCUE, HOLD_AGAIN, DELEGATE, STOP_AT_LIMIT, PLAN_SUCCEED, PLAN_FAIL, SKIP, CANCEL, RETRY,
-    RETRY_HELD, RETRY_BLOCKED,
+    RELEASE, RESCUE, HOLD_AGAIN, DELEGATE, STOP_AT_LIMIT, PLAN_SUCCEED, PLAN_FAIL, AGENT_ASKS, AGENT_DID,
+    AGENT_FAILED, SKIP, CANCEL, RETRY, RETRY_HELD, RETRY_BLOCKED,
 )  # fmt: skip

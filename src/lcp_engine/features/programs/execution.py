@@ -157,7 +157,9 @@ class Commands:
         around = self._surroundings(mission, context, job.mission_id)
         keep = partial(self._keep_of_turn, job, mission, context.root)
         seconds = min(worker.timeout, question.seconds_left or worker.timeout)
-        return planner.work(question, StageWork(job, around, self._under_way, keep, seconds))
+        policy = self._missions.policy(mission)
+        work = StageWork(job, self._instance, policy, around, self._under_way, keep, seconds)
+        return planner.work(question, work)
 
     def may_repeat(self, worker: Worker[BaseModel]) -> bool:
         """True for commands, and programs that may leave changes: a later call for the same job finds what was kept."""

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
+from lcp_engine.core.policy import Policy
+from lcp_engine.engine.instance import Instance
 from lcp_engine.features.programs.programs import ProgramsUnderWay
 from lcp_engine.features.programs.run_command import Surroundings
 from lcp_engine.features.programs.wall.upper import Changes
@@ -26,6 +28,9 @@ class StageWork:
     """
 
     job: JobRow
+    instance: Instance
+    policy: Policy
+    """That of the mission, now."""
     around: Surroundings
     under_way: ProgramsUnderWay
     keep: Callable[[Workspace, Changes, BaseModel], Kept]

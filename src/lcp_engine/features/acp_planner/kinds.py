@@ -1,0 +1,140 @@
+"""State the kinds of jobs that the tool calls of an agent are: which of our kinds' rules are about each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from lcp_engine.changes.own_kinds import LeasedJob, OwnKind, Params
+from lcp_engine.changes.set_view import SetView
+from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.core.kinds import KindRole
+from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.errors import Code, ErrorType, ExecutionFailed, Meaning
+from lcp_engine.store.changes import sha256
+from lcp_engine.store.db.json_text import to_json
+from lcp_engine.workers import params as given
+from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
+
+PATH = "what the agent does"
+"""What an approval names as its file."""
+OUTCOME_UNKNOWN = Code(Meaning(
+    "OUTCOME_UNKNOWN", ExecutionFailed, ErrorType.EXECUTION,
+    "An agent ended, or was ended, before it said what became of its tool call.",
+    "Look at what differs in the stage; the agent is told, and decides whether it does it again.",
+))  # fmt: skip
+_HEAD = ("--- as it was when the agent asked", "+++ as the agent wants it")
+
+
+class CallParams(given.Params):
+    """A tool call as the agent states it; nothing of it is believed but what the stage shows."""
+
+    session: str
+    call: str
+    """The agent's id of it, which other sessions and turns may have, too."""
+    title: str = ""
+    input: JsonValue = None
+    path: str | None = Field(default=None, description="The file that it names, relative to the root.")
+    before: str | None = None
+    after: str | None = None
+    """The text of a change as the agent shows it."""
+    asked: bool = False
+    """Whether the agent has asked before it went on."""
+
+
+class CallResult(given.Result):
+    """End of a tool call: `changed` are the files that differed in the stage after it."""
+
+    action: Literal["agent_call_result"] = "agent_call_result"
+    status: str
+    summary: str
+    output: str = ""
+    changed: list[str] = Field(default=[])
+    allowed: bool = False
+    """Whether it was only allowed: the agent was not there any more, and may ask again once."""
+
+
+def _kind(
+    kind: str,
+    description: str,
+    role: KindRole,
+    judged_as: tuple[str, ...] = (),
+    *,
+    has_effects: bool = True,
+    writes: bool = False,
+) -> Worker[CallParams]:
+    return Worker(
+        kind=kind,
+        params=CallParams,
+        result=CallResult,
+        execute=refuse_to_execute("an agent does it, no worker"),
+        description=description,
+        has_effects=has_effects,
+        writes=writes,
+        role=role,
+        judged_as=judged_as,
+        paths=lambda params: () if params.path is None else (params.path,),
+        executed_by=ExecutedBy.ENGINE,
+    )
+
+
+AGENT_READ = _kind(
+    "agent_read", "A file that an agent reads.", KindRole.OTHER, ("read_file",), has_effects=False
+).for_any_params()
+AGENT_SEARCH = _kind(
+    "agent_search", "What an agent looks for in files.", KindRole.OTHER, ("search_files", "list_files"),
+    has_effects=False,
+).for_any_params()  # fmt: skip
+AGENT_EDIT = _kind(
+    "agent_edit", "A file that an agent writes.", KindRole.OTHER, ("write_file", "edit_file"), writes=True
+).for_any_params()
+AGENT_DELETE = _kind(
+    "agent_delete", "A file that an agent deletes.", KindRole.OTHER, ("delete_file",), writes=True
+).for_any_params()
+AGENT_MOVE = _kind(
+    "agent_move", "A file that an agent moves.", KindRole.OTHER, ("move_file",), writes=True
+).for_any_params()
+AGENT_RUN = _kind(
+    "agent_run", "A command that an agent runs.", KindRole.OTHER, ("run_command",)
+).for_any_params()
+AGENT_FETCH = _kind("agent_fetch", "What an agent fetches.", KindRole.OTHER).for_any_params()
+AGENT_CALL = _kind("agent_call", "Another tool call of an agent.", KindRole.OTHER).for_any_params()
+KINDS = {
+    "read": AGENT_READ, "search": AGENT_SEARCH, "edit": AGENT_EDIT, "delete": AGENT_DELETE, "move": AGENT_MOVE,
+    "execute": AGENT_RUN, "fetch": AGENT_FETCH,
+}  # fmt: skip
+"""By the protocol's kinds of tools; any other is an `agent_call`."""
+
+
+def _view(instance: Instance, mission_id: int, params: Params) -> SetView:
+    """View of a call in the words of the agent: a diff if it shows one, else its title and input."""
+    call = AGENT_CALL.params.model_validate(params)
+    assert isinstance(call, CallParams)
+    if call.after is None:
+        stated = to_json({"title": call.title, "input": call.input})
+        lines = (f"+{call.title}", *(f"+{line}" for line in _lines(call.input)))
+        shown = Diff(call.path or call.title or call.call, lines, added=len(lines))
+    else:
+        stated = to_json({"path": call.path, "before": call.before, "after": call.after})
+        before = None if call.before is None else call.before.encode()
+        shown = diff_bytes(call.path or PATH, before, call.after.encode())
+    return SetView((shown,), sha256(stated.encode()), None, PATH, _HEAD, "nothing")
+
+
+def _lines(value: JsonValue) -> list[str]:
+    stated = value if isinstance(value, dict) else {} if value is None else {"input": value}
+    return [
+        f"{name}: {line}" for name, one in stated.items()
+        for line in (one if isinstance(one, str) else to_json(one)).splitlines()
+    ]  # fmt: skip
+
+
+def _execute(leased: LeasedJob) -> Succeeded:
+    """An approved call whose agent is not there any more: the approval is kept for its next equal request."""
+    result = CallResult(status="allowed", summary="allowed once", allowed=True)
+    return Succeeded(to_json(result.model_dump(mode="json")))
+
+
+CARRIED_OUT = OwnKind(execute=_execute, view=_view, path=PATH)

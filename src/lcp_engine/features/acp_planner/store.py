@@ -1,0 +1,45 @@
+"""Read and write what the turns of an agent share: its session, the calls under way, those that wait behind a turn."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from lcp_engine.core.job_states import Need
+from lcp_engine.store.db.json_text import from_json
+from lcp_engine.store.db.statements import Statement
+from lcp_engine.store.db.transaction import Tx
+from lcp_engine.store.edges import Edge, connect
+
+OPENED = "agent_session"
+"""The event of a session that was opened or loaded."""
+_LAST_OPENED = Statement(
+    text(
+        f"SELECT data FROM events WHERE mission_id = :mission AND event = '{OPENED}' ORDER BY seq DESC LIMIT 1"
+    )
+)
+_UNDER_WAY = Statement(
+    text(
+        "SELECT id FROM jobs WHERE mission_id = :mission AND parent_id = :turn AND state = 'blocked' ORDER BY id"
+    )
+)
+_WAITS = Statement(text("UPDATE jobs SET waits_for = 1 WHERE id = :job"))
+_FOLLOWED = Statement(text("UPDATE jobs SET followers = followers + 1 WHERE id = :job"))
+
+
+def last_session(tx: Tx, mission_id: int) -> str | None:
+    """The session that was opened last in a mission."""
+    row = tx.row(_LAST_OPENED, mission=mission_id)
+    session = None if row is None else from_json(str(row[0])).get("session")
+    return session if isinstance(session, str) else None
+
+
+def calls_under_way(tx: Tx, mission_id: int, turn: int) -> list[int]:
+    """The jobs of calls of a turn that have no end yet and wait for no person."""
+    return [int(row[0]) for row in tx.rows(_UNDER_WAY, mission=mission_id, turn=turn)]
+
+
+def put_behind(tx: Tx, turn: int, job: int) -> None:
+    """Let a job wait for the end of a turn: while that lives, an approval reaches the agent, and no runner."""
+    connect(tx, [Edge(turn, job, Need.END)])
+    tx.run(_WAITS, job=job)
+    tx.run(_FOLLOWED, job=turn)

@@ -1,0 +1,136 @@
+"""An agent that speaks the Agent Client Protocol is the planner of a staged mission."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import JsonValue
+from tests.patience import wait_until
+from tests.runner.theatre import Theatre
+from tests.walls import NEEDS_OVERLAY
+
+from lcp_engine.core.job_states import State
+
+pytestmark = NEEDS_OVERLAY
+AGENT = (Path(__file__).parent / "fake_agent.py").read_text(encoding="utf-8")
+NEW: JsonValue = ["call", "call_1", "edit", "write n.txt", {"path": "n.txt", "content": "new\n"}]
+
+
+def play(
+    theatre: Theatre,
+    *prompts: list[JsonValue],
+    **spec: JsonValue,
+) -> int:
+    """A mission whose agent plays these steps, a list for each prompt; its id."""
+    theatre.write("agent.py", AGENT)
+    theatre.write("steps.json", json.dumps(prompts))
+    planner: JsonValue = {
+        "type": "acp",
+        "command": [sys.executable, "agent.py", "steps.json"],
+        "decision_seconds": 20,
+    }
+    whole: dict[str, JsonValue] = {"goal": "Write n.txt.", "planner": planner, "stage": True, **spec}
+    theatre.mission = theatre.engine.launch(whole, root=theatre.root).id
+    theatre.work()
+    return theatre.mission
+
+
+def calls(theatre: Theatre) -> list[tuple[str, str, JsonValue]]:
+    """Kind and state of each tool call, with what changed meanwhile."""
+    found = []
+    for job in theatre.engine.jobs(mission_id=theatre.mission):
+        if job.kind.startswith("agent_") and job.kind != "agent_plan":
+            details = job.result or (job.error or {}).get("technical_details") or {}
+            assert isinstance(details, dict)
+            found.append((job.kind, str(job.state), details.get("changed")))
+    return found
+
+
+def test_what_an_agent_did_is_merged_and_its_last_message_is_the_summary(theatre: Theatre) -> None:
+    play(theatre, [
+        ["think", "hm"], ["say", "I begin."], NEW, ["write", "n.txt", "new\n"], ["done", "call_1", "written"],
+        ["call", "call_2", "execute", "wc -c n.txt", {"command": "wc -c n.txt"}], ["done", "call_2", "4"],
+        ["say", "n.txt is "], ["say", "written."],
+    ])  # fmt: skip
+    assert calls(theatre) == [("agent_edit", "succeeded", ["n.txt"]), ("agent_run", "succeeded", [])]
+    merge = theatre.merge()
+    assert "n.txt" not in theatre.files()
+    theatre.approve(merge)
+    assert theatre.files()["n.txt"] == "new\n"
+    mission = theatre.engine.mission(theatre.mission)
+    assert (mission.status, mission.summary) == ("completed", "n.txt is written.")
+    assert mission.tokens == {"input": 100, "output": 10}
+
+
+def said(theatre: Theatre) -> str:
+    """The summary of the last turn."""
+    turn = theatre.engine.turns(theatre.mission)[-1]
+    return str(json.loads(str(turn["reply"])).get("summary"))
+
+
+HELD: dict[str, JsonValue] = {"policy": [{"kinds": ["write_file"], "do": "hold"}]}
+ASK: JsonValue = ["ask", "call_1", "edit", "write n.txt", {"content": "new\n"}, "n.txt", "new\n"]
+ASKED: list[JsonValue] = [
+    ["call", "call_1", "edit", "write n.txt", {"content": "new\n"}, "n.txt"], ASK, ["write", "n.txt", "new\n"],
+    ["settle", "call_1"], ["answers"],
+]  # fmt: skip
+
+
+def held(theatre: Theatre, kind: str = "agent_edit") -> int | None:
+    """The call that waits for a person."""
+    jobs = theatre.engine.jobs(mission_id=theatre.mission, states=[State.HELD])
+    return next((job.id for job in jobs if job.kind == kind), None)
+
+
+@contextmanager
+def decided(theatre: Theatre, decide: Callable[[int], object], kind: str = "agent_edit") -> Iterator[None]:
+    """Meanwhile somebody decides on the first call that is held."""
+
+    def watch() -> None:
+        wait_until(lambda: theatre.mission and held(theatre, kind), "no call is held")
+        job = held(theatre, kind)
+        assert job is not None
+        decide(job)
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(watch)
+        yield
+        found.result(60)
+
+
+def test_policy_answers_at_once_what_no_rule_holds(theatre: Theatre) -> None:
+    play(theatre, ASKED)
+    assert calls(theatre) == [("agent_edit", "succeeded", ["n.txt"])]
+
+
+def test_a_denied_call_is_rejected_and_named(theatre: Theatre) -> None:
+    rule: JsonValue = {"kinds": ["write_file"], "paths": ["n.txt"], "do": "deny"}
+    play(theatre, ASKED, policy=[rule])
+    assert calls(theatre) == [("agent_edit", "failed", [])]
+    assert "n.txt" not in theatre.files()
+
+
+def test_a_held_call_waits_for_a_person_while_the_agent_waits(theatre: Theatre) -> None:
+    def approve(job: int) -> None:
+        (diff,) = theatre.engine.diff(job, by="ada")
+        assert diff.lines[-1] == "+new"
+        theatre.engine.approve(job, by="ada")
+
+    with decided(theatre, approve):
+        play(theatre, ASKED, **HELD)
+    assert calls(theatre) == [("agent_edit", "succeeded", ["n.txt"])]
+    theatre.approve(theatre.merge())
+    assert theatre.files()["n.txt"] == "new\n"
+    assert theatre.engine.mission(theatre.mission).summary == "yes"  # and once: the agent says all answers
+
+
+def test_an_agent_is_told_that_a_person_rejected(theatre: Theatre) -> None:
+    with decided(theatre, lambda job: theatre.engine.reject(job, "not now", by="ada")):
+        play(theatre, ASKED, **HELD)
+    assert calls(theatre) == [("agent_edit", "rejected", None)]
+    assert said(theatre) == "no"
