@@ -200,7 +200,7 @@ class Calls:
     # -- rules
 
     def _ruling(self, call: _Call) -> Ruling | None:
-        """Reason why a call is denied or held; None if it is allowed: the stage confines it, only rules hold it there."""
+        """Reason why a call is denied or held; None if it is allowed: in a stage only rules hold it."""
         worker, policy, paths = call.worker, self._work.policy, self._paths(call)
         strict = policy.judge(worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=paths)
         if strict.verdict is Verdict.DENY:

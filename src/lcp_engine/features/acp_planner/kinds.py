@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from lcp_engine.changes.own_kinds import LeasedJob, OwnKind, Params
 from lcp_engine.changes.set_view import SetView
-from lcp_engine.changes.unified_diff import Diff, diff_bytes
+from lcp_engine.changes.unified_diff import Contents, Diff, diff_bytes
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
@@ -123,6 +123,15 @@ def _view(instance: Instance, mission_id: int, params: Params) -> SetView:
     return SetView((shown,), sha256(stated.encode()), None, PATH, _HEAD, "nothing")
 
 
+def _compared(instance: Instance, mission_id: int, path: str, params: Params) -> Contents | None:
+    """Both contents of a change that a call shows."""
+    call = AGENT_CALL.params.model_validate(params)
+    assert isinstance(call, CallParams)
+    if call.after is None or path != (call.path or PATH):
+        return None
+    return Contents(None if call.before is None else call.before.encode(), call.after.encode())
+
+
 def _lines(value: JsonValue) -> list[str]:
     stated = value if isinstance(value, dict) else {} if value is None else {"input": value}
     return [
@@ -137,4 +146,4 @@ def _execute(leased: LeasedJob) -> Succeeded:
     return Succeeded(to_json(result.model_dump(mode="json")))
 
 
-CARRIED_OUT = OwnKind(execute=_execute, view=_view, path=PATH)
+CARRIED_OUT = OwnKind(execute=_execute, view=_view, path=PATH, compared=_compared)

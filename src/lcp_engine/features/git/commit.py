@@ -273,4 +273,8 @@ def _view(instance: Instance, mission_id: int, params: Mapping[str, JsonValue]) 
     return SetView((), "", None, ".git", ("", ""), "a commit changes no file")
 
 
-CARRIED_OUT = OwnKind(execute=execute_commit, view=_view, path=".git")
+def _compared(instance: Instance, mission_id: int, path: str, params: Mapping[str, JsonValue]) -> None:
+    """Nothing: a commit changes no file."""
+
+
+CARRIED_OUT = OwnKind(execute=execute_commit, view=_view, path=".git", compared=_compared)
