@@ -249,7 +249,7 @@ _MOVED = {
         "RequestMetadata",
         "RequestProject",
     ),
-    "errors": ("ErrorType", "Meaning"),
+    "errors": ("Code", "ErrorType", "Meaning"),
 }
 """Names that were public here until 0.3, by the module that has them now; they still work until 0.4."""
 _NEW_HOMES = {name: module for module, names in _MOVED.items() for name in names}

@@ -88,9 +88,7 @@ def storable_failure(who: str, failed: Failed, otherwise: ErrorCode = ErrorCode.
     code: object = failed.code  # a plug-in is not type-checked
     if not isinstance(code, Code) or find_code(code) is None:
         said = f"it failed with code {code!r}, which is not an ErrorCode: {failed.message}"
-        advice = (
-            "Correct the plug-in: the code of a Failed has to be an ErrorCode, or one that a feature states."
-        )
+        advice = "Correct the plug-in: the code of a Failed has to be an ErrorCode, or a feature's."
         return Failed(otherwise, one_line(f"{who}: {said}"), advice=advice)
     message = one_line(str(failed.message))
     try:
