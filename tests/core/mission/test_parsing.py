@@ -83,7 +83,7 @@ BAD_KEYS = [
     (f"{GOOD}limit: {{}}", "limit: is not a known key; did you mean 'limits'?"),
     (
         f"{GOOD}zzz: 1",
-        "zzz: is not a known key; known: accept, commands, continue, description, endings, fallback_plans, goal",
+        "zzz: is not a known key; known: accept, commands, continue, description, endings, fallback_plans, git, goal",
     ),
     (f"{GOOD}allow_admin: true", "allow_admin: is granted by who launches the mission, not by its author"),
     (f"{GOOD}allow_admin: false", "launch with --allow-admin (in Python: allow_admin=True)"),

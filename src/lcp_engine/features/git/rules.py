@@ -58,7 +58,7 @@ def check_mission(instance: Instance, spec: MissionSpec) -> None:
     """Refuse a commit of a merge that there will not be, with `INVALID_MISSION`."""
     if GitKeys.of(spec).git.commit == "merge" and not StageKeys.of(spec).stage:
         message = "git.commit: merge is for missions that work in a stage; stage: true is expected, or commit: mission"
-        raise LcpError(ErrorCode.INVALID_MISSION, message)
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice="State stage: true, or commit: mission.")
 
 
 class CommitParams(Params):

@@ -145,7 +145,7 @@ class _Search:
             finally:
                 os.close(opened.descriptor)
             if (encoding := encoding_of(data)) is None:
-                raise LcpError(ErrorCode.BINARY, f"{path!r} is not text")
+                raise LcpError(ErrorCode.BINARY, f"{path!r} is not text", advice=GENERAL)
         except LcpError as error:
             if error.code is not ErrorCode.PATH_NOT_FOUND:
                 self._refused.append(str(error))
