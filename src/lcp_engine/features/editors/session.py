@@ -187,7 +187,7 @@ class Session:
                 if is_left and not news.events:
                     if news.has_ended:
                         return await self._tell_end(news.mission)
-                    if news.mission.status == "waiting":
+                    if news.mission.status == "waiting" and news.held:  # else it was decided meanwhile
                         return await self._tell_wait(news.held)
                 if running is not None and running.done():
                     running.result()
@@ -320,13 +320,15 @@ class Session:
         for id_ in elsewhere:
             by = (await asyncio.to_thread(last_decision, self.engine, id_)).get("by")
             await self.say(f"Job {id_} was decided elsewhere{f' by {one_line(str(by))}' if by else ''}.")
-        for id_, task in [*self._asked.items()]:
-            if task.done():
-                del self._asked[id_]
-                self._deciding.discard(id_)
-                task.result()
+        done = {id_: task for id_, task in self._asked.items() if task.done()}
+        for id_, task in done.items():
+            del self._asked[id_]
+            self._deciding.discard(id_)
+            task.result()
         for one in news.held:
-            if one.awaits.is_words and not (self.takes_forms and one.awaits is Awaits.ANSWER):
+            if one.id in done:
+                self._news.set()  # these news may be older than the decision
+            elif one.awaits.is_words and not (self.takes_forms and one.awaits is Awaits.ANSWER):
                 self._left.add(one.id)
             elif not (one.id in self._left or one.id in self._asked or len(self._asked) >= MOST_ASKED):
                 root = news.mission.root
@@ -358,6 +360,7 @@ class Session:
                     if entered is None or not str(entered.get(ANSWER) or "").strip():
                         self._left.add(job_id)
                         return
+                    self._deciding.add(job_id)
                     await asyncio.to_thread(self.engine.reject, job_id, str(entered[ANSWER]))
                     return
                 await asyncio.to_thread(self._carry_out, review, rules, chosen)

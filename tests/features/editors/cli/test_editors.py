@@ -176,10 +176,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, emptied_database_url: str) -> Place:
     root = tmp_path / "root"
     root.mkdir()
-    return Place(root, tmp_path / "mission.json", f"sqlite:///{tmp_path / 'lcp.db'}")
+    return Place(root, tmp_path / "mission.json", emptied_database_url)
 
 
 async def say(connection: ClientSideConnection, session: str, words: str) -> str:
@@ -240,6 +240,7 @@ def test_a_yes_is_for_what_was_shown_and_another_content_is_asked_about_again(pl
     assert (place.root / "a.md").read_text() == "mine\n"
 
 
+@pytest.mark.both
 def test_a_request_is_withdrawn_when_the_job_is_decided_elsewhere(place: Place) -> None:
     place.script(ask(write("a.md", "mine\n")), DONE)
     never = asyncio.Event
@@ -570,6 +571,7 @@ def test_a_cancelled_mission_is_followed_by_another_one(place: Place) -> None:
     assert (place.root / "a.md").read_text() == "1\n"
 
 
+@pytest.mark.both
 def test_a_second_message_reaches_the_planner_of_the_running_mission(place: Place) -> None:
     place.script(ask(write("a.md", "1\n")), DONE)
     asked, go = asyncio.Event(), asyncio.Event()
