@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -36,7 +37,7 @@ REQUIRED = bool(os.environ.get("LCP_TEST_REQUIRE_POSTGRES"))
 SQLITE, POSTGRES = "sqlite_copy_url", "emptied_postgres_url"
 """The fixtures behind `emptied_database_url`."""
 
-RULES = {"api", "engine", "planners", "runner", "sandbox", "telemetry", "wall"}
+RULES = {"api", "cli", "engine", "planners", "runner", "sandbox", "telemetry", "wall", "web"}
 """Rooms whose tests are about rules, not about a database."""
 IN_TURN = {"changes", "crash", "faults", "model"}
 """Rooms whose tests run on one of both databases with each commit, as the commit chooses."""
@@ -121,16 +122,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is marked `turns(n)` one in n is chosen by the commit, and of some rooms one of both databases. A wall knows nothing
     of a database: the weaker ones are shown on SQLite.
     """
-    chosen, others = list[pytest.Item](), list[pytest.Item]()
+    able = list[pytest.Item]()
     for item in items:
         is_weaker = item.get_closest_marker("weaker") is not None
         if is_weaker or (_place(item)[0] in RULES and _is_second(item)):
             item.add_marker(pytest.mark.proof)
         if is_weaker:
             item.add_marker(pytest.mark.turns(WEAKER_TURNS))
-        is_chosen = _is_its_turn(item) and _has_its_database(item) and not (is_weaker and _is_second(item))
-        (chosen if is_chosen else others).append(item)
-    config.hook.pytest_deselected(items=others)
+        if _has_its_database(item) and not (is_weaker and _is_second(item)):
+            able.append(item)
+    resting = set() if config.getoption("lf", default=False) else {*_resting(able)}
+    chosen = [item for item in able if item not in resting]
+    config.hook.pytest_deselected(items=[*({*items} - {*chosen})])
     items[:] = sorted(chosen, key=lambda item: LONG.isdisjoint(_place(item)))
 
 
@@ -142,12 +145,20 @@ def _place(item: pytest.Item) -> tuple[str, ...]:
 @cache
 def _below_tests(path: Path) -> tuple[str, ...]:
     parts = path.relative_to(Path(__file__).parent).parts
-    return parts[2:] if parts[0] == "features" else parts
+    if parts[0] != "features":
+        return parts
+    return parts[2:] if len(parts) > 3 else parts[1:]  # a feature with one room has no folder for it
 
 
-def _is_its_turn(item: pytest.Item) -> bool:
-    turns = item.get_closest_marker("turns")
-    return not COMMIT or turns is None or crc32(f"{COMMIT} {item.nodeid}".encode()) % turns.args[0] == 0
+def _resting(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """The tests whose turn it is not. With each commit as many of a file have theirs, so that none takes longer."""
+    nth = Counter[Path]()
+    for item in sorted(items, key=lambda one: crc32(one.nodeid.encode())):
+        turns = item.get_closest_marker("turns")
+        if turns is not None and COMMIT:
+            nth[item.path] += 1
+            if (nth[item.path] + crc32(f"{COMMIT} {item.path.name}".encode())) % turns.args[0]:
+                yield item
 
 
 def _has_its_database(item: pytest.Item) -> bool:

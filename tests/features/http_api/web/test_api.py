@@ -251,6 +251,7 @@ def test_a_mission_over_a_root_that_is_not_listed_is_not_forked(hall: Hall, tmp_
     assert len(hall.engine.missions()) == 1
 
 
+@pytest.mark.both
 def test_lists_are_read_to_their_ends_by_cursors(hall: Hall) -> None:
     for _ in range(3):
         hall.run(DONE)
@@ -708,6 +709,7 @@ class Stream:
         self.connection.close()
 
 
+@pytest.mark.both
 def test_streams_go_on_over_a_restart_and_end_with_the_mission(hall: Hall) -> None:
     token = hall.engine.tokens.add("ci", {Scope.LOOK})
     stated = ServeSettings()
