@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,23 +15,38 @@ from typing import TypeVar
 
 from sqlalchemy.exc import CompileError
 
+from lcp_engine.feature import Feature, installed
 from lcp_engine.store.db.open import make_backend
 from lcp_engine.store.db.statements import Statement
+from lcp_engine.workers.registry import find_workers
 
 T = TypeVar("T")
-LAZY = ("lcp_engine.store.db.postgres", "sqlite3", "yaml", "pathspec", "re2", "lcp_engine.workers.registry")
+LAZY = (
+    "lcp_engine.store.db.postgres", "sqlite3", "yaml", "pathspec", "re2", "platformdirs.unix", "encodings.ascii",
+    "lcp_engine.features.plans.course", "lcp_engine.features.programs.external", "lcp_engine.runner.timetable",
+)  # fmt: skip
+FACES = {"commands", "pages", "actions", "routes", "doors"}
+"""Points of features that no process of these tests reaches."""
 
 
 def import_all(url: str) -> None:
-    """Import every module and compile every statement once instead of in every process."""
-    for module in LAZY:
+    """Import every module, find every feature and compile every statement once instead of in every process."""
+    for module in (*LAZY, *_modules(installed())):
         with suppress(ModuleNotFoundError):
             import_module(module)
+    find_workers()
     database = make_backend(url).name
     for known in gc.get_objects():
         if isinstance(known, Statement):
             with suppress(CompileError):  # only the other database understands it
                 known.sql(database)
+    gc.freeze()
+
+
+def _modules(stated: Feature) -> set[str]:
+    """The modules of the places that features state."""
+    points = (str(point) for name, point in stated._asdict().items() if name not in FACES)
+    return {module for point in points for module in re.findall(r"'([\w.]+):\w+'", point)}
 
 
 def begin(work: Callable[[], object], errors: Path | None = None) -> int:

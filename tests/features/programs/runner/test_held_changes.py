@@ -7,6 +7,7 @@ import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from pydantic import JsonValue
@@ -18,8 +19,12 @@ from tests.walls import NEEDS_OVERLAY
 from lcp_engine import Engine, Job, LcpError
 from lcp_engine.errors import ErrorCode
 from lcp_engine.features.programs.held_changes import remove_held
+from lcp_engine.features.programs.settings import ProgramSettings
+from lcp_engine.features.programs.wall.steps import step_here
 from lcp_engine.inbox import Contents
 from lcp_engine.runner import runner
+from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.store.host.liveness import wall_directory
 
 pytestmark = NEEDS_OVERLAY
 STEP = int(os.environ.get("STEP", "9"))
@@ -344,15 +349,21 @@ def test_a_process_that_dies_at_any_point_leaves_one_job_and_all_or_nothing(
 ) -> None:
     """Every 9th point, from one on that the commit chooses."""
     import_all(database_url)
-    points = _tell(tmp_path / "0", database_url, 0)
+    (tmp_path / "root").mkdir()
+    # Forks know what was found in a trial, whose wall is that of the directory.
+    step_here(wall_directory(database_url), tmp_path / "root", walls=ProgramSettings().walls(Isolation.AUTO))
+    points = _tell(tmp_path, database_url, 0)
     assert points > 50
     for at in range(1 + TURN % STEP, points + 1, STEP):
-        _tell(tmp_path / str(at), database_url, at)
+        _tell(tmp_path, database_url, at)
 
 
 def _tell(place: Path, url: str, at: int) -> int:
-    """Run, hold and apply it, killed at a point, and go on; the number of points."""
-    root = place / "root"
+    """Run, hold and apply it in an empty root, killed at a point, and go on; the number of points."""
+    root, trace = place / "root", place / "trace"
+    trace.unlink(missing_ok=True)
+    for one in root.iterdir():
+        rmtree(one) if one.is_dir() else one.unlink()
 
     def begin() -> None:
         theatre = Theatre(place, url)
@@ -367,14 +378,14 @@ def _tell(place: Path, url: str, at: int) -> int:
             database.backend = WatchedBackend(database.backend, killer)
             killer.watch_files()
             engine.work(until_idle=True)
-            (mission,) = [one for one in engine.missions() if one.root == str(root)]
+            mission = engine.missions()[0]
             (held,) = engine.jobs(mission_id=mission.id, kinds=["apply"])
             engine.approve(held.id, by="ada")
             engine.work(until_idle=True)
 
     def look() -> dict[str, JsonValue]:
         with Engine(url) as engine:
-            (mission,) = [one for one in engine.missions() if one.root == str(root)]
+            mission = engine.missions()[0]
             walls = engine.instance.walls
             assert walls is not None
             remove_held(engine.instance.database, walls)
@@ -387,7 +398,6 @@ def _tell(place: Path, url: str, at: int) -> int:
                 "left": [one.name for one in (walls / "held").iterdir()],
             }
 
-    trace = place / "trace"
     assert do(begin) == 0
     ended = do(lambda: perform(Killer(at, trace)))
     names = trace.read_text().splitlines()
