@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType
@@ -268,6 +269,18 @@ class _WithExamples(click.Command):
                 for example in self.examples:
                     formatter.write_example(example)
         return formatter.getvalue().rstrip("\n")
+
+
+def length_of(option: str, text: str, examples: str) -> timedelta:
+    """The length of time that an option states. Raises `INVALID_ARGUMENT` with examples for anything else."""
+    from lcp_engine.core.recurrence import read_every
+    from lcp_engine.errors import ErrorCode, LcpError
+
+    try:
+        return timedelta(microseconds=read_every(text).length)
+    except LcpError as refused:
+        message = f"{option} {text!r}: a duration is expected, such as {examples}"
+        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
 
 
 class Count(click.IntRange):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
-from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Invocation, LcpCommand, length_of, pass_invocation
 from lcp_engine.cli.completion import held_ids
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out
@@ -26,7 +24,7 @@ def link_command(invocation: Invocation, job: int, person: str | None, expires: 
     serve` that shows what the job would do. `links` in config.yaml says where that page is reached. Where there are
     approvers, the page asks for the token of one.
     """
-    lasts = None if expires is None else _read_expiry(expires)
+    lasts = None if expires is None else length_of("--expires", expires, "30m, 2h or 1d")
     from lcp_engine.features.approvers.settings import ApproverSettings
 
     with invocation.engine() as engine:
@@ -43,15 +41,3 @@ def link_command(invocation: Invocation, job: int, person: str | None, expires: 
         )
         print_err(f"it decides job {job} once, {whose}; `lcp serve` shows its page")
     return Exit.DONE
-
-
-def _read_expiry(text: str) -> timedelta:
-    """A length of time. Raises a usage error for anything else."""
-    from lcp_engine.core.recurrence import read_every
-    from lcp_engine.errors import LcpError
-
-    try:
-        return timedelta(microseconds=read_every(text).length)
-    except LcpError:
-        message = f"--expires {text!r}: a duration is expected, such as 30m, 2h or 1d"
-        raise click.UsageError(message, click.get_current_context()) from None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import click
 
-from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpCommand, length_of, pass_invocation
 from lcp_engine.cli.completion import mission_ids
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, print_table, text_column
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.recurrence import read_every
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.decisions.calls import Decision
@@ -96,7 +95,7 @@ def _time(option: str, text: str | None) -> Micros | None:
         if _DATE.fullmatch(text):
             at = datetime.fromisoformat(text).astimezone(UTC)
         else:
-            at = datetime.now(UTC) - timedelta(seconds=read_every(text).length / SECOND)
+            at = datetime.now(UTC) - length_of(option, text, "12h or 7d")
     except (LcpError, ValueError, OverflowError) as refused:
         message = f"{option} {text!r} is neither a length of time, such as 12h or 7d, nor a date, such as 2026-11-20"
         raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import click
 
-from lcp_engine.cli.base import Count, Invocation, LcpGroup, pass_invocation, read_object
+from lcp_engine.cli.base import Count, Invocation, LcpGroup, length_of, pass_invocation, read_object
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import local_time, print_err, print_json, print_json_line, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
-from lcp_engine.clock import SECOND
 from lcp_engine.core.json_values import JsonObject
-from lcp_engine.core.recurrence import read_every
 from lcp_engine.core.safe_text import block, one_line
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 from lcp_engine.features.memory.calls import MemoryEdit, Remembered
@@ -287,12 +285,7 @@ def _origin(one: Remembered) -> str:
 def _expiry(length: str | None) -> datetime | None:
     if length is None or length == "never":
         return None
-    try:
-        lasts = read_every(length).length
-    except LcpError as refused:
-        message = f"--expires {length!r} is not a length of time; 12h, 30d, 8w or never is expected"
-        raise LcpError(ErrorCode.INVALID_ARGUMENT, message) from refused
-    return datetime.now(UTC) + timedelta(seconds=lasts / SECOND)
+    return datetime.now(UTC) + length_of("--expires", length, "12h, 30d or 8w, or `never`")
 
 
 def _from_stdin() -> str:

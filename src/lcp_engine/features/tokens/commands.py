@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import click
 
-from lcp_engine.cli.base import Count, Invocation, LcpGroup, pass_invocation
+from lcp_engine.cli.base import Count, Invocation, LcpGroup, length_of, pass_invocation
 from lcp_engine.cli.exits import Exit
 from lcp_engine.cli.output import print_err, print_json, print_out, until
 from lcp_engine.cli.tables import Table, fact_column, name_column, number_column, print_table, text_column
@@ -61,7 +61,7 @@ def add_command(
         if scope not in _SCOPES:
             message = f"--scope {scope!r}: one of {', '.join(_SCOPES)} is expected"
             raise click.UsageError(message, click.get_current_context())
-    lasts = _lasts(expires)
+    lasts = None if expires == _NEVER else length_of("--expires", expires, "12h, 30d or 8w, or `never`")
     by = None if person is None else approver(invocation, person)
     with invocation.engine() as engine:
         text = engine.tokens.add(
@@ -118,15 +118,3 @@ def remove_command(invocation: Invocation, name: str) -> int:
     else:
         print_out(f"token {name} removed")
     return Exit.DONE
-
-
-def _lasts(text: str) -> timedelta | None:
-    """A length of time; None for `never`. Raises a usage error for anything else."""
-    from lcp_engine.core.recurrence import read_every
-    from lcp_engine.errors import LcpError
-
-    try:
-        return None if text == _NEVER else timedelta(microseconds=read_every(text).length)
-    except LcpError:
-        message = f"--expires {text!r}: a duration is expected, such as 12h, 30d or 8w, or `never`"
-        raise click.UsageError(message, click.get_current_context()) from None
