@@ -101,7 +101,7 @@ def _site(home: Path) -> Iterator[tuple[Engine, McpDoor, int]]:
         engine.launch({"goal": "more", "planner": script, **stopped}, root=home / "root")
         engine.work(until_idle=True)
         (job,) = engine.jobs(states=["held"], kinds=["write_file"])
-        listed = Listed(roots=(home / "root",), missions={"listed": str(home / "none.yaml")})
+        listed = Listed(roots=(home / "root",), missions={"listed": home / "none.yaml"})
         yield engine, McpDoor(engine, listed, approve_for=["named"]), job.id
 
 

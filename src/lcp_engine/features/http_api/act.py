@@ -18,6 +18,7 @@ from lcp_engine.core.policy import Rule
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.authoring.dry_run import dry_run
+from lcp_engine.features.http_api.launch import chosen
 from lcp_engine.features.http_api.look import diff_object, entry_object, undo_target
 from lcp_engine.features.http_api.operations import Call, Operation, problem
 from lcp_engine.features.http_api.values import (
@@ -63,7 +64,7 @@ from lcp_engine.settings import config_path
 
 def launch(call: Call) -> JsonValue:
     """Launch a mission: a listed one, or any over a listed root."""
-    spec, root = call.offers.chosen(call.given(Launch))
+    spec, root = chosen(call.offers, call.given(Launch))
     return call.engine.launch(spec, root=root, by=call.token.person).id
 
 

@@ -366,7 +366,7 @@ def statistics(call: Call) -> JsonValue:
 def offered(call: Call) -> JsonValue:
     """Read which roots and missions the operator listed for launches, and what this token may."""
     return {
-        "roots": [*call.offers.roots], "missions": [*sorted(call.offers.missions)], "token": call.token.name,
+        "roots": [*map(str, call.offers.roots)], "missions": [*sorted(call.offers.missions)], "token": call.token.name,
         "scopes": [*call.token.scopes], "person": call.token.person,
     }  # fmt: skip
 

@@ -27,7 +27,6 @@ from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.safe_text import is_storable, one_line
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, LcpError
 from lcp_engine.features.http_api.follow import Pulse
-from lcp_engine.features.http_api.launch import Offers
 from lcp_engine.features.http_api.store import (
     Claim,
     Written,
@@ -38,6 +37,7 @@ from lcp_engine.features.http_api.store import (
 )
 from lcp_engine.features.http_api.values import Asked, Body
 from lcp_engine.features.tokens.calls import Denied, Gate, Scope, Token
+from lcp_engine.features.tokens.offers import Offers
 from lcp_engine.web.access import ACCESS
 from lcp_engine.web.forms import MOST_BYTES
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 from lcp_engine.api.engine import Engine
 from lcp_engine.features.http_api.document import OPERATIONS, document
 from lcp_engine.features.http_api.follow import Pulse
-from lcp_engine.features.http_api.launch import Offers, offers_of
 from lcp_engine.features.http_api.operations import HEADERS, KEY, Desk, defect, http_problem
 from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.tokens.calls import Gate
+from lcp_engine.features.tokens.offers import Offers
 
 
 class Api:
@@ -67,9 +66,8 @@ class Api:
 
 
 def open_api(engine: Engine, stated: ServeSettings, gate: Gate) -> Api:
-    """The API as `lcp serve` opens it. Raises `INVALID_ARGUMENT` for roots and missions that are not there."""
-    offers = offers_of([Path(root) for root in stated.roots], stated.missions)
-    return Api(engine, gate, offers, origins=stated.origins)
+    """The API as `lcp serve` opens it. Raises like `Offers.of`."""
+    return Api(engine, gate, Offers.of(stated), origins=stated.origins)
 
 
 def openapi(request: Request) -> Response:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from lcp_engine.core.feature_settings import FeatureSettings
-from lcp_engine.shipped_missions import shipped_missions
+from lcp_engine.features.tokens.offers import OfferSettings
 
 
-class ServeSettings(BaseModel):
+class ServeSettings(OfferSettings):
     """Doors that `lcp serve` opens for programs besides the page."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     api: bool = Field(
         default=False, description="Serve the HTTP API below `/v1` (api.md), as `lcp serve --api` does."
@@ -27,23 +25,6 @@ class ServeSettings(BaseModel):
         default=(),
         description="Origins of pages in browsers that may use it, such as `https://board.example.org`.",
     )
-    roots: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="Directories over which programs may launch missions; relative to this file."
-    )
-    missions: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(),
-        description="Missions that programs may launch: names of shipped ones, or files, relative to this file.",
-    )
-
-    def placed(self, place: Callable[[str], str]) -> ServeSettings:
-        """The same with absolute places."""
-        shipped = shipped_missions()
-        return self.model_copy(
-            update={
-                "roots": tuple(map(place, self.roots)),
-                "missions": tuple(one if one in shipped else place(one) for one in self.missions),
-            }
-        )
 
 
 class ApiSettings(FeatureSettings):

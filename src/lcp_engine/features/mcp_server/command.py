@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,7 @@ from lcp_engine.cli.serve import Work, announce_token, run_together, stop_togeth
 from lcp_engine.cli.signals import catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.features.mcp_server.settings import ClientSettings, McpSettings
-from lcp_engine.settings import resolve_root
+from lcp_engine.features.tokens.offers import Offers
 
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
@@ -123,7 +122,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def open_mcp(engine: Engine, _: object, gate: Gate) -> PageDoor:
-    """MCP as `lcp serve` opens it. Raises `INVALID_ARGUMENT` for roots that are not there, and without the extra."""
+    """MCP as `lcp serve` opens it. Raises like `Offers.of`, and `INVALID_ARGUMENT` without the extra."""
     door = _door(engine, engine.instance.settings(McpSettings).mcp)
     from lcp_engine.features.mcp_server.http import PageDoor  # slow to import
 
@@ -136,28 +135,12 @@ def _door(engine: Engine, stated: ClientSettings) -> McpDoor:
         from lcp_engine.features.mcp_server.listed import Listed
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+    offers = Offers.of(stated)
     listed = Listed(
-        roots=tuple(resolve_root(None, Path.cwd(), Path(root).expanduser()) for root in stated.roots),
-        missions=_named(stated.missions),
-        planner=stated.planner,
-        settings=stated.set,
-        stage=stated.stage,
+        offers.roots, offers.missions, planner=stated.planner, settings=stated.set, stage=stated.stage,
         environment=engine.instance.planner_environment,
-    )
+    )  # fmt: skip
     return McpDoor(engine, listed, stated.approve_for)
-
-
-def _named(missions: Sequence[str]) -> dict[str, str]:
-    """The missions by the names that clients use: those of their files without the ending."""
-    found: dict[str, str] = {}
-    for stated in missions:
-        path = Path(stated)
-        name = path.stem if path.is_file() else stated
-        if stated == "-" or name in found:
-            fact = "stdin is the protocol's" if stated == "-" else f"there are two missions named {name!r}"
-            raise click.UsageError(f"--mission {stated}: {fact}", click.get_current_context())
-        found[name] = str(path.resolve()) if path.is_file() else stated
-    return found
 
 
 def _not_installed(missing: ModuleNotFoundError) -> Exception:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lcp_engine import LcpError
 from lcp_engine.cli.load_mission import Loaded, MissionOptions, load, load_goal
 from lcp_engine.errors import GENERAL, ErrorCode
+from lcp_engine.features.tokens.offers import LIST, Offers
 from lcp_engine.planners.environment import PlannerEnvironment
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(Offers):
     """Roots and missions that the operator lists for clients to launch, and how they are launched."""
 
-    roots: tuple[Path, ...] = ()
-    missions: Mapping[str, str] = field(default_factory=dict)
-    """Mission files, or names of shipped missions, by the names that clients use."""
     planner: str | None = None
     settings: Sequence[str] = ()
     stage: bool = False
@@ -31,11 +29,12 @@ class Listed:
         if (goal is None) == (mission is None):
             message = "launch takes either a goal or the name of a mission"
             raise LcpError(ErrorCode.INVALID_ARGUMENT, message, advice=GENERAL)
-        directory = self._root(root)
+        directory = self.roots[0] if root is None and len(self.roots) == 1 else self.root(root or "")
         if mission is not None:
-            return load(self._options(self._mission(mission), directory, variables), self.environment)
+            return load(self._options(str(self.mission(mission)), directory, variables), self.environment)
         if self.missions:
-            raise _not_listed("a goal in your own words", "the missions", self.missions)
+            message = f"missions alone are listed, and no goals in words; known: {', '.join(self.missions)}"
+            raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=LIST)
         stated = (goal or "").strip()
         if len(stated.split()) < 2 and (stated in ("", "-") or stated.endswith((".yaml", ".yml", ".json"))):
             message = f"a goal in words for the planner is expected, not {stated[:60]!r}"
@@ -45,27 +44,9 @@ class Listed:
     def _options(self, mission: str, root: Path, variables: Mapping[str, str]) -> MissionOptions:
         return MissionOptions(mission, root, self.planner, self.settings, variables, stage=self.stage)
 
-    def _root(self, named: str | None) -> Path:
-        if named is None and len(self.roots) == 1:
-            return self.roots[0]
-        found = None if named is None else next((root for root in self.roots if named == str(root)), None)
-        if found is None:
-            raise _not_listed(f"root {named!r}", "the roots", map(str, self.roots))
-        return found
-
-    def _mission(self, name: str) -> str:
-        if name not in self.missions:
-            raise _not_listed(f"mission {name!r}", "the missions", self.missions)
-        return self.missions[name]
-
     @property
     def offer(self) -> str:
         """Tell clients what may be launched."""
         roots = ", ".join(map(str, self.roots))
         missions = f"missions: {', '.join(self.missions)}; " if self.missions else ""
         return f"Launch a mission; nothing outside its root is read or written. {missions}roots: {roots}."
-
-
-def _not_listed(what: str, which: str, listed: Iterable[str]) -> LcpError:
-    message = f"{what} is not one that the operator of this server listed; {which} are: {', '.join(listed)}"
-    return LcpError(ErrorCode.NOT_ALLOWED, message, advice="Name one that is listed.")

@@ -110,7 +110,7 @@ def test_a_client_launches_follows_and_reports_a_mission(engine: Engine, root: P
     (root.parent / "notes.yaml").write_text(
         json.dumps({"goal": "${what}", "planner": {"type": "script", "replies": [ask(write("a.md", "new\n")), DONE]}})
     )  # fmt: skip
-    listed = Listed(roots=(root,), missions={"notes": str(root.parent / "notes.yaml")})
+    listed = Listed(roots=(root,), missions={"notes": root.parent / "notes.yaml"})
 
     async def steps(client: Client) -> None:
         order = {"mission": "notes", "variables": {"what": "Write it."}, "key": "once"}
@@ -163,7 +163,7 @@ ORDERS: dict[str, tuple[Object, str]] = {
 
 def test_nothing_is_launched_that_is_not_listed(engine: Engine, root: Path) -> None:
     (root.parent / "notes.yaml").write_text(json.dumps({"goal": "write", "planner": {"type": "none"}}))
-    listed = Listed(roots=(root,), missions={"notes": str(root.parent / "notes.yaml")})
+    listed = Listed(roots=(root,), missions={"notes": root.parent / "notes.yaml"})
 
     async def steps(client: Client) -> None:
         for name, (order, code) in ORDERS.items():
