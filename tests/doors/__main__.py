@@ -87,7 +87,7 @@ def try_api(url: str, home: Path, requests: int, seed: int, *, is_sample: bool =
     tried: list[Tried] = []
     port = 0
     for half in range(1 if is_sample else 2):
-        with _serving(url, home, root, port) as port:
+        with serving(url, home, root, port) as port:
             tried += [_try(port, token, each, seed + half, phases) for token in tokens.values()]
     return tried
 
@@ -133,8 +133,10 @@ def _furnish(url: str, root: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _serving(url: str, home: Path, root: Path, port: int) -> Iterator[int]:
-    """`lcp serve --api` with a runner, which is killed at the end; its port."""
+def serving(
+    url: str, home: Path, root: Path, port: int = 0, started: list[subprocess.Popen[str]] | None = None
+) -> Iterator[int]:
+    """`lcp serve --api` with a runner, which is killed at the end; its port, and its process as `started`."""
     command = [
         "-m",
         "lcp_engine",
@@ -155,6 +157,8 @@ def _serving(url: str, home: Path, root: Path, port: int) -> Iterator[int]:
     ) as server:  # fmt: skip
         assert server.stdout is not None
         link = server.stdout.readline()
+        if started is not None:
+            started.append(server)
         try:
             yield int(urlsplit(link).port or 0)
         finally:

@@ -19,6 +19,12 @@ from lcp_engine.web.access import ACCESS
 
 BACKLOG = 32
 """Connections that wait to be accepted. asyncio accepts so many at once before it counts any of them."""
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 53\r\n\r\n"
+    b"All connections of this server are in use. Try later."
+)
+"""The answer to whoever connects while no connection can be closed for theirs."""
 _LAST_SECONDS = 1.0
 _ARRIVED = frozenset({h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
 
@@ -28,7 +34,8 @@ class ConnectionLimits:
     """What the page grants. Connections of browsers with access are not closed for others."""
 
     request_seconds: float = 30
-    """From connecting, or from the last answer, until a request has arrived as a whole."""
+    """From connecting, or from the last answer, until a request has arrived as a whole; and for any part of an answer
+    to be read."""
     connections: int = 256
     without_access: int = 64
     """Of those. Beyond, the oldest one is closed, so that the newest one is always heard."""
@@ -50,6 +57,7 @@ class LimitedProtocol(H11Protocol):
 
     limits: ClassVar[ConnectionLimits]
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
     opened_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -60,7 +68,29 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
+        self._stop_watching()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader(None)
+
+    def resume_writing(self) -> None:
+        self._stop_watching()
+        super().resume_writing()
+
+    def _watch_reader(self, before: int | None) -> None:
+        """Close the connection of a peer that has read nothing of an answer since there were `before` bytes left."""
+        left = self.transport.get_write_buffer_size()
+        if left == before:
+            self.transport.abort()
+            return
+        self._reading = self.loop.call_later(self.limits.request_seconds, self._watch_reader, left)
+
+    def _stop_watching(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -89,11 +119,15 @@ class LimitedProtocol(H11Protocol):
     def _make_room(self) -> None:
         """Close the oldest connections without access that are too many."""
         own = [one for one in self.connections if isinstance(one, LimitedProtocol)]
-        opened = [one for one in own if not one.transport.is_closing()]
-        strangers = sorted((one for one in opened if not one.has_access), key=lambda one: one.opened_at)
-        excess = max(len(strangers) - self.limits.without_access, len(opened) - self.limits.connections, 0)
+        # Also those that are being closed: they have a file until their peers have read the rest.
+        strangers = sorted((one for one in own if not one.has_access), key=lambda one: one.opened_at)
+        excess = max(len(strangers) - self.limits.without_access, len(own) - self.limits.connections, 0)
         for one in strangers[:excess]:
-            one.transport.abort()
+            if one is self:  # all others have access, and keep their connections
+                self.transport.write(FULL)
+                self.transport.close()
+            else:
+                one.transport.abort()
 
 
 def limited_protocol(given: ConnectionLimits) -> type[LimitedProtocol]:

@@ -35,6 +35,7 @@ from lcp_engine.features.http_api.server import Api, open_api
 from lcp_engine.features.http_api.settings import ServeSettings
 from lcp_engine.features.http_api.store import counts_since
 from lcp_engine.features.tokens.calls import Scope
+from lcp_engine.web.connections import ConnectionLimits
 from lcp_engine.web.server import PageServer
 
 PROJECT = Path(__file__).parents[4]
@@ -677,8 +678,10 @@ def test_no_page_of_another_origin_is_let_in_unless_named(hall: Hall) -> None:
 
 
 @contextmanager
-def serving(hall: Hall, api: Api, port: int = 0) -> Iterator[PageServer]:
-    server = PageServer(hall.engine, port=port, doors={"/v1": api})
+def serving(
+    hall: Hall, api: Api, port: int = 0, limits: ConnectionLimits | None = None
+) -> Iterator[PageServer]:
+    server = PageServer(hall.engine, port=port, doors={"/v1": api}, limits=limits)
     with in_thread(server.run, server.stop):
         yield server
 
@@ -883,6 +886,36 @@ def test_what_is_large_slow_or_many_holds_nothing_up(hall: Hall) -> None:
             one.close()
         for reader in slow:
             reader.close()
+
+
+def test_whoever_finds_all_connections_in_use_is_told_to_come_again(hall: Hall) -> None:
+    token = hall.engine.tokens.add("ci", {Scope.LOOK})
+    limits = ConnectionLimits(connections=4, without_access=2)
+    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True), limits=limits) as server:
+        streams = [Stream(server.port, token, "/events") for _ in range(4)]
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as refused:
+            said = refused.recv(1000).decode()
+        for one in streams:
+            one.close()
+    assert said.startswith("HTTP/1.1 503 ")
+    assert "\r\nRetry-After: 5\r\n" in said
+    assert said.endswith("\r\n\r\nAll connections of this server are in use. Try later.")
+
+
+def test_a_program_that_reads_nothing_of_its_answers_is_closed(hall: Hall) -> None:
+    token = hall.engine.tokens.add("ci", {Scope.LOOK})
+    ask = f"GET /v1/kinds HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    limits = ConnectionLimits(request_seconds=0.5)
+    with (
+        serving(hall, open_api(hall.engine, ServeSettings(), only_here=True), limits=limits) as server,
+        socket.socket() as reader,
+    ):
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.settimeout(60)
+        reader.connect(("127.0.0.1", server.port))
+        with pytest.raises(ConnectionError):  # noqa: PT012 -- nothing is read
+            while True:
+                reader.sendall(ask)
 
 
 def blocks(language: str) -> list[str]:
