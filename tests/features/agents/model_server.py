@@ -99,7 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, wire: _Wire, body: Json) -> None:
         tools, results = wire.read(body)
-        self.asked.results.append(results)
+        if tools:
+            self.asked.results.append(results)
         self.asked.before(results)
         call = None
         if tools and results < len(self.asked.steps):

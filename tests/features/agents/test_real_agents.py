@@ -152,7 +152,8 @@ def test_an_agent_that_is_killed_with_its_runner_at_each_step_goes_on(
             killed.add(step)
             runners[-1].kill()
 
-    with shop(tmp_path, agent, Model([EDIT, RUN], before=kill), monkeypatch) as made:
+    model = Model([EDIT, RUN], before=kill)
+    with shop(tmp_path, agent, model, monkeypatch) as made:
         (tmp_path / "lcp-engine").mkdir()
         (tmp_path / "lcp-engine" / "config.yaml").write_text(json.dumps({"commands_network": made.network}))
         mission = made.engine.launch(made.spec, root=made.root).id
@@ -164,4 +165,6 @@ def test_an_agent_that_is_killed_with_its_runner_at_each_step_goes_on(
             runners[-1].wait(120)
         assert killed == {0, 1, 2}
         assert len(runners) == 4
+        if PRESETS[agent].resume:
+            assert model.results.count(0) <= 2, model.results  # its session has what it had done
         assert made.merged(mission) == {"a.txt": "one\n", "NOTES.md": EDIT[2], "RAN": "ran\n"}

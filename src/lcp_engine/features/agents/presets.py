@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 GOAL = "{goal}"
 """The place of the goal in a command."""
+SESSION = "{session}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Preset:
     package: str
     """The package that installs it, with the version that was tried."""
     configure: Callable[[Model], Configured] = lambda model: Configured()
+    resume: tuple[str, ...] = ()
+    """Arguments before the goal, or what leads to it, that have it go on with a session."""
     output: str = ""
     """The file of its home that has the stream; without one, its stdout."""
 
@@ -144,10 +147,12 @@ PRESETS: Mapping[str, Preset] = {
     "claude": Preset(
         ("claude", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions", "-p", GOAL),
         "claude", ("ANTHROPIC_API_KEY",), "api.anthropic.com", "@anthropic-ai/claude-code@2.1.197", _claude,
+        resume=("--resume", SESSION),
     ),
     "codex": Preset(
         ("codex", "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", GOAL),
         "codex", ("CODEX_API_KEY", "OPENAI_API_KEY"), "api.openai.com", "@openai/codex@0.169.0", _codex,
+        resume=("resume", SESSION),
     ),
     "gemini": Preset(
         ("gemini", "-o", "stream-json", "--approval-mode", "yolo", "--skip-trust", "-p", GOAL),
@@ -161,6 +166,7 @@ PRESETS: Mapping[str, Preset] = {
     "opencode": Preset(
         ("opencode", "run", "--format", "json", GOAL),
         "opencode", ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "api.openai.com", "opencode-ai@1.18.33", _opencode,
+        resume=("--session", SESSION),
     ),
     "pi": Preset(
         ("pi", "--mode", "json", "-p", GOAL),

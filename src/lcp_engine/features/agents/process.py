@@ -106,12 +106,18 @@ def agent_place(work: StageWork, question: int, name: str, *, continues: bool = 
             note = _read_note(here)
             if note.get("mission") != ground.mission:
                 _empty(here, (HOME_PART, ROOT))
+                note = {}
             if _bytes_below(here / "up" / HOME_PART) > MOST_HOME:
                 _empty(here, (HOME_PART,))
+                note.pop("session", None)
             is_same = all(note.get(key) == value for key, value in owner.items())
             if not is_same or not (continues or "done" in note):
                 _empty(here, (ROOT,))
-                note = {**owner, "start": seen.place.start}
+                note = {
+                    **owner,
+                    "start": seen.place.start,
+                    "session": None if is_same else note.get("session"),
+                }
             place = AgentPlace(work, seen, _moved(seen.place, here, note), here, stderr, note)
             place.note()
             yield place
@@ -135,9 +141,14 @@ class AgentPlace:
         done = self._note.get("done")
         return done if isinstance(done, dict) else None
 
-    def note(self, done: Mapping[str, JsonValue] | None = None) -> None:
-        """Note durably how the turn has ended: no later attempt asks the agent again."""
-        self._note = {**self._note, **({} if done is None else {"done": {**done}})}
+    @property
+    def session(self) -> str:
+        """The session of the agent that its home has; empty if it has none."""
+        return str(self._note.get("session") or "")
+
+    def note(self, **facts: JsonValue) -> None:
+        """Note durably the `session`, or as `done` how the turn has ended: no later attempt asks the agent again."""
+        self._note = {**self._note, **facts}
         new = self.here / f"{_TURN}.new"
         with new.open("w", encoding="utf-8") as file:
             json.dump(self._note, file)
@@ -170,13 +181,15 @@ class AgentPlace:
         """
         program = self._program(launch)
         with ExitStack() as stack:
-            hosts = self.work.around.network.hosts
+            hosts, proxy = self.work.around.network.hosts, None
             if hosts:
                 proxy = stack.enter_context(Proxy(hosts, self.seen.home.parent / "proxy", relays=True))
                 if self.stage.made.owner is not None:
                     os.chown(proxy.place, *self.stage.made.owner)
                 program = routed(program, route_through(proxy))
-            yield stack.enter_context(_started(self, program, launch))
+            agent = stack.enter_context(_started(self, program, launch))
+            agent.proxy = proxy
+            yield agent
 
     def _program(self, launch: Launch) -> Program:
         self._write_files(launch.files)
@@ -242,6 +255,8 @@ class AgentProcess:
         self.stdin, self.stdout = ours
         self.end = channel.fileno()
         self._errors, self._launch, self._program, self._channel = errors, launch, program, channel
+        self.proxy: Proxy | None = None
+        """The one that it reaches hosts through, if it may reach any."""
         self._unread = bytearray()
         self._total = 0
         self._heard = time.monotonic()

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, Json, LcpError
-from lcp_engine.features.agents.presets import GOAL, PRESETS, Model, Preset
+from lcp_engine.features.agents.presets import GOAL, PRESETS, SESSION, Model, Preset
 from lcp_engine.features.agents.process import (
     MOST_LINE,
     AgentPlace,
@@ -36,8 +36,8 @@ from lcp_engine.features.agents.streams import FORMS, Stream, read_line
 from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.stage_work import StageWork
 from lcp_engine.features.stages.mission_keys import StageKeys
-from lcp_engine.planners.base import PlannerError, Question, Reply
-from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
+from lcp_engine.planners.base import CompletionRecord, PlannerError, Question, Reply
+from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Drafts, PlannerEnvironment
 from lcp_engine.sandbox.installed_programs import found_program
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.params import Result
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 TYPE = "program"
 MOST_ARGUMENT = 100_000
 """Bytes of a goal in a command: Linux takes 128 KiB."""
+MOST_SHOWN = 4000
+"""Characters of what it says at the moment that people see."""
 _MARGIN = 0.05
 """Part of its time that is left to keep what an agent has done."""
 _SIGNS = (
@@ -124,7 +126,7 @@ class ProgramPlanner:
                 message = f"planner.keys: {name}: neither the preset nor the configuration hands it to agents"
                 advice = f"Remove it, or have the user of the runner add it to planners.{TYPE}.keys in config.yaml."
                 raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
-        return PlacedProgram(self)
+        return PlacedProgram(self, planner_environment.drafts)
 
     def answer(self, question: Question, /) -> Reply:
         return self.placed(EMPTY_ENVIRONMENT).answer(question)
@@ -135,6 +137,11 @@ class PlacedProgram:
     """The planner as a runner asks it (`WorksInStage`)."""
 
     stated: ProgramPlanner
+    drafts: Drafts | None = None
+
+    def model_name(self) -> str:
+        """The name by which its tokens have a price."""
+        return self.stated.model
 
     def answer(self, question: Question, /) -> Reply:
         message = f"{self.stated.name} works in the stage of a mission, which a runner gives it"
@@ -166,21 +173,30 @@ class PlacedProgram:
 
     def work(self, question: Question, work: StageWork, /) -> Reply:
         """The last words of the agent as the end of the mission, with what it changed in the stage."""
-        stated = self.stated
-        prompt = _prompt(question)
+        stated, prompt = self.stated, _prompt(question)
         is_kept = stated.on_kill == "continue"
         with agent_place(work, question.number, stated.name, continues=is_kept) as place:
-            done = place.done
-            if done is None:
-                if is_kept and question.attempt > 1:
-                    prompt = f"{prompt}\n\n{_INTERRUPTED}"
-                done = _Turn(stated, work, place).done(prompt)
-                place.note(done)
-            left_out: list[str] = []
-            if done.get("failure") is None:
-                result = place.keep(WorkedResult()).result
-                left_out = result.left_out if isinstance(result, WorkedResult) else []
-            return _reply(done, prompt, left_out, stated.name)
+            if is_kept and question.attempt > 1:
+                prompt = f"{prompt}\n\n{_INTERRUPTED}"
+            if (done := place.done) is None:
+                with self._told(question) as tell:
+                    done = _Turn(stated, work, place, tell).done(prompt)
+                place.note(done=done, session=done.get("session"))
+            result = place.keep(WorkedResult()).result
+            left_out = result.left_out if isinstance(result, WorkedResult) else []
+            return _reply(done, question, prompt, left_out, stated)
+
+    @contextmanager
+    def _told(self, question: Question) -> Iterator[Callable[[str], object]]:
+        """Shows people meanwhile what it says at the moment."""
+        drafts, place = self.drafts, (question.mission_id, question.number)
+        if drafts is None:
+            yield lambda said: None
+            return
+        try:
+            yield lambda said: drafts.keep(*place, said[-MOST_SHOWN:])
+        finally:
+            drafts.drop(*place)
 
 
 @plain_dataclass(frozen=True)
@@ -190,6 +206,7 @@ class _Turn:
     stated: ProgramPlanner
     work: StageWork
     place: AgentPlace
+    tell: Callable[[str], object]
 
     def done(self, prompt: str) -> JsonObject:
         """End of the turn, to be noted. Raises `PlannerError` where it is to be asked again."""
@@ -202,8 +219,7 @@ class _Turn:
             agent.end_input()
             try:
                 for line in agent.lines(until=until, silence=self.stated.silence):
-                    if not self.stated.preset.output:
-                        read_line(stream, self.stated.preset.form, line)
+                    self._read(line, stream, launch)
             except Silent:
                 raise self._failed(stream, agent, f"said nothing for {self.stated.silence:g} s") from None
             except OutOfTime:
@@ -228,6 +244,17 @@ class _Turn:
             "exit_code": ended.exit_code,
         }))  # fmt: skip
 
+    def _read(self, line: str, stream: Stream, launch: Launch) -> None:
+        """Read a line; its session is noted at once, and its words are told."""
+        if self.stated.preset.output:
+            return
+        before = (stream.session, stream.text)
+        read_line(stream, self.stated.preset.form, line)
+        if stream.session != before[0]:
+            self.place.note(session=stream.session)
+        if stream.text != before[1]:
+            self.tell(str(launch.scrubbed(stream.text[-MOST_SHOWN:])))
+
     def _launch(self, prompt: str) -> Launch:
         preset = self.stated.preset
         made = preset.configure(Model(self.stated.model, self.stated.endpoint))
@@ -238,7 +265,12 @@ class _Turn:
             raise PlannerError(
                 ErrorCode.PLANNER_REFUSED, message, advice="Write it into a file of the root, and name that."
             )
-        own, *rest = (one.replace(GOAL, prompt) for one in preset.command)
+        command = [*preset.command]
+        if self.place.session and preset.resume:
+            resume = [one.replace(SESSION, self.place.session) for one in preset.resume]
+            at = len(command) - (2 if command[-2] == "-p" else 1)
+            command[at:at] = resume
+        own, *rest = (one.replace(GOAL, prompt) for one in command)
         names = (*preset.keys, *self.stated.keys)
         keys = {name: key for name in names if (key := os.environ.get(name, "").strip())}
         return Launch(
@@ -257,7 +289,11 @@ class _Turn:
     def _failed(self, stream: Stream, agent: AgentProcess, fact: str) -> PlannerError:
         stderr = agent.stderr()
         said = stderr.strip().splitlines()[-1:] if not stream.failure else []
+        refused = () if agent.proxy is None else agent.proxy.refused
+        said += [f"the mission may not reach {', '.join(refused)}"] if refused else []
         message = ": ".join([f"{self.stated.name} {fact}", *said])
+        if not stream.calls and not stream.text:
+            self.place.note(session=None)  # it may be what it could not go on with
         is_refused = any(one in f"{stream.failure} {''.join(said)}".lower() for one in _SIGNS)
         details: dict[str, Json] = {"stderr": stderr, "calls": len(stream.calls) + stream.more_calls}
         return PlannerError(
@@ -281,34 +317,49 @@ def _prompt(question: Question) -> str:
     parts = [question.prompt, *filter(None, [question.context])]
     parts += [f"{one.by} says: {one.text}" for one in question.said]
     parts += question.notices
+    if question.result is not None:
+        parts.append(
+            f"End with one JSON object alone, as this schema describes it: {json.dumps(question.result)}"
+        )
     return "\n\n".join(parts)
 
 
-def _reply(done: Mapping[str, JsonValue], prompt: str, left_out: list[str], name: str) -> Reply:
-    text = str(done.get("text") or f"{name} has ended and said nothing.")
+def _reply(
+    done: Mapping[str, JsonValue],
+    question: Question,
+    prompt: str,
+    left_out: list[str],
+    stated: ProgramPlanner,
+) -> Reply:
+    text = str(done.get("text") or f"{stated.name} has ended and said nothing.")
+    action = next((one for one in question.endings if one == "analysis_result"), "mission_complete")
+    answer: JsonObject = {"ok": True, "action": action, "summary": text}
+    if question.result is not None:
+        with suppress(ValueError):
+            answer["result"] = json.loads(text[text.index("{") : text.rindex("}") + 1])
     if left_out:
-        text = f"{text}\n\nNot kept: {'; '.join(left_out)}"
-    answer: JsonObject = {"ok": True, "action": "mission_complete", "summary": text}
-    seen = done.get("calls")
+        answer["summary"] = f"{text}\n\nNot kept: {'; '.join(left_out)}"
+    seen, cost = done.get("calls"), done.get("cost")
     if isinstance(seen, list) and seen:
-        answer["commentary"] = _told(seen)
-    read, written = map(done.get, ("input_tokens", "output_tokens"))
-    return Reply(
-        json.dumps(answer, ensure_ascii=False),
-        prompt,
-        read if isinstance(read, int) else None,
-        written if isinstance(written, int) else None,
-    )
+        answer["commentary"] = _told(seen, cost)
+    read, written = (one if isinstance(one, int) else None for one in map(done.get, _TOKENS))
+    made = CompletionRecord(model=stated.model, input_tokens=read, output_tokens=written)
+    counted = (made,) if stated.model and read is not None else ()
+    return Reply(json.dumps(answer, ensure_ascii=False), prompt, read, written, completions=counted)
 
 
-def _told(calls: list[JsonValue]) -> str:
-    """The calls of tools that were seen and asked nobody, a line each."""
+_TOKENS = ("input_tokens", "output_tokens")
+
+
+def _told(calls: list[JsonValue], cost: JsonValue) -> str:
+    """The calls of tools that were seen and asked nobody, a line each, and what the agent says that it cost."""
     lines = [
         f"- {one.get('tool')} {one.get('input')}{'' if one.get('ok') is not False else ' (failed)'}"
         for one in map(object_in, calls)
     ]
     count = "1 call of a tool was" if len(lines) == 1 else f"{len(lines)} calls of tools were"
-    return "\n".join([f"{count} seen, and asked nobody:", *lines])
+    counted = [f"By its own count it cost {cost:.4f} US dollars."] if isinstance(cost, float) and cost else []
+    return "\n".join([f"{count} seen, and asked nobody:", *lines, *counted])
 
 
 def check_mission(instance: Instance, spec: MissionSpec) -> None:
@@ -321,6 +372,9 @@ def check_mission(instance: Instance, spec: MissionSpec) -> None:
     if not StageKeys.of(spec).stage:
         message = f"planner: {name} changes files by itself, so that the mission needs a stage"
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Add `stage: true` to the mission.")
+    if any(check.verify for check in spec.accept):
+        message = f"accept: verify asks the planner, and {name} answers by work: state what can be checked"
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Use `command`, or a check of files.")
     if instance.walls is not None:
         from lcp_engine.features.programs.wall.steps import step_here  # slow to load
         from lcp_engine.features.programs.wall.workspace import Ground
