@@ -111,7 +111,7 @@ def check(call: Call) -> JsonValue | Response:
     With `ask`, its model is tested, too: one at a time at a server.
     """
     asked = call.given(Checking)
-    spec, root = call.offers.chosen(asked)
+    spec, root = chosen(call.offers, asked)
     instance = call.engine.instance
     found = dry_run(spec, root, instance.url, instance.admission, instance.planner_environment)
     findings: list[JsonValue] = []
@@ -342,7 +342,7 @@ def add_schedule(call: Call) -> JsonValue:
     """
     _need(call, Scope.LAUNCH, "a schedule launches missions")
     asked = call.given(NewSchedule)
-    spec, root = call.offers.chosen(asked)
+    spec, root = chosen(call.offers, asked)
     call.engine.add_schedule(
         asked.name, spec, root=root, every=asked.every, cron=asked.cron, at=asked.at, timezone=asked.timezone,
         overlap=asked.overlap, replace=asked.replace,
