@@ -29,6 +29,7 @@ class Model:
     """The script, what was asked, and what the server does in place of answering."""
 
     steps: Sequence[Step]
+    words: str = LAST_WORDS
     status: int = 200
     before: Callable[[int], object] = lambda step: None
     """Called with the number of results before a request is answered."""
@@ -105,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         call = None
         if tools and results < len(self.asked.steps):
             call = _chosen(self.asked.steps[results], tools, f"call_{results + 1}")
-        whole, events = wire.write(call)
+        whole, events = wire.write(call or self.asked.words)
         if body.get("stream") is not True and "stream" not in self.path:
             self._send(whole)
             return
@@ -166,7 +167,7 @@ class _Wire:
     """A protocol: the tools and the number of results in a request, and an answer, whole and as events."""
 
     read: Callable[[Json], tuple[dict[str, Json], int]]
-    write: Callable[[_Call | None], tuple[Json, list[JsonValue]]]
+    write: Callable[[_Call | str], tuple[Json, list[JsonValue]]]
 
 
 def _list(value: JsonValue) -> list[Json]:
@@ -183,12 +184,12 @@ def _read_chat(body: Json) -> tuple[dict[str, Json], int]:
     return tools, sum(one.get("role") == "tool" for one in _list(body.get("messages")))
 
 
-def _write_chat(call: _Call | None) -> tuple[Json, list[JsonValue]]:
-    message: Json = {"role": "assistant", "content": LAST_WORDS if call is None else None}
-    if call is not None:
+def _write_chat(call: _Call | str) -> tuple[Json, list[JsonValue]]:
+    message: Json = {"role": "assistant", "content": call if isinstance(call, str) else None}
+    if isinstance(call, _Call):
         function: Json = {"name": call.tool, "arguments": json.dumps(call.given)}
         message["tool_calls"] = [{"index": 0, "id": call.id, "type": "function", "function": function}]
-    reason = "stop" if call is None else "tool_calls"
+    reason = "stop" if isinstance(call, str) else "tool_calls"
     usage: Json = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     head: Json = {"id": "c", "created": 1, "model": "m"}
     chunk: Json = {**head, "object": "chat.completion.chunk"}
@@ -211,9 +212,9 @@ def _read_responses(body: Json) -> tuple[dict[str, Json], int]:
     return tools, sum(str(one.get("type")).endswith("_output") for one in _list(body.get("input")))
 
 
-def _write_responses(call: _Call | None) -> tuple[Json, list[JsonValue]]:
-    if call is None:
-        text: Json = {"type": "output_text", "text": LAST_WORDS, "annotations": []}
+def _write_responses(call: _Call | str) -> tuple[Json, list[JsonValue]]:
+    if isinstance(call, str):
+        text: Json = {"type": "output_text", "text": call, "annotations": []}
         item: Json = {
             "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]
         }  # fmt: skip
@@ -248,19 +249,19 @@ def _read_messages(body: Json) -> tuple[dict[str, Json], int]:
     return tools, sum(part.get("type") == "tool_result" for part in parts)
 
 
-def _write_messages(call: _Call | None) -> tuple[Json, list[JsonValue]]:
+def _write_messages(call: _Call | str) -> tuple[Json, list[JsonValue]]:
     empty: Json
     delta: Json
-    if call is None:
-        block: Json = {"type": "text", "text": LAST_WORDS}
-        empty, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": LAST_WORDS}
+    if isinstance(call, str):
+        block: Json = {"type": "text", "text": call}
+        empty, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": call}
     else:
         block = {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.tool, "input": call.given}
         empty, delta = (
             {**block, "input": {}},
             {"type": "input_json_delta", "partial_json": json.dumps(call.given)},
         )
-    reason = "end_turn" if call is None else "tool_use"
+    reason = "end_turn" if isinstance(call, str) else "tool_use"
     whole: Json = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [block],
         "stop_reason": reason, "stop_sequence": None, "usage": {"input_tokens": 100, "output_tokens": 10},
@@ -287,9 +288,9 @@ def _read_gemini(body: Json) -> tuple[dict[str, Json], int]:
     return tools, sum("functionResponse" in part for part in parts)
 
 
-def _write_gemini(call: _Call | None) -> tuple[Json, list[JsonValue]]:
+def _write_gemini(call: _Call | str) -> tuple[Json, list[JsonValue]]:
     part: Json = (
-        {"text": LAST_WORDS} if call is None else {"functionCall": {"name": call.tool, "args": call.given}}
+        {"text": call} if isinstance(call, str) else {"functionCall": {"name": call.tool, "args": call.given}}
     )
     whole: Json = {
         "candidates": [{"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}],

@@ -83,6 +83,13 @@ FAILURES: dict[str, tuple[object, str]] = {
 }  # fmt: skip
 
 
+def test_a_success_of_qwen_code_that_is_none_is_a_failure() -> None:
+    found = read(
+        "claude", {"type": "result", "subtype": "success", "result": "[API Error: 401 Unauthorized]"}
+    )
+    assert (found.is_done, found.failure) == (False, "[API Error: 401 Unauthorized]")
+
+
 @pytest.mark.parametrize("form", FAILURES)
 def test_a_failure_is_what_the_last_event_says(form: str) -> None:
     event, why = FAILURES[form]

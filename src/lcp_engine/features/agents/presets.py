@@ -96,7 +96,14 @@ def _qwen(model: Model) -> Configured:
         "general": {"enableAutoUpdate": False},
     }
     stated = {"OPENAI_BASE_URL": model.endpoint, "OPENAI_MODEL": model.name}
-    return Configured(environment=_given(stated), files={".qwen/settings.json": json.dumps(settings)})
+    # It would ask the proxy for a port of its own loopback, too.
+    near = dict.fromkeys(_PROXIES if model.endpoint.startswith("http://127.0.0.1:") else (), "")
+    return Configured(
+        environment={**_given(stated), **near}, files={".qwen/settings.json": json.dumps(settings)}
+    )
+
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 
 def _opencode(model: Model) -> Configured:
@@ -132,7 +139,11 @@ def _mini(model: Model) -> Configured:
 
 def _aider(model: Model) -> Configured:
     arguments = ("--model", f"openai/{model.name}") if model.name else ()
-    return Configured(arguments, _given({"OPENAI_API_BASE": model.endpoint}))
+    # Else they are in the root.
+    histories = {
+        f"AIDER_{name.upper()}_HISTORY_FILE": f"/home/lcp/.aider.{name}" for name in ("chat", "input")
+    }
+    return Configured(arguments, {**histories, **_given({"OPENAI_API_BASE": model.endpoint})})
 
 
 def _given(stated: Mapping[str, str]) -> dict[str, str]:
@@ -141,7 +152,8 @@ def _given(stated: Mapping[str, str]) -> dict[str, str]:
 
 PRESETS: Mapping[str, Preset] = {
     "aider": Preset(
-        ("aider", "--yes-always", "--no-check-update", "--analytics-disable", "--no-git", "--message", GOAL),
+        ("aider", "--yes-always", "--no-check-update", "--analytics-disable", "--no-git", "--no-show-model-warnings",
+         "--message", GOAL),
         "text", ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "api.openai.com", "aider-chat==0.86.2", _aider,
     ),
     "claude": Preset(

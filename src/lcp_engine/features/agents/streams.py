@@ -142,8 +142,11 @@ def _end_claude(stream: Stream, event: Mapping[str, JsonValue]) -> None:
     stream.count(sum(one for one in read if isinstance(one, int)), usage.get("output_tokens"), adds=False)
     cost = event.get("total_cost_usd")
     stream.cost = float(cost) if isinstance(cost, int | float) else None
-    if event.get("subtype") == "success" and event.get("is_error") is not True:
-        stream.say(str(event.get("result") or ""))
+    said = str(event.get("result") or "")
+    # Qwen Code calls it a success that its model was not reached.
+    is_done = event.get("subtype") == "success" and not said.startswith("[API Error")
+    if is_done and event.get("is_error") is not True:
+        stream.say(said)
         stream.finish()
     else:
         stream.fail(event.get("result") or event.get("error") or event.get("subtype"))
