@@ -14,6 +14,7 @@ FEATURE = Feature(
         )
     },
     observers=("lcp_engine.features.git.commit:OBSERVER",),
+    engine_calls=("lcp_engine.features.git.calls:GitCalls",),
     mission_keys={"git": ("lcp_engine.features.git.rules:GitKeys", "planner")},
     mission_checks=("lcp_engine.features.git.rules:check_mission",),
 )

@@ -23,6 +23,7 @@ from lcp_engine.features.git.rules import (
     APPROVED_BY,
     KIND,
     OF_MISSION,
+    UNDOES,
     CommitParams,
     CommitResult,
     GitKeys,
@@ -40,7 +41,7 @@ from lcp_engine.workers.base import Hold
 
 _LOOKED_AT = 1000
 """Commits among which that of a mission is looked for."""
-_ATTEMPTS = 3
+ATTEMPTS = 3
 
 
 def request_commit(ledger: Ledger, mission: MissionRow, end: End, error: str | None) -> None:
@@ -55,7 +56,7 @@ def request_commit(ledger: Ledger, mission: MissionRow, end: End, error: str | N
         mission,
         NewJobRow(
             plan_id=mission.root_plan, turn=mission.turns or None, name="the repository", kind=KIND,
-            params=to_json({key: one for key, one in params.items() if one}), max_attempts=_ATTEMPTS,
+            params=to_json({key: one for key, one in params.items() if one}), max_attempts=ATTEMPTS,
         ),
     )  # fmt: skip
 
@@ -78,13 +79,16 @@ class _Facts:
     uid: str
     message: str
     made: Mapping[str, _Made]
+    trailer: str = OF_MISSION
+    reverts: str = ""
+    """The commit that it takes back."""
 
 
 def execute_commit(leased: LeasedJob) -> Succeeded | Failed | Hold:
     """Commit what the mission of a job changed, if that has not been done."""
     params = CommitParams.model_validate(from_json(leased.row.params))
     try:
-        facts = leased.instance.read(_facts, leased.row.mission_id, params.summary)
+        facts = leased.instance.read(_facts, leased.row.mission_id, params)
         with leased.open_root() as root, repository(leased.instance, root) as git:
             result = _Commit(leased.instance, git, params.branch, facts).make()
     except LcpError as error:
@@ -92,13 +96,18 @@ def execute_commit(leased: LeasedJob) -> Succeeded | Failed | Hold:
     return Succeeded(to_json(result.model_dump(mode="json")))
 
 
-def _facts(tx: Tx, mission_id: int, summary: str) -> _Facts:
+def _facts(tx: Tx, mission_id: int, params: CommitParams) -> _Facts:
     mission, made = find_mission(tx, mission_id), dict[str, _Made]()
     for change in applied_changes(tx, mission_id):
-        if not change.path.endswith("/"):
+        if not change.path.endswith("/") and not (params.reverts and change.undoes):
             first = made.get(change.path)
             made[change.path] = _Made(first.before if first else change.sha256_before, change.sha256_after)
     kept = {path: one for path, one in made.items() if one.before != one.after}
+    uid, name = str(mission["uid"]), str(mission["name"])
+    if params.reverts:
+        message = f"Undo mission {mission_id}, {' '.join(name.split())}\n\nThis reverts commit {params.reverts}.\n\n"
+        back = {path: _Made(one.after, one.before) for path, one in kept.items()}
+        return _Facts(uid, f"{message}{UNDOES}: {uid}\n", back, UNDOES, params.reverts)
     decided = [object_in(event["data"]) for event in find_events(tx, mission_id, event="decided")]
     by = dict.fromkeys(str(one["by"]) for one in decided if one.get("decision") == "approve")
     jobs = [
@@ -106,9 +115,8 @@ def _facts(tx: Tx, mission_id: int, summary: str) -> _Facts:
         for job in find_jobs(tx, mission_id=mission_id, states=["succeeded"], kinds=[])
         if job["kind"] not in (KIND, "agent_plan")
     ]
-    uid, name = str(mission["uid"]), str(mission["name"])
     trailers = [(OF_MISSION, uid), *((APPROVED_BY, one) for one in by)]
-    return _Facts(uid, message_of(name, mission_id, summary, jobs, trailers), kept)
+    return _Facts(uid, message_of(name, mission_id, params.summary, jobs, trailers), kept)
 
 
 def _path(params: JsonValue) -> str:
@@ -129,7 +137,7 @@ class _Commit:
     def make(self) -> CommitResult:
         git, wanted = self._git, self._wanted
         git.check_ready()
-        form = f"--format=%H %P %(trailers:key={OF_MISSION},valueonly,separator=%x2C)"
+        form = f"--format=%H %P %(trailers:key={self._facts.trailer},valueonly,separator=%x2C)"
         there, bare, named, valid, at_head, tree_now, at_branch, log = git.ask(
             Call(("rev-parse", "--git-dir")),
             Call(("config", "--get", "--type=bool", "core.bare")),
@@ -155,6 +163,11 @@ class _Commit:
         known = next((one for one in fields if one[-1] == self._facts.uid), None)
         if known is not None:
             return self._finish(known[0], known[1] if len(known) > 2 else "", head)
+        if (
+            self._facts.reverts
+            and git.ask(Call(("merge-base", "--is-ancestor", self._facts.reverts, "HEAD")))[0].code
+        ):
+            raise refused(f"commit {self._facts.reverts[:12]} is not on the current branch")
         if wanted and wanted != current and tip:
             raise refused(f"the branch {branch.removeprefix('refs/heads/')!r} exists")
         taken, ignored, author = self._examine(head)

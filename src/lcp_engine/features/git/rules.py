@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from lcp_engine.engine.instance import Instance
 
 KIND = "commit"
-OF_MISSION = "Lcp-Mission"
+OF_MISSION, UNDOES = "Lcp-Mission", "Lcp-Undoes"
 APPROVED_BY = "Lcp-Approved-By"
-"""Trailers: the request that a mission was launched for, by which its commit is found again, and who decided."""
+"""Trailers: the mission of a commit, or of the revert of that, by which it is found again, and who decided."""
 _MOST_SUBJECT = 72
 _MOST_JOBS = 30
 _NOT_IN_NAME = re.compile(r"(?:[^A-Za-z0-9._]|\.{2,})+")
@@ -62,10 +62,11 @@ def check_mission(instance: Instance, spec: MissionSpec) -> None:
 
 
 class CommitParams(Params):
-    """The branch to make, or that it is for, and the words that the mission ended with."""
+    """The branch to make, or that it is for, and the words that the mission ended with; or the commit to revert."""
 
     branch: str | None = None
     summary: str = ""
+    reverts: str | None = None
 
 
 class CommitResult(Result):

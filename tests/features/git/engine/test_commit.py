@@ -254,3 +254,30 @@ def test_words_of_a_commit() -> None:
     assert message.splitlines()[0] == "x" * 71 + "…"
     assert message.endswith("- and 10 more\n\nLcp-Mission: req-1\n")
     assert message_of("m", 7, " ", [], [("A", "b\nC: d")]).endswith("\n\nA: b C: d\n")
+
+
+def test_an_undone_mission_is_reverted_by_a_commit(lab: Lab, root: Path) -> None:
+    job = run(lab, write("a.md", "b\n"), write("new/b.md", "b\n"), write("out.log", "x\n"))
+    (root / "mine.md").write_text("mine\n")
+    git(root, "add", "mine.md")
+    git(root, "commit", "-qm", "Mine")
+    lab.engine.undo(1)
+    assert git(root, "log", "--format=%s") == "Undo mission 1, greet all\nMine\nFix the greeting\nBegin"
+    assert git(root, "diff", "--name-only", "HEAD", "HEAD~3") == "mine.md"
+    assert git(root, "status", "--porcelain") == ""
+    assert git(root, "log", "-1", "--format=%(trailers:key=Lcp-Undoes,valueonly)") == lab.mission().uid
+    assert str((job.result or {})["commit"]) in git(root, "log", "-1", "--format=%b")
+    lab.engine.undo(1)
+    assert git(root, "rev-list", "--count", "HEAD") == "4"
+    assert not (root / ".git" / "ran").exists()
+
+
+def test_an_undo_restores_the_files_where_its_revert_is_refused(lab: Lab, root: Path) -> None:
+    run(lab, write("a.md", "b\n"), use={"branch": "fix"})
+    git(root, "switch", "-q", "-c", "other", "main")
+    (root / "a.md").write_text("b\n")
+    lab.engine.undo(1)
+    assert (root / "a.md").read_text() == "a\n"
+    [_, revert] = lab.engine.jobs(mission_id=1, kinds=["commit"])
+    assert "is not on the current branch" in said(revert)
+    git(root, "switch", "-q", "fix")
