@@ -43,7 +43,7 @@ def take_turn(options: AcpPlanner, question: Question, work: StageWork) -> Reply
         done = place.done
         if done is None:
             done = _asked(options, question, work, place)
-            place.note(done)
+            place.note(done=done)
         kept = place.keep(WorkedResult()).result
     left_out = kept.left_out if isinstance(kept, WorkedResult) else []
     return _reply(options, done, left_out)

@@ -26,13 +26,14 @@ class GitCalls(KernelEngine):
         *,
         job_id: int | None = None,
         dry_run: bool = False,
+        shown: str | None = None,
         by: str | None = None,
     ) -> Undo:
         """Like that of the kernel. The commit of a mission that is undone as a whole is reverted by another one.
 
         The files are restored whatever becomes of that: where it fails, its job says why, and can be retried.
         """
-        done = super().undo(mission_id, job_id=job_id, dry_run=dry_run, by=by)
+        done = super().undo(mission_id, job_id=job_id, dry_run=dry_run, shown=shown, by=by)
         if mission_id is not None and not dry_run and self.instance.write(_request_revert, mission_id):
             Runner(self.instance, mission_id=mission_id, kinds=(KIND,), until_idle=True).run()
             for job in self.jobs(mission_id=mission_id, kinds=[KIND], states=["failed"]):

@@ -891,7 +891,7 @@ def test_what_is_large_slow_or_many_holds_nothing_up(hall: Hall) -> None:
 def test_whoever_finds_all_connections_in_use_is_told_to_come_again(hall: Hall) -> None:
     token = hall.engine.tokens.add("ci", {Scope.LOOK})
     limits = ConnectionLimits(connections=4, without_access=2)
-    with serving(hall, open_api(hall.engine, ServeSettings(), only_here=True), limits=limits) as server:
+    with serving(hall, open_api(hall.engine, ServeSettings(), hall.gate), limits=limits) as server:
         streams = [Stream(server.port, token, "/events") for _ in range(4)]
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as refused:
             said = refused.recv(1000).decode()
@@ -907,7 +907,7 @@ def test_a_program_that_reads_nothing_of_its_answers_is_closed(hall: Hall) -> No
     ask = f"GET /v1/kinds HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     limits = ConnectionLimits(request_seconds=0.5)
     with (
-        serving(hall, open_api(hall.engine, ServeSettings(), only_here=True), limits=limits) as server,
+        serving(hall, open_api(hall.engine, ServeSettings(), hall.gate), limits=limits) as server,
         socket.socket() as reader,
     ):
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
