@@ -112,7 +112,7 @@ class Hand:
     def decide(self, button: Locator) -> None:
         """Press a button that decides, once more if it says that something was not seen."""
         self.click(button)
-        self.page.wait_for_timeout(FRAME_MS)
+        self.page.locator(".armed, #flash").first.wait_for()
         if self.page.locator(".armed").count():
             self.click(self.page.locator(".armed"))
         self.page.locator("#flash").wait_for()

@@ -26,6 +26,15 @@ def test_a_rejected_job_never_runs_and_the_planner_reads_why(house: House) -> No
     assert not (house.root / "x.md").exists()
 
 
+def test_nothing_says_that_the_planner_of_an_ended_mission_reads_a_reason(house: House) -> None:
+    look, write = house.job("list_files"), house.job("write_file", rel_path="x.md", content="x\n")
+    house.run(house.ask(look, write), house.complete, **{"continue": "per_result"})
+    (held,) = house.engine.jobs(states=["held"])
+    assert "planner reads it" not in house.get(f"/jobs/{held.id}").words
+    answer = house.post(f"/jobs/{held.id}/reject", {"reason": "no"})
+    assert "Rejected. Its mission has ended, and no planner reads the reason." in answer.words
+
+
 def test_a_rejected_job_keeps_its_diff(house: House) -> None:
     job_id = house.hold("a.md", "# b\n")
     house.post(f"/jobs/{job_id}/reject", {"reason": "no"})

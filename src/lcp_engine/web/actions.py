@@ -152,7 +152,9 @@ def reject(context: PageContext, request: Request, form: Form) -> Response:
         return show_job(
             context, request, status=refused.status, problem=str(refused), entered={"reason": reason}
         )
-    return to_job(job_id, _said(context, job_id, "rejected", decided=decided), form)
+    has_ended = context.engine.mission(context.engine.job(job_id).mission_id).ended_at is not None
+    note = _said(context, job_id, "rejected", decided=decided)
+    return to_job(job_id, "rejected_unread" if has_ended and note == "rejected" else note, form)
 
 
 def retry(context: PageContext, request: Request, form: Form) -> Response:

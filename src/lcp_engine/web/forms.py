@@ -26,9 +26,7 @@ MOST_BYTES = 1024 * 1024
 """The largest request body: an edited job, percent-encoded."""
 MOST_FIELDS = 2000
 NO_REASON = "a rejection needs a reason for the planner; nothing was decided"
-NOT_OF_THIS_PAGE = (
-    "this form is not from this page, or from an earlier `lcp serve`; reload the page and try again"
-)
+NOT_OF_THIS_PAGE = "this form is not from this page or this `lcp serve`; reload the page and try again"
 TYPED = ("answer", "reply", "words", "reason", "content", "title", "text", "paths", "back_words")
 """The fields in which people write what they would not like to write again."""
 URLENCODED = "application/x-www-form-urlencoded"
@@ -51,6 +49,7 @@ FLASH_MESSAGES: Mapping[str, str] = {
     "always": "Approved, and such jobs run without asking from now on. The page of the mission lists its rules.",
     "approved_before": "It was already approved; nothing changed.",
     "rejected": "Rejected. The planner will read the reason.",
+    "rejected_unread": "Rejected. Its mission has ended, and no planner reads the reason.",
     "rejected_before": "It was already rejected; nothing changed.",
     "answered": "Answered. A runner will continue the mission.",
     "answered_before": "It was already answered this way; nothing changed.",
