@@ -188,7 +188,7 @@ def answer(context: PageContext, request: Request, form: Form) -> Response:
 
 
 def _typed(context: PageContext, job_id: int, form: Form) -> dict[str, JsonValue]:
-    """What was entered in the form of a question, as `form`; nothing if it has none."""
+    """The values that were entered in the form of a question, as `form`; nothing if it has none."""
     fields = question_in(context.engine.job(job_id).params).fields
     return {"form": {field.id: entered_in(form, field) for field in fields}} if fields else {}
 
@@ -214,7 +214,7 @@ def _fill_in(context: PageContext, request: Request, form: Form, job_id: int) ->
 
 
 def _fault_of(context: PageContext, job_id: int, text: str) -> str:
-    """Why a text is not a valid reply of a planner that is a person; empty if it is, or the job is a question."""
+    """Faults of a text as the reply of a planner that is a person; empty if it is valid, or the job is a question."""
     if job_id not in context.engine.awaited_replies():
         return ""
     read = context.engine.read_reply(context.engine.job(job_id).mission_id, text)

@@ -60,7 +60,7 @@ def ask_again(
 def asked_about(
     context: PageContext, form: Form, looks: Mapping[int, Look], params: JsonValue = None
 ) -> Asked:
-    """What a form would approve, as it is now. The approval then checks that it is what the form's page showed."""
+    """The effects that a form would approve, as they are now. The approval then checks that its page showed them so."""
     unseen: dict[int, Unseen] = {}
     texts: list[tuple[int, int]] = []
     for job_id, look in looks.items():

@@ -194,7 +194,7 @@ def _as_text(diff: Diff) -> str:
 
 
 def _diffs(context: PageContext, job: Job, look: Look | None) -> list[Diff]:
-    """What a held job would change, as it was looked at, or what another one has changed."""
+    """Changes that a held job would make, as it was looked at, or that another one has made."""
     if look is None:
         return context.engine.diff(job.id)
     return look.diffs

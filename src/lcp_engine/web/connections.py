@@ -31,7 +31,7 @@ _ARRIVED = frozenset({h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What the page grants. Connections of browsers with access are not closed for others."""
+    """Limits of the page. Connections of browsers with access are not closed for others."""
 
     request_seconds: float = 30
     """From connecting, or from the last answer, until a request has arrived as a whole; and for any part of an answer
@@ -47,7 +47,7 @@ class ConnectionLimits:
 
 
 def descriptor_limit() -> int:
-    """How many files this process may have open."""
+    """The number of files that this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**20 if soft == resource.RLIM_INFINITY else soft
 

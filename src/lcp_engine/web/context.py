@@ -1,4 +1,4 @@
-"""What every page needs: the engine, the templates, the token of the forms."""
+"""The needs of every page: the engine, the templates, the token of the forms."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PageContext:
         self.compared[job_id] = (diffs, has_choice)
 
     def measure(self, mission: Mission) -> Measure:
-        """How far the mission has come. Events are counted once, so that a long mission's page stays quick."""
+        """Measure how far the mission has come. Events are counted once, so that a long mission's page stays quick."""
         if mission.status == "completed":  # it never falls
             known = sum(mission.jobs.values())
             return Measure(100 * (known - mission.open) // known if mission.open else 100)
@@ -183,7 +183,7 @@ def _sentence(clause: str) -> str:
 
 
 def _unseen_lines(unseen: Mapping[str, int | None]) -> str:
-    """How much of what was approved was not on the screen, of the event of a decision."""
+    """The share of an approval that was not on the screen, in the event of a decision."""
     lines = unseen.get("lines")
     return f"{'not known' if lines is None else f'{lines:,}'} of {unseen.get('of') or 0:,} lines"
 

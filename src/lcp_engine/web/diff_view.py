@@ -431,7 +431,7 @@ def _marked(lines: Sequence[ExcerptLine]) -> list[ExcerptLine]:
 
 
 def differing(old: str, new: str, *, by_word: bool = True) -> tuple[_Spans, _Spans]:
-    """What differs between two lines with their signs; nothing if they are too long, or too different to be told."""
+    """Find what differs between two lines with signs; nothing if they are too long or too different to be told."""
     longest = max(len(old), len(new))
     if longest > LONGEST_COMPARED:
         return (), ()
@@ -453,7 +453,7 @@ def differing(old: str, new: str, *, by_word: bool = True) -> tuple[_Spans, _Spa
 
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many words both begin with."""
+    """The number of words that both begin with."""
     unequal = (at for at, (one, other) in enumerate(zip(some, others, strict=False)) if one != other)
     return next(unequal, min(len(some), len(others)))
 

@@ -76,7 +76,7 @@ def edit(context: PageContext, request: Request, form: Form) -> Response:
 
 
 def _shown_for(form: Form, look: Look) -> Sight | None:
-    """What the form's page showed of these very params, else of the job when the form was opened."""
+    """The sight of these very params on the form's page, else of the job when the form was opened."""
     previewed = read_shown(form, PREVIEWED)
     is_of_these = previewed is not None and previewed.fingerprint == look.sight.fingerprint
     return previewed if is_of_these else read_shown(form)
@@ -159,7 +159,7 @@ def _absent(model: type[BaseModel], name: str, description: str) -> Field:
 
 
 def _part(model: type[BaseModel], name: str) -> Mapping[str, JsonValue]:
-    """What the schema of the params says of one, if a schema can describe them."""
+    """The part of the params' schema that is about one of them, if a schema can describe them."""
     try:
         part = model.model_json_schema().get("properties", {}).get(name, {})
     except PydanticInvalidForJsonSchema:

@@ -19,7 +19,7 @@ from lcp_engine.web.forms import RefusedForm
 
 
 def refusal_text(error: LcpError) -> str:
-    """What a page says about a decision that was refused. After a conflict it shows the job as it is now."""
+    """Words of a page about a refused decision. After a conflict it shows the job as it is now."""
     if not isinstance(error, Conflict):
         return str(error)
     # Without the command that the message recommends to people at a terminal.

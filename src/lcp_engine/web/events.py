@@ -128,7 +128,7 @@ class Watch:
                 queue.put_nowait(line)
 
     def _look(self, with_runners: bool, with_drafts: bool = False) -> tuple[list[_News], float]:
-        """What is new, and the seconds of processor time that it took to see it."""
+        """Look for news; with them, the seconds of processor time that it took."""
         began = time.thread_time()
         counts = self._counts(set(self._listeners.values()))
         news: list[_News] = [

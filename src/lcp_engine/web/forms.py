@@ -100,7 +100,7 @@ class Form:
 
     @cached_property
     def unseen(self) -> Mapping[int, Unseen]:
-        """How much of each job was not on the screen, as `unseen_value` writes it. Raises a 422 for anything else."""
+        """Read what of each job was not on the screen, as `unseen_value` writes it. Raises a 422 for anything else."""
         found: dict[int, Unseen] = {}
         for part in self.text(UNSEEN).split() if self.is_measured else ():
             read = _UNSEEN.fullmatch(part)
@@ -164,7 +164,7 @@ class _Shown(BaseModel):
 
 
 def shown_value(sight: Sight) -> str:
-    """What a page shows of a job, as a field's value, so that a decision binds to it (R5, R25).
+    """The sight that a page shows of a job, as a field's value, so that a decision binds to it (R5, R25).
 
     ASCII, so that no browser changes it.
     """
@@ -173,7 +173,7 @@ def shown_value(sight: Sight) -> str:
 
 
 def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
-    """What the form's page showed in full, which is all that it can approve; None if the field is missing.
+    """The sight that the form's page showed in full, which is all that it can approve; None if the field is missing.
 
     Raises a 422 for a value not made by `shown_value`.
     """
@@ -191,7 +191,7 @@ def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
 
 
 def unseen_value(found: Mapping[int, Unseen]) -> str:
-    """How much of some jobs was not on the screen, as a field's value."""
+    """The lines of some jobs that were not on the screen, as a field's value."""
     return " ".join(f"{job}:{'?' if one.lines is None else one.lines}/{one.of}" for job, one in found.items())
 
 

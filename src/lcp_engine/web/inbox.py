@@ -105,20 +105,20 @@ def _problems(tally: Tally, others: Sequence[str] = ()) -> list[str]:
 
 
 def _read_all_shown(form: Form, ids: Iterable[int]) -> dict[int, Sight | None]:
-    """What the form's page showed in full of these jobs. Raises a 422 before anything is decided."""
+    """The sights of these jobs that the form's page showed in full. Raises a 422 before anything is decided."""
     return {job_id: read_shown(form, shown_name(job_id)) for job_id in ids}
 
 
 def _looks_to_ask_about(
     context: PageContext, form: Form, shown: Mapping[int, Sight | None]
 ) -> dict[int, Look]:
-    """What the jobs would change that nothing measured on the form's page; nothing if it did."""
+    """Look at what the jobs would change that nothing measured on the form's page; nothing if it did."""
     some = [job_id for job_id, sight in shown.items() if may_ask(context, job_id, form, sight)]
     return context.engine.look_over([context.engine.job(job_id).json for job_id in some])
 
 
 def decide_all_form(request: Request) -> Response:
-    """What a decision on all matching jobs would cover."""
+    """Show what a decision on all matching jobs would cover."""
     return _show_decide_all(context_of(request), request)
 
 
@@ -318,7 +318,7 @@ class Row:
 
 
 def _look_over(context: PageContext, jobs: Sequence[JsonObject]) -> dict[int, Look]:
-    """What the jobs would change, as long as their texts are not too large to be compared for a list."""
+    """Look at what the jobs would change, as long as their texts are not too large to be compared for a list."""
     left = CHARACTERS_COMPARED
     some: list[JsonObject] = []
     for job in jobs:

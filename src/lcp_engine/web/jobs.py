@@ -47,7 +47,7 @@ class AskedField:
 
     @property
     def value(self) -> str:
-        """What a field for text contains."""
+        """The text that a field for text contains."""
         return "" if self.entered is None else str(self.entered)
 
     def has(self, value: str) -> bool:
@@ -81,7 +81,7 @@ def asked_form(params: Mapping[str, JsonValue], entered: Entered = NOTHING) -> A
 
 
 def entered_in(form: Form, field: FormField) -> JsonValue:
-    """What was entered in a field; a browser sends nothing for a box that is not ticked."""
+    """The value that was entered in a field; a browser sends nothing for a box that is not ticked."""
     name = f"field.{field.id}"
     match field.type:
         case "multi_select":

@@ -139,7 +139,7 @@ def history(request: Request) -> Response:
 
 
 def settings(request: Request) -> Response:
-    """What the mission was launched with: limits with what of them is used, policy, checks and the rest."""
+    """The settings of the mission: limits with what of them is used, policy, checks and the rest."""
     context = context_of(request)
     mission = _mission(context, request)
     spec = context.queries.spec(mission.id)
@@ -179,7 +179,7 @@ def _limit_text(limit: JsonValue) -> str:
 
 
 def report(request: Request) -> Response:
-    """What was done, written and refused, what waits, and what the planner said."""
+    """The report: what was done, written and refused, what waits, and what the planner said."""
     context = context_of(request)
     mission = _mission(context, request)
     facts = context.engine.facts(mission.id, most=LISTED, most_counted=COUNTED)
@@ -205,7 +205,7 @@ def report_text(request: Request) -> Response:
 
 
 def _spec_if_kept(context: PageContext, mission: Mission) -> MissionSpec | None:
-    """What the mission was launched with, and the rules that people added; None if it was pruned."""
+    """The spec of the mission, and the rules that people added; None if it was pruned."""
     try:
         return context.queries.spec(mission.id)
     except NotFound:

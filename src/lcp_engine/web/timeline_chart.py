@@ -175,7 +175,7 @@ class _Axis:
         return self._places[bisect_right(self._times, time) - 1]
 
     def _busy(self, runs: Sequence[_Span]) -> list[bool]:
-        """Whether any job runs, for each interval of the axis."""
+        """True for each interval of the axis in which any job runs."""
         steps = dict.fromkeys(self._times, 0)
         for run in runs:
             steps[run.began] += 1

@@ -15,7 +15,7 @@ from lcp_engine.web.forms import Form, number
 
 
 def undo_form(request: Request) -> Response:
-    """What an undo would do now."""
+    """Show what an undo would do now."""
     return _show(context_of(request), request)
 
 
