@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, reduce
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -43,6 +44,9 @@ STATES = [
 """The states of jobs in the order of pages: what came to its end, what goes on, what waits for a person."""
 
 
+_T = TypeVar("_T")
+
+
 @dataclass(frozen=True)
 class PageContext:
     """One per application; `closing` is set when the server shuts down."""
@@ -57,12 +61,20 @@ class PageContext:
     """Ids of runners as pages showed them, each list until `Watch` has compared it."""
     compared: dict[int, tuple[Sequence[Diff], bool]] = field(default_factory=dict, repr=False)
     """Diffs of the jobs that pages showed in part, for the other parts, and whether there is a choice between them."""
+    _singles: dict[type, object] = field(default_factory=dict, repr=False)
     _measures: dict[str, tuple[int, Measure]] = field(default_factory=dict, repr=False)
     """By the uid of a mission, the last event that was counted and the measure with it."""
 
     @property
     def queries(self) -> PageQueries:
         return PageQueries(self.engine.instance)
+
+    def single(self, kind: type[_T], make: Callable[[], _T]) -> _T:
+        """The one value of a type that the application has, made when it is first wanted."""
+        found = self._singles.get(kind)
+        if not isinstance(found, kind):
+            found = self._singles[kind] = make()
+        return found
 
     def runners(self) -> list[ActiveRunner]:
         """The runners for a page, which is told once others are there."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from anyio.to_thread import run_sync
@@ -41,17 +42,9 @@ async def events(request: Request) -> Response:
     mission = number(request.path_params["mission"]) if "mission" in request.path_params else None
     if mission is not None:
         await run_sync(context.engine.mission, mission)
-    watch = _watch_of(request)
+    watch = context.single(Watch, partial(Watch, context))
     await watch.begin(mission)
     return StreamingResponse(_stream(request, context, watch, mission), media_type="text/event-stream")
-
-
-def _watch_of(request: Request) -> Watch:
-    state = request.app.state
-    if not hasattr(state, "watch"):
-        state.watch = Watch(context_of(request))
-    watch: Watch = state.watch
-    return watch
 
 
 async def _stream(

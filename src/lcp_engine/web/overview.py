@@ -5,7 +5,10 @@ Schedules are launched and removed here.
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -47,10 +50,11 @@ async def watched(request: Request) -> Response:
     """Health and figures, for which the silence of the database is waited a few seconds."""
     from lcp_engine.features.telemetry.health import Watch  # which states these routes
 
-    state = request.app.state
-    if not hasattr(state, "health"):
-        state.health = Watch(context_of(request).engine.instance)
-    answer = await run_in_threadpool(state.health.answer, request.scope["path"])
+    context = context_of(request)
+    watch = context.single(Watch, partial(Watch, context.engine.instance))
+    answer = await run_in_threadpool(watch.answer, request.scope["path"])
+    if answer is None:
+        raise HTTPException(404)
     return Response(answer.text, answer.status, media_type=answer.content_type)
 
 
