@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import ValidationError
 
 from lcp_engine import feature as features
 from lcp_engine.cli.app import SECTIONS
@@ -33,6 +34,8 @@ import sqlalchemy
 from pydantic import BaseModel
 from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.protocol.actions import MissionComplete
+from lcp_engine.core.protocol.read_reply import Reader
 from lcp_engine.engine.points import Chore, DecisionGate, EndGate, Observer
 from lcp_engine.errors import Code, ErrorType, Failed, LimitReached, Meaning
 from lcp_engine.feature import Feature
@@ -55,6 +58,11 @@ def count(params, context):
 WORKER = Worker(
     kind="count", params=Count, result=Counted, description="Counts words.", has_effects=False, reads_files=False,
     execute=count,
+)
+
+PLAIN = Reader(
+    read=lambda text, kinds, result: MissionComplete(summary=text), key="", ends={"mission_complete": "any text"},
+    to_verify="Say yes or no.", give_up=lambda error, code: {"text": error},
 )
 
 def heard(ledger, mission, end, error):
@@ -109,7 +117,7 @@ LOST = sqlalchemy.Table(
 FEATURE = Feature(
     "guest", kinds={"count": "guest:WORKER"}, observers=("guest:OBSERVER",), engine_calls=("guest:Calls",),
     commands={"dance": ("Inspect", "guest:dance", "Dance.")}, pages={"/dance": "guest:page"},
-    codes={"NO_WORDS": "guest:NO_WORDS"},
+    codes={"NO_WORDS": "guest:NO_WORDS"}, readers={"plain": "guest:PLAIN"},
     tables={
         "guest_heard": ("guest:HEARD", "mission_id"), "guest_half": ("guest:HALF", "job_id"),
         "guest_lost": ("guest:LOST", ""), "guest_gone": ("guest:GONE", "job_id"),
@@ -184,8 +192,11 @@ with Engine(sys.argv[1]) as engine:
     engine.work(until_idle=True)
     engine.undo(mission.id)
     engine.launch({**spec, "planner": {"type": "script", "replies": [done]}}, root=sys.argv[2])
+    plain = {"type": "script", "dialect": "plain", "replies": ["all is well"]}
+    plain = engine.launch({"goal": "say it", "planner": plain}, root=sys.argv[2])
     engine.work(until_idle=True)
     print(json.dumps({
+        "plain": engine.mission(plain.id).summary,
         "dance": engine.dance(),
         "pages": [path for path, _ in all_pages() + all_actions() if path in ("/dance", "/jobs/{job}/say")],
         "status": engine.mission(mission.id).status, "counted": engine.jobs(kinds=["count"])[0].result,
@@ -226,6 +237,7 @@ def test_a_feature_of_a_package_works_and_a_bad_one_stops_nothing(
     assert (failed["error_code"], failed["error_type"]) == ("NO_WORDS", "input_error")
     assert failed["recommended_actions"] == [{"description": "Say something.", "action_type": "user_action"}]
     assert printed == {
+        "plain": "all is well",
         "dance": "dancing",
         "pages": ["/dance", "/jobs/{job}/say"],
         "status": "completed",
@@ -240,10 +252,14 @@ def test_a_feature_of_a_package_works_and_a_bad_one_stops_nothing(
     ]  # fmt: skip
     assert all("no_such_table" in line for line in sorted(theirs)[1:])
     assert sorted(told) == sorted([*LEFT_OUT.values(), *theirs])
-    # Without the package its table stays; the rows of the first mission were pruned with it.
+    # Without the package its table stays; the rows of earlier missions were pruned with them.
     with closing(open_database(database_url)) as database:
-        assert database.read(lambda tx: tx.query_plain("SELECT mission_id FROM guest_heard")) == [(2,)]
+        assert database.read(lambda tx: tx.query_plain("SELECT mission_id FROM guest_heard")) == [(3,)]
         assert "guest_half" not in database.read(tables_of)
+        [(spec,)] = database.read(lambda tx: tx.query_plain("SELECT spec FROM missions WHERE id = 3"))
+    assert spec_of(str(spec)).planner.dialect == "plain"
+    with pytest.raises(ValidationError, match="'lcp' or 'universal'"):
+        MissionSpec.model_validate_json(str(spec))
     assert check_database(database_url) == []
 
 

@@ -16,12 +16,13 @@ from pydantic import (
     GetJsonSchemaHandler,
     JsonValue,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError
 
 from lcp_engine.core.feature_settings import models_of, with_fields
 from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen, words_of
@@ -32,7 +33,7 @@ from lcp_engine.core.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.prices import Amount, Price
 from lcp_engine.core.protocol.actions import RULE
-from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.core.protocol.read_reply import Dialect, dialects
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError, UnexpectedValue
@@ -111,6 +112,19 @@ def seconds_of_last_turn(max_seconds: float) -> float:
     return max(LAST_TURN_LEAST, max_seconds * LAST_TURN_SHARE)
 
 
+_STORED = {"is_stored": True}
+
+
+def _known_dialect(name: Dialect, info: ValidationInfo) -> Dialect:
+    if info.context != _STORED and name not in dialects():  # a stored one may be of a feature that is gone
+        raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, dialects()))})
+    return name
+
+
+def _list_dialects(schema: dict[str, JsonValue]) -> None:
+    schema["enum"] = [*dialects()]
+
+
 class PlannerSpec(BaseModel):
     """Which planner answers, and what its replies are read as; every further key is an option of it.
 
@@ -122,7 +136,9 @@ class PlannerSpec(BaseModel):
     type: str = Field(
         min_length=1, description="The name of the planner (planners.md); further keys are its options."
     )
-    dialect: Dialect = Field(default="lcp", description="What its replies are read as.")
+    dialect: Annotated[Dialect, AfterValidator(_known_dialect)] = Field(
+        default="lcp", description="What its replies are read as.", json_schema_extra=_list_dialects
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -391,9 +407,8 @@ def spec_of(text_: str) -> MissionSpec:
         stated: dict[str, JsonValue] = json.loads(text_)
         known = {one.alias or name for name, one in mission_model().model_fields.items()}
         decisive = {key for key in load("lcp_engine.features:DECISIVE", tuple) if stated.get(key)}
-        return mission_model().model_validate(
-            {key: stated[key] for key in stated.keys() & (known | decisive)}
-        )
+        kept = {key: stated[key] for key in stated.keys() & (known | decisive)}
+        return mission_model().model_validate(kept, context=_STORED)
 
 
 def expected_result(spec: MissionSpec) -> ResultSchema | None:

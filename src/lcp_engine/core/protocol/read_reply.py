@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
@@ -38,9 +38,9 @@ from lcp_engine.core.protocol.near_misses import (
 from lcp_engine.core.protocol.result_schema import RESULT, ResultSchema
 from lcp_engine.core.protocol.strict_json import Unframed, find_object, shown
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.feature import added, load
+from lcp_engine.feature import added, available, load
 
-Dialect: TypeAlias = Literal["lcp", "universal"]
+Dialect: TypeAlias = str
 Kinds: TypeAlias = Mapping[str, type[BaseModel]]
 """The model of the params of each known kind of job."""
 
@@ -138,10 +138,15 @@ def reader_of(dialect: str) -> Reader:
     """
     if dialect == "lcp":
         return _LCP
-    if dialect in added().readers:
-        return load(added().readers[dialect], Reader)
-    names = " or ".join(map(repr, ("lcp", *added().readers)))
+    if dialect in available().readers:
+        return load(available().readers[dialect], Reader)
+    names = " or ".join(map(repr, dialects()))
     raise LcpError(ErrorCode.INVALID_ARGUMENT, f"a dialect is {names}; found {dialect!r}")
+
+
+def dialects() -> tuple[Dialect, ...]:
+    """The names of all dialects."""
+    return ("lcp", *available().readers)
 
 
 _LCP = Reader(

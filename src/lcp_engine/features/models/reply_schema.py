@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from lcp_engine.core.kinds import ON_FILES, QUESTION, TURN, WRITE, KindRole
 from lcp_engine.core.protocol.question_form import CHOOSING, ENTERING
 from lcp_engine.core.protocol.read_reply import Dialect
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.models.guidance import (
     COMPLETE,
     Concludes,
@@ -117,7 +118,8 @@ def reply_schema(
             may_plan = guide is None or not known_of(question).read
             schema = _universal(question, actions, definitions_used, narrowed, may_plan=may_plan)
         case _:
-            assert_never(dialect)
+            known = "models are asked in the dialects 'lcp' and 'universal'"
+            raise LcpError(ErrorCode.PLANNER_REFUSED, f"{known}, not in {dialect!r}", advice=GENERAL)
     return schema if question.result is None else _with_result(schema, question.result)
 
 
