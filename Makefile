@@ -61,7 +61,7 @@ help:
 	@echo "make model    runners on two machines in virtual time that stall, sleep, die: 1,000 examples on each database (SEED=N)"
 	@echo "make attack   swap paths, forge requests, spell paths, hide characters; counts what got through (SECONDS=60: longer)"
 	@echo "make parity   suites of ten kinds of projects outside and behind each wall, test by test (ONLY=\"rust copy\": some)"
-	@echo "make doors    send 20,000 requests by the OpenAPI document to the API, on both databases (REQUESTS=N, SEED=N)"
+	@echo "make doors    send 20,000 requests by the OpenAPI document to the API, on both databases (REQUESTS=N, SEED=N), and open 10,000 connections"
 	@echo "make agents   install each agent that a preset names, and let it edit, run, finish and be killed (ONLY=codex: some)"
 	@echo "make races    the part of it that swaps paths while they are used, ten seconds for each race in each way"
 	@echo "make bench    measure benchmarks/ beside its peers (BENCH=\"drain --rounds 9\": some of them)"
@@ -235,7 +235,8 @@ $(DOORS)/ready: requirements/doors.txt
 REQUESTS ?= 20000
 doors: $(READY) $(DOORS)/ready
 	@server=$$(tools/postgres true 2>/dev/null && echo tools/postgres); \
-	$$server $(BIN)/python -m tests.doors --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
+	$$server $(BIN)/python -m tests.doors --requests $(REQUESTS) $(if $(SEED),--seed $(SEED)); requests=$$?; \
+	$(BIN)/python -m tests.doors.crowd && exit $$requests
 
 # Each agent that can be installed here, of the version that was tried; they stay in .agents.
 agents: $(READY)

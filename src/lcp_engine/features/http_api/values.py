@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from types import UnionType
 from typing import Annotated, Generic, Literal, TypeVar, get_origin, get_type_hints
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel, create_model
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    RootModel,
+    create_model,
+)
 
 from lcp_engine import Job, Mission, MissionStatus
 from lcp_engine.core.inbox import Act, Awaits
@@ -23,6 +33,8 @@ MOST = 200
 Id = Annotated[int, Field(ge=1, lt=2**62)]
 Cursor = Annotated[int, Field(ge=0, lt=2**62)]
 Words = Annotated[str, Field(min_length=1, max_length=100_000)]
+Time = Annotated[AwareDatetime, BeforeValidator(datetime.fromisoformat)]
+"""A time in a query, which is text: pydantic would take numbers, too."""
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 Mark = Annotated[str, Field(min_length=1, max_length=100, description="The `shown` of what is decided on.")]
 
@@ -97,8 +109,8 @@ class DecisionsAsked(Asked):
     by: str | None = Field(default=None, max_length=200, description="Who decided.")
     kind: str | None = Field(default=None, max_length=64)
     mission: Id | None = None
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Time | None = None
+    until: Time | None = None
 
 
 class ActivityAsked(Asked):
