@@ -14,7 +14,7 @@ from lcp_engine.changes.show import show_restored
 from lcp_engine.changes.undo import UNDO
 from lcp_engine.changes.unified_diff import Diff
 from lcp_engine.core.change_history import Effect, Timeline, timeline
-from lcp_engine.core.job_states import OPEN
+from lcp_engine.core.job_states import OPEN, State
 from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
@@ -432,8 +432,9 @@ def _carry_out(instance: Instance, mission_id: int) -> None:
 def finish_undo(instance: Instance, job_id: int, *, resumed: int | None = None) -> Undo:
     """The undo that a job was created for, carried out now unless a runner has done it.
 
-    Raises `WRONG_STATE` for a job of another kind. If a file was changed, or the file system refused, after all files
-    were checked, raises the error of the job, which names the files that are not restored.
+    Raises `WRONG_STATE` for a job of another kind, and for one that was cancelled or is held. If a file was changed, or
+    the file system refused, after all files were checked, raises the error of the job, which names the files that are
+    not restored.
     """
     decided = instance.read(find_job, job_id)
     if decided["kind"] != UNDO.kind:
@@ -446,6 +447,8 @@ def finish_undo(instance: Instance, job_id: int, *, resumed: int | None = None) 
     if isinstance(error, dict):
         code = find_code(str(error["error_code"])) or ErrorCode.WORKER_FAILED
         raise LcpError(code, str(error["user_message"]), advice=GENERAL)
+    if (state := job["state"]) != State.SUCCEEDED:
+        raise LcpError(ErrorCode.WRONG_STATE, f"undo, job {job_id}, is {state}", advice=GENERAL)
     done = {file["path"]: file["change"] for file in map(object_in, list_in(result.get("files")))}
     planned = {one.path: what(one.sha256_before, one.sha256_after) for one in reversed(changes)}
     files = ({"path": path, "change": done.get(path, change)} for path, change in planned.items())

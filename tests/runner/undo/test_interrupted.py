@@ -50,6 +50,14 @@ def test_the_next_undo_finishes_it_and_says_so(interrupted: Interrupted) -> None
     assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "succeeded")
 
 
+def test_it_is_finished_as_what_it_is(interrupted: Interrupted) -> None:
+    done = interrupted.engine.finish_undo(interrupted.job)
+    assert (done.resumed, done.job_id) == (None, interrupted.job)
+    assert [(file["path"], file["change"]) for file in done.files] == [("g", "removed"), ("a", "changed")]
+    assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "succeeded")
+    assert interrupted.engine.finish_undo(interrupted.job) == done
+
+
 def test_a_runner_finishes_it(interrupted: Interrupted) -> None:
     interrupted.engine.work(until_idle=True)
     assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "succeeded")
@@ -76,6 +84,8 @@ def test_a_cancelled_mission_does_not_forget_it(interrupted: Interrupted) -> Non
     interrupted.engine.work(until_idle=True)
     assert (interrupted.scene.tree(), interrupted.state()) == (interrupted.before, "cancelled")
     assert interrupted.engine.mission(interrupted.mission).deliverables == []
+    with pytest.raises(LcpError, match=f"undo, job {interrupted.job}, is cancelled"):
+        interrupted.engine.finish_undo(interrupted.job)
     events = interrupted.engine.events(interrupted.mission)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
 
