@@ -93,6 +93,11 @@ class Shop:
         self.root.mkdir()
         (self.root / "a.txt").write_text("one\n")
         model.steps = [("write", str(self.root / "NOTES.md"), NOTES), RUN]
+        if agent == "mini":
+            model.steps = [
+                *model.steps,
+                ("run", f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo {LAST_WORDS}"),
+            ]
         granted: JsonValue = [{"name": "model.example", "address": "127.0.0.1", "port": model.port}]
         self.network: JsonValue = {"hosts": granted}
         self.engine = Engine(self.url, commands_network={"hosts": granted})
@@ -135,7 +140,9 @@ def test_an_agent_edits_runs_and_finishes(
         mission = made.engine.launch(made.spec, root=made.root).id
         made.engine.work(until_idle=True)
         (turn,) = made.engine.turns(mission)
-        assert LAST_WORDS in str(turn["reply"]), (turn["reply"], made.engine.jobs()[0].error)
+        assert LAST_WORDS in str(turn["reply"]), (
+            turn["reply"] or (made.engine.jobs()[0].error or {})["user_message"]
+        )
         merged = {name: text.rstrip() for name, text in made.merged(mission).items()}
         assert merged == {
             name: text.rstrip() for name, text in MADE.items() if (name, agent) != ("RAN", "aider")

@@ -12,6 +12,7 @@ import json
 import os
 import select
 import shlex
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -146,9 +147,9 @@ class AgentPlace:
         """The session of the agent that its home has; empty if it has none."""
         return str(self._note.get("session") or "")
 
-    def note(self, **facts: JsonValue) -> None:
+    def note(self, done: Mapping[str, JsonValue] | None = None, **facts: JsonValue) -> None:
         """Note durably the `session`, or as `done` how the turn has ended: no later attempt asks the agent again."""
-        self._note = {**self._note, **facts}
+        self._note = {**self._note, **facts, **({} if done is None else {"done": {**done}})}
         new = self.here / f"{_TURN}.new"
         with new.open("w", encoding="utf-8") as file:
             json.dump(self._note, file)
@@ -205,16 +206,14 @@ class AgentPlace:
         )
 
     def _write_files(self, files: Mapping[str, str]) -> None:
-        """Write files into the home, following no links: an agent may have left some. Raises OSError."""
+        """Write files into the home, in place of what an agent may have left there. Raises OSError."""
         for path, text in files.items():
             *above, name = Path(path).parts
             with ExitStack() as stack:
                 directory = os.open(self.stage.made.home, DIRECTORY)
                 stack.callback(os.close, directory)
                 for one in above:
-                    with suppress(FileExistsError):
-                        os.mkdir(one, 0o700, dir_fd=directory)
-                    directory = os.open(one, DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+                    directory = _opened_in(directory, one)
                     stack.callback(os.close, directory)
                     self._give(directory)
                 with suppress(FileNotFoundError):
@@ -223,6 +222,16 @@ class AgentPlace:
                 with os.fdopen(os.open(name, flags, 0o600, dir_fd=directory), "w", encoding="utf-8") as file:
                     self._give(file.fileno())
                     file.write(text)
+
+    def read_file(self, name: str) -> str:
+        """The text of a regular file at the top of the home; empty if there is none."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            opened = os.open(self.stage.made.home / name, flags)
+        except OSError:
+            return ""
+        with os.fdopen(opened, errors="replace") as file:
+            return file.read(MOST_LINE) if stat.S_ISREG(os.fstat(opened).st_mode) else ""
 
     def _give(self, descriptor: int) -> None:
         if self.stage.made.owner is not None:
@@ -432,6 +441,17 @@ def _moved(fresh: Workspace, here: Path, note: Mapping[str, JsonValue]) -> Works
         view=replace(fresh.view, overlays=overlays),
         start=start if isinstance(start, int) else fresh.start,
     )
+
+
+def _opened_in(directory: int, name: str) -> int:
+    """A directory in another one, made in place of anything else. Raises OSError."""
+    try:
+        return os.open(name, DIRECTORY, dir_fd=directory)
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
+        os.mkdir(name, 0o700, dir_fd=directory)
+        return os.open(name, DIRECTORY, dir_fd=directory)
 
 
 def _empty(here: Path, parts: Sequence[str]) -> None:

@@ -22,7 +22,6 @@ from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, Json, LcpError
 from lcp_engine.features.agents.presets import GOAL, PRESETS, SESSION, Model, Preset
 from lcp_engine.features.agents.process import (
-    MOST_LINE,
     AgentPlace,
     AgentProcess,
     Flooded,
@@ -228,7 +227,8 @@ class _Turn:
             except Flooded:
                 raise self._failed(stream, agent, "wrote more than is read") from None
             ended = agent.wait()
-            self._read_output(stream)
+            if output := self.stated.preset.output:
+                read_line(stream, self.stated.preset.form, self.place.read_file(output))
             how = ended.stopped or (
                 f"signal {ended.signal}" if ended.signal else f"exit code {ended.exit_code}"
             )
@@ -274,17 +274,11 @@ class _Turn:
         names = (*preset.keys, *self.stated.keys)
         keys = {name: key for name in names if (key := os.environ.get(name, "").strip())}
         return Launch(
-            (own, *made.arguments, *rest), {**made.environment, **self.stated.environment}, keys, made.files
+            (own, *made.arguments, *rest),
+            {**made.environment, **self.stated.environment},
+            keys,
+            {**made.files, **({preset.output: ""} if preset.output else {})},
         )
-
-    def _read_output(self, stream: Stream) -> None:
-        """Read the file that has the stream of some agents, following no link."""
-        preset = self.stated.preset
-        if preset.output:
-            with suppress(OSError):
-                file = self.place.stage.made.home / preset.output
-                with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), errors="replace") as opened:
-                    read_line(stream, preset.form, opened.read(MOST_LINE))
 
     def _failed(self, stream: Stream, agent: AgentProcess, fact: str) -> PlannerError:
         stderr = agent.stderr()
@@ -315,6 +309,9 @@ class _Turn:
 def _prompt(question: Question) -> str:
     """Question to an agent: the goal, and what happened since its last turn."""
     parts = [question.prompt, *filter(None, [question.context])]
+    for job in question.results:
+        why = job.reason or (job.error or {}).get("user_message")
+        parts += [f"{job.kind} ({job.name or job.job_id}) was {job.state}: {why}"] if why else []
     parts += [f"{one.by} says: {one.text}" for one in question.said]
     parts += question.notices
     if question.result is not None:

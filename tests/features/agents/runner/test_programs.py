@@ -209,6 +209,41 @@ def test_a_turn_whose_end_was_noted_is_finished_without_the_agent(
     assert (diff.path, diff.lines[-2], len(kept)) == ("asked", "+x", 2)
 
 
+def test_no_link_that_an_agent_leaves_in_its_home_is_followed(desk: Desk) -> None:
+    outside = desk.place / "outside"
+    outside.mkdir()
+    script = f"""
+for name in (".codex", "trajectory.json"):
+    place = HOME + "/" + name
+    if os.path.isdir(place): import shutil; shutil.rmtree(place)
+    if os.path.lexists(place): os.unlink(place)
+    os.symlink({str(outside)!r}, place)
+open("n", "a").write("x")
+done("left links")
+"""
+    engine = desk.work(script, {"agent": "codex"})
+    engine.reject(merge_of(engine), "Again.", by="ada")
+    engine.work(until_idle=True)
+    (diff,) = engine.diff(merge_of(engine), by="ada")
+    assert (diff.path, diff.lines[-2]) == ("n", "+xx")
+    assert list(outside.iterdir()) == []
+    (second,) = engine.turns(desk.mission)[1:]
+    assert "merge (the stage) was rejected: Again." in str(second["prompt"])
+
+
+def test_what_an_agent_leaves_running_ends_with_it(desk: Desk) -> None:
+    script = """
+subprocess.Popen(["sh", "-c", "trap '' TERM HUP; while :; do echo x >>grows; sleep 0.01; done"], start_new_session=True)
+while not os.path.exists("grows"): time.sleep(0.01)
+done("left")
+"""
+    engine = desk.work(script)
+    (diff,) = engine.diff(merge_of(engine), by="ada")
+    assert diff.path == "grows"
+    upper = agent_directory(engine, desk.mission) / "up" / "root"
+    assert not upper.exists()
+
+
 def agent_directory(engine: Engine, mission: int) -> Path:
     walls = engine.instance.walls
     assert walls is not None
