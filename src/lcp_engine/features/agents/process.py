@@ -41,6 +41,7 @@ from lcp_engine.runner.confined.process import spawner
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.store.db.json_text import JsonObject
+from lcp_engine.store.host.liveness import this_host
 from lcp_engine.workers.base import Kept
 
 MOST_LINE = 4 * 1024 * 1024
@@ -103,7 +104,11 @@ def agent_place(work: StageWork, question: int, name: str, *, continues: bool = 
         here = seen.place.layer.place / _HERE
         make_private(here)
         with _alone(here / _STDERR) as stderr:
-            owner: JsonObject = {"mission": ground.mission, "job": work.job.id, "question": question}
+            # After a restart of the machine its files may be torn, and another stage may be below them.
+            owner: JsonObject = {
+                "mission": ground.mission, "job": work.job.id, "question": question,
+                "stage": work.around.root.path, "boot": this_host().boot,
+            }  # fmt: skip
             note = _read_note(here)
             if note.get("mission") != ground.mission:
                 _empty(here, (HOME_PART, ROOT))

@@ -209,6 +209,27 @@ def test_a_turn_whose_end_was_noted_is_finished_without_the_agent(
     assert (diff.path, diff.lines[-2], len(kept)) == ("asked", "+x", 2)
 
 
+def test_what_was_noted_before_the_machine_was_started_anew_does_not_count(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = desk.launch("open('asked', 'a').write('x')\ndone(str(os.path.exists(HOME + '/before')))")
+    keep = AgentPlace.keep
+
+    def interrupted(place: AgentPlace, result: BaseModel) -> Kept:
+        if place.here.joinpath("up/home/before").exists():
+            return keep(place, result)
+        place.here.joinpath("up/home/before").touch()
+        note = place.here / "turn.json"
+        note.write_text(note.read_text().replace('"boot": "', '"boot": "not '))
+        raise OSError("the machine was started anew")
+
+    monkeypatch.setattr(AgentPlace, "keep", interrupted)
+    engine.work(until_idle=True)
+    (diff,) = engine.diff(merge_of(engine), by="ada")
+    assert (diff.path, diff.lines[-2]) == ("asked", "+x")
+    assert '"summary": "True"' in str(engine.turns(desk.mission)[0]["reply"])
+
+
 def test_no_link_that_an_agent_leaves_in_its_home_is_followed(desk: Desk) -> None:
     outside = desk.place / "outside"
     outside.mkdir()
