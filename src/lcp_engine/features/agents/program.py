@@ -369,6 +369,12 @@ def check_mission(instance: Instance, spec: MissionSpec) -> None:
     if not StageKeys.of(spec).stage:
         message = f"planner: {name} changes files by itself, so that the mission needs a stage"
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Add `stage: true` to the mission.")
+    prices, model = instance.planner_environment.prices, str(spec.planner.options.get("model") or "")
+    if spec.limits.max_cost is not None and (prices is None or prices.of_model(model) is None):
+        message = f"limits.max_cost: what {name} costs is counted by a price of planner.model, which has none"
+        raise LcpError(
+            ErrorCode.INVALID_MISSION, message, advice="State model, and its price in the configuration."
+        )
     if any(check.verify for check in spec.accept):
         message = f"accept: verify asks the planner, and {name} answers by work: state what can be checked"
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Use `command`, or a check of files.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -303,9 +304,20 @@ done(f"{{post({port})}} {{post({other})}}")
         assert '"summary": "hi refused"' in str(turn["reply"])
 
 
-def test_an_agent_without_a_stage_or_without_the_wall_is_refused_at_the_launch(desk: Desk) -> None:
-    with pytest.raises(LcpError, match="agent changes files by itself, so that the mission needs a stage"):
-        desk.launch("", stage=False)
+REFUSED: dict[str, dict[str, JsonValue]] = {
+    "agent changes files by itself, so that the mission needs a stage": {"stage": False},
+    "accept: verify asks the planner, and agent answers by work": {"accept": [{"verify": "Is it good?"}]},
+    "limits.max_cost: what agent costs is counted by a price of planner.model": {"limits": {"max_cost": 1}},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_an_agent_cannot_hold_is_refused_at_the_launch(desk: Desk, why: str) -> None:
+    with pytest.raises(LcpError, match=re.escape(why)):
+        desk.launch("", **REFUSED[why])
+
+
+def test_an_agent_without_the_wall_is_refused_at_the_launch(desk: Desk) -> None:
     engine = desk.open(walls=[Step.LANDLOCK])
     planner: JsonValue = {"type": "program", "agent": "codex"}
     with pytest.raises(LcpError, match="codex works behind the wall `overlay` alone") as refused:
