@@ -164,6 +164,16 @@ class Player:
         sys.stdout.write(line)
         sys.stdout.flush()
 
+    async def flood(self, times: int) -> None:
+        for _ in range(times):
+            await self.say("")
+            await self.think("again")
+
+    async def endless(self) -> None:
+        os.set_blocking(1, True)
+        for _ in range(400):
+            os.write(1, b"x" * 65536)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

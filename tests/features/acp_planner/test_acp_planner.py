@@ -9,21 +9,40 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from pydantic import JsonValue
+from tests.conftest import POSTGRES, SQLITE
 from tests.patience import wait_until
+from tests.runner.conftest import Ground
 from tests.runner.theatre import Theatre
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine.core.job_states import State
+from lcp_engine.core.json_values import object_in
+from lcp_engine.sandbox.landlock import Isolation
 
 pytestmark = NEEDS_OVERLAY
 AGENT = (Path(__file__).parent / "fake_agent.py").read_text(encoding="utf-8")
 NEW: JsonValue = ["call", "call_1", "edit", "write n.txt", {"path": "n.txt", "content": "new\n"}]
 
 
+@pytest.fixture(
+    params=[
+        pytest.param((SQLITE, Isolation.AUTO), id="sqlite"),
+        pytest.param((POSTGRES, Isolation.OFF), id="postgres", marks=pytest.mark.proof),
+    ]
+)
+def ground(request: pytest.FixtureRequest) -> Ground:
+    """Fewer than those of the kernel: each turn of an agent takes a second."""
+    url, isolation = request.param
+    return Ground(request.getfixturevalue(url), isolation)
+
+
 def play(
     theatre: Theatre,
     *prompts: list[JsonValue],
+    silence: JsonValue = 60,
+    decision: JsonValue = 20,
     **spec: JsonValue,
 ) -> int:
     """A mission whose agent plays these steps, a list for each prompt; its id."""
@@ -32,7 +51,8 @@ def play(
     planner: JsonValue = {
         "type": "acp",
         "command": [sys.executable, "agent.py", "steps.json"],
-        "decision_seconds": 20,
+        "decision_seconds": decision,
+        "silence": silence,
     }
     whole: dict[str, JsonValue] = {"goal": "Write n.txt.", "planner": planner, "stage": True, **spec}
     theatre.mission = theatre.engine.launch(whole, root=theatre.root).id
@@ -134,3 +154,73 @@ def test_an_agent_is_told_that_a_person_rejected(theatre: Theatre) -> None:
         play(theatre, ASKED, **HELD)
     assert calls(theatre) == [("agent_edit", "rejected", None)]
     assert said(theatre) == "no"
+
+
+def errors(theatre: Theatre) -> list[tuple[str, JsonValue]]:
+    """The error of each failed call, with what differed in the stage."""
+    failed = theatre.engine.jobs(mission_id=theatre.mission, states=[State.FAILED])
+    found = [job.error or {} for job in failed if job.kind != "agent_plan"]
+    return [(str(one["error_code"]), object_in(one["technical_details"]).get("changed")) for one in found]
+
+
+def test_an_agent_that_dies_goes_on_in_its_session_and_the_call_under_way_is_unknown(
+    theatre: Theatre,
+) -> None:
+    play(theatre, [
+        ["say", "I begin."], NEW, ["write", "n.txt", "new\n"], ["die"],
+    ], [["say", "It was there."]], kinds={"agent_plan": {"retry": {"delay": 0}}})  # fmt: skip
+    assert errors(theatre) == [("OUTCOME_UNKNOWN", ["n.txt"])]
+    assert calls(theatre) == [("agent_edit", "failed", ["n.txt"])]  # none of those that loading repeats
+    assert said(theatre) == "It was there."
+    assert "interrupted" in str(theatre.engine.turns(theatre.mission)[-1]["prompt"])
+    theatre.approve(theatre.merge())
+    assert theatre.files()["n.txt"] == "new\n"
+
+
+def test_bad_words_of_an_agent_end_no_turn(theatre: Theatre) -> None:
+    outside: list[JsonValue] = [["ask", "call_7", "edit", "x", {}, "/etc/passwd", "x"], ["answers"]]
+    play(theatre, [
+        ["raw", 'hi\n[1]\n{"id": [1], "method": 7}\n\xff\n'], NEW, ["done", "call_1"], NEW, ["done", "call_1"],
+        ["done", "call_8"], ["flood", 1000], ["call", "call_9", "read", "open", {}], *outside,
+    ])  # fmt: skip
+    assert said(theatre) == "no"
+    assert [state for _, state, _ in calls(theatre)] == ["succeeded"] * 3 + ["failed"] * 2
+
+
+def test_a_decision_that_comes_later_is_given_to_the_next_equal_call_once(theatre: Theatre) -> None:
+    play(theatre, ASKED, [*ASKED[:-1], ASK, ["answers"]], decision=0.1, **HELD)
+    first = held(theatre)
+    assert first is not None
+    assert (theatre.state(), said(theatre)) == (("waiting", None), "cancelled")
+    theatre.approve(first)
+    second = held(theatre)  # asked for once more than was approved
+    assert second not in {None, first}
+    assert said(theatre) == "cancelled yes cancelled"
+    assert calls(theatre)[1] == ("agent_edit", "succeeded", ["n.txt"])
+    theatre.engine.reject(second, "enough", by="ada")
+    theatre.work()
+    assert said(theatre).endswith("no no")
+    theatre.approve(theatre.merge())
+    assert theatre.state() == ("completed", "mission_complete")
+
+
+FAULTY: dict[str, tuple[list[JsonValue], dict[str, JsonValue], str]] = {
+    "silence": ([["sleep", 60]], {"silence": 2}, "it said nothing for 2 s"),
+    "an error": ([["fail", -32603, "no such model"]], {}, "no such model"),
+    "no login": ([["fail", -32000, "log in"]], {}, "log in"),
+    "cancelled": ([["end", "cancelled"]], {}, "did not finish: it was cancelled"),
+    "a line without end": ([["endless"]], {}, "a line of more than"),
+    "too many calls": ([NEW, ["done", "call_1"]] * 2, {"limits": {"max_jobs": 1}}, "max_jobs = 1"),
+}  # fmt: skip
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("steps", "given", "fact"), FAULTY.values(), ids=FAULTY)
+def test_a_turn_without_an_end_fails_with_its_reason(
+    theatre: Theatre, steps: list[JsonValue], given: dict[str, JsonValue], fact: str
+) -> None:
+    once: JsonValue = {"agent_plan": {"retry": {"max_attempts": 1}}}
+    play(theatre, steps, kinds=once, **given)
+    mission = theatre.engine.mission(theatre.mission)
+    assert mission.status == "failed"
+    assert fact in str(mission.error["user_message"])

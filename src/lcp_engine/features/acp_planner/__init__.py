@@ -24,5 +24,6 @@ FEATURE = Feature(
         )
     },
     codes={"OUTCOME_UNKNOWN": f"{_CALLS}:OUTCOME_UNKNOWN"},
+    end_gates=(f"{_CALLS}:GATE",),
     mission_checks=("lcp_engine.features.acp_planner.planner:check_mission",),
 )

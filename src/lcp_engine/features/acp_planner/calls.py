@@ -21,7 +21,7 @@ from acp.schema import (
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from lcp_engine.changes.preview import Previews
-from lcp_engine.core.job_states import AGENT_ASKS, AGENT_DID, AGENT_FAILED, State
+from lcp_engine.core.job_states import AGENT_ASKS, AGENT_DID, AGENT_FAILED, SKIP, State
 from lcp_engine.core.json_values import JsonObject, object_in
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.policy import Ruling, Verdict
@@ -31,8 +31,15 @@ from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.turn_queue import acting_plan
 from lcp_engine.errors import GENERAL, ErrorCode, Failed, Json, LcpError
 from lcp_engine.features.acp_planner.kinds import AGENT_CALL, KINDS, OUTCOME_UNKNOWN, CallParams, CallResult
-from lcp_engine.features.acp_planner.store import calls_under_way, put_behind
+from lcp_engine.features.acp_planner.store import (
+    USED,
+    calls_under_way,
+    earlier_calls,
+    is_used,
+    put_behind,
+)
 from lcp_engine.features.programs.stage_work import StageWork
+from lcp_engine.features.programs.wall.view import HOME
 from lcp_engine.planners.base import Question
 from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow
@@ -138,14 +145,17 @@ class Calls:
 
     def update(self, update: ToolCall | ToolCallUpdate) -> None:
         """Keep what an update says of a call. Raises `PLANNER_REFUSED` above the jobs that the mission may have."""
-        call = self._folded(update)
+        call = self._folded(update, begins=isinstance(update, ToolCall))
         if call.status in {"completed", "failed"} and not call.is_settled:
             self._settle(call)
 
     def ask(self, update: ToolCallUpdate) -> tuple[Decision, int | None]:
         """Decide on a call by policy; a job that is held has to be decided by a person."""
-        call = self._folded(update)
+        call = self._folded(update, begins=True)
         call.asked = True
+        if call.worker.writes and self._is_outside(call):
+            call.refused = "it is outside of the root"
+            return Decision.REJECT, None
         ruling = self._ruling(call)
         if ruling is None:
             return Decision.ALLOW, None
@@ -154,6 +164,8 @@ class Calls:
             call.refused = reason if call.size <= MOST_INPUT else "it is too large to be shown to a person"
             return Decision.REJECT, None
         instance, params = self._work.instance, self._params(call)
+        if (known := instance.write(self._decided_before, call)) is not None:
+            return known, None
         with Previews(instance) as previews:
             _, sight = previews.with_sight(self._question.mission_id, call.worker.kind, params)
         instance.write(self._hold, call, ruling, sight)
@@ -177,14 +189,15 @@ class Calls:
 
     def close(self) -> None:
         """Settle the calls that the agent left without an end: what became of them is not known."""
-        for call in [one for one in self._calls.values() if not one.is_settled]:
+        for call in [one for one in self._calls.values() if one.job_id is not None and not one.is_settled]:
             call.status = "unknown"
             self._settle(call)
         self._work.instance.write(self._known_to_the_agent)
 
-    def _folded(self, update: ToolCall | ToolCallUpdate) -> _Call:
+    def _folded(self, update: ToolCall | ToolCallUpdate, *, begins: bool) -> _Call:
+        """The call that an update is about, with its job; `begins`: an update of one that has ended is of another."""
         known = self._calls.get(update.tool_call_id)
-        if known is None or (known.is_settled and isinstance(update, ToolCall)):  # ids repeat
+        if known is None or (known.is_settled and begins):  # ids repeat
             known = self._calls[update.tool_call_id] = _Call(update.tool_call_id)
         known.fold(update)
         if known.job_id is None:
@@ -212,6 +225,11 @@ class Calls:
         """The path of a call relative to the root. What lies elsewhere is the wall's concern."""
         path = self._relative(call.path)
         return () if path is None or path.startswith("/") else (path,)
+
+    def _is_outside(self, call: _Call) -> bool:
+        """True for a file that is neither in the stage nor one of the agent's own."""
+        path = self._relative(call.path)
+        return path is not None and path.startswith("/") and not path.startswith((f"{HOME}/", "/tmp/"))  # noqa: S108
 
     def _relative(self, path: str | None) -> str | None:
         if path is None:
@@ -270,6 +288,24 @@ class Calls:
         """Nothing of the turn is news to its planner: only what is decided later leads to another turn."""
         mission = self._leased(ledger)
         acting_plan(ledger, ledger.job(self._work.job.id)).asked_seq = mission.events
+
+    def _decided_before(self, ledger: Ledger, call: _Call) -> Decision | None:
+        """Decision of a person on an equal call, of which an approval counts once; one that waits gives way."""
+        mission, own = self._leased(ledger), self._params(call)
+        for one in earlier_calls(ledger.tx, mission.id, call.worker.kind):
+            if any(one.params.get(name) != own[name] for name in ("path", "input", "after")):
+                continue
+            if one.state is State.REJECTED:
+                call.refused = f"it equals job {one.job_id}, which was rejected: {one.reason}"
+                return Decision.REJECT
+            if one.state is State.HELD:
+                ledger.move(
+                    ledger.job(one.job_id), SKIP, reason=f"the agent asks again, as job {call.job_id}"
+                )
+            elif one.result.get("allowed") is True and not is_used(ledger.tx, mission.id, one.job_id):
+                ledger.note(mission, USED, one.job_id, {"job": call.job_id})
+                return Decision.ALLOW
+        return None
 
     def _hold(self, ledger: Ledger, call: _Call, ruling: Ruling, sight: Sight) -> None:
         self._leased(ledger)

@@ -146,7 +146,7 @@ class Conversation:
         pipes = await _Pipes.opened(source, sink)
         # Not a subclass of the SDK's protocol, whose stubs would answer for what is not there.
         agent = connect_to_agent(self, pipes)  # type: ignore[arg-type]
-        turn = asyncio.ensure_future(self._turn(agent, prompt))
+        turn = asyncio.ensure_future(self._turn(agent, pipes, prompt))
         try:
             until = time.monotonic() + self.terms.seconds
             while not turn.done() and not self._fault.done():
@@ -167,7 +167,7 @@ class Conversation:
             with suppress(ConnectionError):
                 await agent.close()
 
-    async def _turn(self, agent: ClientSideConnection, prompt: str) -> Said:
+    async def _turn(self, agent: ClientSideConnection, pipes: _Pipes, prompt: str) -> Said:
         try:
             begun = await self._begin(agent)
             await self._open(agent, begun)
@@ -177,7 +177,12 @@ class Conversation:
         except RequestError as error:
             raise self._refusal(error) from error
         except ConnectionError as error:
-            raise self._failed("it ended before it answered") from error
+            fact = (
+                f"it sent a line of more than {MOST_LINE:,} bytes"
+                if pipes.is_too_long
+                else "it ended before it answered"
+            )
+            raise self._failed(fact) from error
         return self._said(answer)
 
     async def _begin(self, agent: ClientSideConnection) -> InitializeResponse:
@@ -278,6 +283,7 @@ class _Pipes:
     ) -> None:
         self._reader = reader
         self._ends = ends
+        self.is_too_long = False
 
     @classmethod
     async def opened(cls, source: BinaryIO, sink: BinaryIO) -> Self:
@@ -289,11 +295,15 @@ class _Pipes:
 
     async def receive(self) -> JsonObject | None:
         """The next message; None at the end, and after a line that is too long."""
-        with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+        try:
             while True:
                 await asyncio.sleep(0)  # what came before may run, however much the agent sends
                 if (message := _message_in(await self._reader.readuntil(b"\n"))) is not None:
                     return message
+        except asyncio.LimitOverrunError:
+            self.is_too_long = True
+        except (asyncio.IncompleteReadError, OSError):
+            pass
         return None
 
     async def send(self, message: JsonObject) -> None:

@@ -9,12 +9,20 @@ from pydantic import Field, JsonValue
 from lcp_engine.changes.own_kinds import LeasedJob, OwnKind, Params
 from lcp_engine.changes.set_view import SetView
 from lcp_engine.changes.unified_diff import Contents, Diff, diff_bytes
+from lcp_engine.core.decide import End
+from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.points import EndGate, end_gates
+from lcp_engine.engine.progress import end_mission
 from lcp_engine.errors import Code, ErrorType, ExecutionFailed, Meaning
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import to_json
+from lcp_engine.store.ledger import Ledger
+from lcp_engine.store.queue import live_jobs
+from lcp_engine.store.row_types import MissionRow, PlanRow
 from lcp_engine.workers import params as given
 from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 
@@ -106,6 +114,7 @@ KINDS = {
     "execute": AGENT_RUN, "fetch": AGENT_FETCH,
 }  # fmt: skip
 """By the protocol's kinds of tools; any other is an `agent_call`."""
+_NAMES = frozenset(one.kind for one in (*KINDS.values(), AGENT_CALL))
 
 
 def _view(instance: Instance, mission_id: int, params: Params) -> SetView:
@@ -146,4 +155,19 @@ def _execute(leased: LeasedJob) -> Succeeded:
     return Succeeded(to_json(result.model_dump(mode="json")))
 
 
+def _wait(
+    ledger: Ledger, mission: MissionRow, plan: PlanRow, end: End, claimed_in: int | None
+) -> bool | None:
+    """Let a mission wait for decisions on held calls: each leads to another turn; else what it waits for besides."""
+    if any(job.state is State.HELD and job.kind in _NAMES for job in live_jobs(ledger, mission)):
+        return True
+    other = next((one for one in end_gates() if one is not GATE and one.concerns(mission)), None)
+    if other is not None:
+        return other.ask(ledger, mission, plan, end, claimed_in)
+    plan.outcome = end.outcome
+    end_mission(ledger, mission, end)
+    return True
+
+
+GATE = EndGate(lambda mission: mission.held > 0 and spec_of(mission.spec).planner.type == "acp", _wait)
 CARRIED_OUT = OwnKind(execute=_execute, view=_view, path=PATH, compared=_compared)
