@@ -213,20 +213,15 @@ class _Commit:
             self._check(path, filters.get(path, ""), known)
         return taken, left_out, ("-c", f"user.name={name.line}", "-c", f"user.email={address.line}")
 
-    def _check(self, path: str, filter_name: str, known: Mapping[str, tuple[str, str]]) -> None:
+    def _check(self, path: str, filter_name: str, known: Mapping[str, str]) -> None:
         """Raise `WRONG_STATE` for a file that is not to be committed as it is."""
         made, fact = self._facts.made[path], ""
-        above = [path[:at] for at, sign in enumerate(path) if sign == "/"]
         now = read_unlocked(self._git.root, path, 0)
         if filter_name not in ("", "unspecified", "unset", "set"):
             fact = f"{path!r} is for the filter {filter_name}, and filters are not run"
-        elif module := next(
-            (one for one in (*above, path) if known.get(one, ("", ""))[0] == _SUBMODULE), None
-        ):
-            fact = f"{module!r} is a submodule, which is not entered"
         elif (None if now is None else now.sha256) != made.after:
             fact = f"{path!r} was changed after the mission"
-        elif not self._was_committed(made.before, known.get(path, ("", ""))[1]):
+        elif not self._was_committed(made.before, known.get(path, "")):
             fact = f"{path!r} had changes that were not committed before the mission"
         if fact:
             raise refused(fact, "Look at the file, and commit it yourself.")
@@ -273,13 +268,13 @@ class _Commit:
         )  # fmt: skip
 
 
-def _entries(listed: str) -> dict[str, tuple[str, str]]:
-    """Mode and object of each path in a listing of a tree."""
+def _entries(listed: str) -> dict[str, str]:
+    """The object of each path in a listing of a tree."""
     found = (entry.partition("\t") for entry in listed.split("\0") if entry)
-    return {path: (about.split(" ")[0], about.split(" ")[2]) for about, _, path in found}
+    return {path: about.split(" ")[2] for about, _, path in found}
 
 
-_SUBMODULE, _SHA1 = "160000", 40
+_SHA1 = 40
 
 
 def _view(instance: Instance, mission_id: int, params: Mapping[str, JsonValue]) -> SetView:

@@ -5,6 +5,7 @@ The program sees the root read only, but for its `.git`; it has no network, no h
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -31,6 +32,7 @@ _OFF = {
     "core.sshCommand": "false", "core.alternateRefsCommand": "false", "core.attributesFile": "/dev/null",
     "gpg.program": "false", "gpg.ssh.program": "false", "gpg.x509.program": "false", "commit.gpgSign": "false",
     "protocol.allow": "never", "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*",
+    "log.showSignature": "false", "submodule.recurse": "false", "i18n.commitEncoding": "utf-8",
     "advice.graftFileDeprecated": "false", "trailer.separators": ":",
 }  # fmt: skip
 """Settings that come before those of the repository: no hook, filter, monitor, signer or helper of it is run."""
@@ -38,9 +40,11 @@ _UNDER_WAY = {
     "rebase-merge": "a rebase is under way", "rebase-apply": "a rebase is under way",
     "MERGE_HEAD": "a merge is under way", "CHERRY_PICK_HEAD": "a cherry-pick is under way",
     "REVERT_HEAD": "a revert is under way",
-    "BISECT_LOG": "a bisection is under way", "index.lock": "another git has locked its index (.git/index.lock)",
-    "HEAD.lock": "another git has locked HEAD (.git/HEAD.lock)",
+    "BISECT_LOG": "a bisection is under way",
 }  # fmt: skip
+
+
+_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock")
 
 
 def refused(fact: str, advice: str = "Mend that, then run the job again (`lcp retry JOB`).") -> LcpError:
@@ -171,6 +175,11 @@ class Git:
         found = (why for name, why in _UNDER_WAY.items() if os.path.lexists(f"{self.root.path}/.git/{name}"))
         if (why := next(found, None)) is not None:
             raise refused(why)
+        locked = next((name for name in _LOCKS if os.path.lexists(f"{self.root.path}/.git/{name}")), None)
+        if locked is not None:  # for a moment, or left over
+            message = f"nothing was committed: another git has locked the repository (.git/{locked})"
+            advice = "Remove the file if no git runs, then run the job again (`lcp retry JOB`)."
+            raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=advice)
 
 
 _ENDS = (("<", "given"), (">", "out"), ("2>", "err"))
@@ -180,10 +189,20 @@ _ENDS = (("<", "given"), (">", "out"), ("2>", "err"))
 def repository(instance: Instance, root: Root) -> Iterator[Git]:
     """Open the repository of a root. Raises `WRONG_STATE` if it has none of its own, `NOT_ISOLATED` without a wall."""
     try:
-        os.close(root.open_directory(".git"))
+        own = root.open_directory(".git")
     except OSError:
         fact = f"{root.path!r} has no directory .git of its own"
         raise refused(fact, "Use the top of a repository as the root; `git init` makes one.") from None
+    try:
+        fcntl.flock(own, fcntl.LOCK_EX)  # commits of other missions
+        with _opened(instance, root) as git:
+            yield git
+    finally:
+        os.close(own)
+
+
+@contextmanager
+def _opened(instance: Instance, root: Root) -> Iterator[Git]:
     program = shutil.which("git", path=_PATH)
     if program is None:
         raise refused("git is not installed", "Install git, then run the job again.")

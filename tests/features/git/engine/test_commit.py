@@ -194,7 +194,7 @@ def _unknown(root: Path) -> None:
     ("spoil", "words"),
     [
         (_detach, "HEAD is detached"), (_stage, "changes are staged"), (_rebase, "a rebase is under way"),
-        (_lock, "another git has locked its index"), (_bare, "bare"), (_break, "git cannot use the repository"),
+        (_lock, "another git has locked the repository"), (_bare, "bare"), (_break, "git cannot use the repository"),
         (_dirty, "'a.md' had changes that were not committed"), (_filter, "'a.md' is for the filter x"),
         (_link, "has no directory .git"), (_unknown, "git knows no user.name"),
     ],
@@ -281,3 +281,55 @@ def test_an_undo_restores_the_files_where_its_revert_is_refused(lab: Lab, root: 
     [_, revert] = lab.engine.jobs(mission_id=1, kinds=["commit"])
     assert "is not on the current branch" in said(revert)
     git(root, "switch", "-q", "fix")
+
+
+def test_commits_of_two_missions_do_not_meet(lab: Lab, root: Path) -> None:
+    for name in ("one.md", "two.md"):
+        lab.launch(ask(write(name, "x\n")), DONE, policy=AUTO, git={"commit": "mission"})
+    lab.work(threads=4)
+    assert [job.state for job in lab.engine.jobs(kinds=["commit"])] == ["succeeded", "succeeded"]
+    assert git(root, "log", "--format=%s") == "Fix the greeting\nFix the greeting\nBegin"
+    assert git(root, "status", "--porcelain") == ""
+
+
+def test_shallow_and_sparse_repositories_hold_and_submodules_are_not_entered(
+    lab: Lab, tmp_path: Path
+) -> None:
+    origin = tmp_path / "origin"
+    for path in ("in/a.md", "out/b.md"):
+        (origin / path).parent.mkdir(parents=True)
+        (origin / path).write_text("a\n")
+    git(origin, "init", "-q", "-b", "main")
+    for place in (origin, tmp_path / "other"):
+        place.mkdir(exist_ok=True)
+        git(place, "init", "-q", "-b", "main")
+        for words in (["config", "user.name", "A"], ["config", "user.email", "a@b"], ["add", "."]):
+            git(place, *words)
+        git(place, "commit", "-qm", "Begin", "--allow-empty")
+    git(
+        origin,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        str(tmp_path / "other"),
+        "module",
+    )
+    git(origin, "commit", "-qam", "Add a submodule")
+    git(lab.root, "clone", "-q", "--depth", "1", "--sparse", f"file://{origin}", ".")
+    for words in (
+        ["config", "user.name", "A"],
+        ["config", "user.email", "a@b"],
+        ["sparse-checkout", "set", "in"],
+    ):
+        git(lab.root, *words)
+    assert not (lab.root / "out").exists()
+    job = run(lab, write("in/a.md", "b\n"), write("in/new.md", "n\n"))
+    assert job.state == "succeeded", job.error
+    assert git(lab.root, "diff-tree", "-r", "--name-status", "HEAD^", "HEAD") == "M\tin/a.md\nA\tin/new.md"
+    assert git(lab.root, "status", "--porcelain") == ""
+    assert not (lab.root / "out").exists()
+    mission = lab.run(ask(write("module/a.md", "b\n")), DONE, policy=AUTO, git={"commit": "mission"})
+    [other] = lab.engine.jobs(mission_id=mission.id, kinds=["commit"])
+    assert "is in submodule 'module'" in said(other)
