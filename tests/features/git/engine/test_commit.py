@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 from pydantic import JsonValue
 from tests.engine.replies import ask, write
+from tests.features.git.engine.repositories import git
 
 from lcp_engine.features.git.repository import Call, Git, refused
 from lcp_engine.features.git.rules import branch_name, message_of
@@ -28,63 +27,6 @@ DONE: Object = {
     "action": "mission_complete",
     "summary": "Fix the greeting\n\nLcp-Mission: another",
 }
-
-
-def git(root: Path, *arguments: str) -> str:
-    settings = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
-    return subprocess.run(
-        [
-            "git",
-            "-c",
-            "core.hooksPath=/dev/null",
-            "-c",
-            "core.fsmonitor=false",
-            "-c",
-            "commit.gpgSign=false",
-            *arguments,
-        ],
-        cwd=root,
-        env=settings,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-
-
-@pytest.fixture
-def root(lab: Lab) -> Path:
-    """The root, a repository with one commit, whose settings would run programs that leave a file `ran`."""
-    git(lab.root, "init", "-q", "-b", "main")
-    for key, value in (("user.name", "Ada"), ("user.email", "ada@example.org")):
-        git(lab.root, "config", key, value)
-    (lab.root / "a.md").write_text("a\n")
-    (lab.root / ".gitignore").write_text("*.log\n")
-    git(lab.root, "add", ".")
-    git(lab.root, "commit", "-qm", "Begin")
-    evil = lab.root / ".git" / "evil"
-    evil.write_text(f"#!/bin/sh\ntouch {lab.root}/.git/ran\nexit 1\n")
-    evil.chmod(0o755)
-    for key in (
-        "core.fsmonitor",
-        "gpg.program",
-        "core.sshCommand",
-        "filter.x.clean",
-        "core.editor",
-        "core.pager",
-    ):
-        git(lab.root, "config", key, str(evil))
-    git(lab.root, "config", "commit.gpgSign", "true")
-    for name in (
-        "pre-commit",
-        "commit-msg",
-        "post-commit",
-        "reference-transaction",
-        "post-index-change",
-        "post-checkout",
-    ):
-        (lab.root / ".git" / "hooks" / name).write_text(evil.read_text())
-        (lab.root / ".git" / "hooks" / name).chmod(0o755)
-    return lab.root
 
 
 def run(lab: Lab, *jobs: Object, use: JsonValue = None) -> Job:
