@@ -163,12 +163,13 @@ def settings(request: Request) -> Response:
         },
         checks=[check.model_dump(mode="json", by_alias=True, exclude_none=True) for check in spec.accept],
         rest=rest,
+        noted=context.engine.launch_notes(mission.id)[1],
     )
 
 
 _OTHER_SETTINGS = {
-    "root_aliases", "stage", "commands", "memory", "kinds", "result", "continue_", "on_job_failure", "on_limit",
-    "unfulfilled", "allow_admin", "hold_timeout",
+    "root_aliases", "stage", "git", "commands", "memory", "instructions", "kinds", "result", "continue_",
+    "on_job_failure", "on_limit", "unfulfilled", "allow_admin", "hold_timeout",
 }  # fmt: skip
 
 
