@@ -314,7 +314,7 @@ REFUSED: dict[str, dict[str, JsonValue]] = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_an_agent_cannot_hold_is_refused_at_the_launch(desk: Desk, why: str) -> None:
     with pytest.raises(LcpError, match=re.escape(why)):
-        desk.launch("", **REFUSED[why])
+        desk.launch("", None, **REFUSED[why])
 
 
 def test_an_agent_without_the_wall_is_refused_at_the_launch(desk: Desk) -> None:
