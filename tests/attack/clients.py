@@ -109,7 +109,8 @@ def _site(home: Path) -> Iterator[tuple[Engine, McpDoor, int]]:
 def _speaking(door: McpDoor) -> Iterator[tuple[Callable[[bytes], object], BinaryIO]]:
     """What sends bytes to a server over pipes, after the greeting of a client, and its answers."""
     (source, to_server), (from_server, sink) = os.pipe(), os.pipe()
-    server = StdioServer(door.lowlevel, source, sink)
+    streams = os.fdopen(source, "rb"), os.fdopen(sink, "wb", buffering=0)
+    server = StdioServer(door.lowlevel, *streams)
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -125,8 +126,8 @@ def _speaking(door: McpDoor) -> Iterator[tuple[Callable[[bytes], object], Binary
         reader.readline()
         writer.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
         yield writer.write, reader
-    os.close(source)
-    os.close(sink)
+    for stream in streams:
+        stream.close()
 
 
 def _forged(chance: random.Random, number: int, job: int, marks: list[str], root: str) -> Iterator[bytes]:

@@ -43,13 +43,13 @@ from acp.schema import (
 
 from lcp_engine import Engine, ErrorCode, LcpError, MissionSpec, NotFound
 from lcp_engine.api.user import user_name
+from lcp_engine.cli.json_rpc import Stdio
 from lcp_engine.cli.load_mission import MissionOptions, load, load_goal
 from lcp_engine.core.mission.spec import Background
 from lcp_engine.core.safe_text import fenced, is_storable, one_line, shortened
 from lcp_engine.errors import GENERAL
 from lcp_engine.features.editors.session import Session, StopReason
 from lcp_engine.features.editors.shown import content_of_diffs, places_of_diffs
-from lcp_engine.features.editors.stdio import Stdio
 from lcp_engine.inbox import Diff, Undo
 from lcp_engine.settings import resolve_root
 

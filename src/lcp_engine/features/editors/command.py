@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.json_rpc import protocol_streams
 from lcp_engine.cli.load_mission import MissionOptions, load_spec
 from lcp_engine.errors import ErrorCode, InvalidInput, LcpError, install
 
@@ -54,15 +52,8 @@ def acp_command(
         with suppress(InvalidInput):  # that depends on the directory, and the editor is told
             load_spec(options)
     serve = _load()
-    # Nothing that the engine, a planner or a plug-in prints may get between the messages.
-    # They are not closed here: closing a stream that a thread reads waits for that thread.
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    with invocation.engine() as engine:
-        asyncio.run(serve(engine, options, invocation.planner_environment, threads, (source, sink)))
+    with protocol_streams() as streams, invocation.engine() as engine:
+        asyncio.run(serve(engine, options, invocation.planner_environment, threads, streams))
     return Exit.DONE
 
 

@@ -12,6 +12,7 @@ import click
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
 from lcp_engine.cli.completion import mission_files, planner_names
 from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.json_rpc import protocol_streams
 from lcp_engine.cli.output import print_err, print_json_line, print_out
 from lcp_engine.cli.serve import Work, announce_token, run_together, stop_together
 from lcp_engine.cli.signals import catching_interrupts
@@ -21,9 +22,10 @@ from lcp_engine.features.tokens.offers import Offers
 
 if TYPE_CHECKING:
     from lcp_engine.api.engine import Engine
-    from lcp_engine.features.mcp_server.door import McpDoor
     from lcp_engine.features.mcp_server.http import PageDoor
+    from lcp_engine.features.mcp_server.listed import Listed
     from lcp_engine.features.tokens.calls import Gate
+    from lcp_engine.planners.environment import PlannerEnvironment
 
 HIGHEST_PORT = 65_535
 
@@ -74,7 +76,8 @@ def mcp_command(
     Over HTTP a client is known by its token.
     """
     try:
-        from lcp_engine.features.mcp_server.stdio import StdioServer, protocol_streams
+        from lcp_engine.features.mcp_server.door import McpDoor
+        from lcp_engine.features.mcp_server.stdio import StdioServer
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
     pairs(settings, "--set")
@@ -88,16 +91,18 @@ def mcp_command(
         update={key: (*getattr(stated, key), *given) for key, given in added.items()}
         | {"planner": planner or stated.planner, "stage": stage or stated.stage}
     )
+    listed = _listed(stated, invocation.planner_environment)
     with ExitStack() as stack:
-        streams = stack.enter_context(protocol_streams()) if address is None else (0, 1)
+        streams = stack.enter_context(protocol_streams()) if address is None else None
         engine = stack.enter_context(invocation.engine())
         interrupts = stack.enter_context(catching_interrupts())
-        door = _door(engine, stated)
-        if address is None:
+        door = McpDoor(engine, listed, stated.approve_for)
+        if streams is not None:
             works: list[Work] = [StdioServer(door.lowlevel, *streams)]
             if sys.stdin.isatty() and not invocation.quiet:
                 print_err("this speaks MCP on stdin and stdout: a client starts it; Ctrl-C stops it")
         else:
+            assert address is not None
             from lcp_engine.features.mcp_server.http import HttpServer  # slow to import
 
             works = [server := HttpServer(door, *_host_and_port(address))]
@@ -123,24 +128,24 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def open_mcp(engine: Engine, _: object, gate: Gate) -> PageDoor:
     """MCP as `lcp serve` opens it. Raises like `Offers.of`, and `INVALID_ARGUMENT` without the extra."""
-    door = _door(engine, engine.instance.settings(McpSettings).mcp)
-    from lcp_engine.features.mcp_server.http import PageDoor  # slow to import
-
-    return PageDoor(door, gate)
-
-
-def _door(engine: Engine, stated: ClientSettings) -> McpDoor:
     try:
         from lcp_engine.features.mcp_server.door import McpDoor
-        from lcp_engine.features.mcp_server.listed import Listed
+        from lcp_engine.features.mcp_server.http import PageDoor
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+    stated = engine.instance.settings(McpSettings).mcp
+    listed = _listed(stated, engine.instance.planner_environment)
+    return PageDoor(McpDoor(engine, listed, stated.approve_for), gate)
+
+
+def _listed(stated: ClientSettings, environment: PlannerEnvironment) -> Listed:
+    from lcp_engine.features.mcp_server.listed import Listed
+
     offers = Offers.of(stated)
-    listed = Listed(
+    return Listed(
         offers.roots, offers.missions, planner=stated.planner, settings=stated.set, stage=stated.stage,
-        environment=engine.instance.planner_environment,
+        environment=environment,
     )  # fmt: skip
-    return McpDoor(engine, listed, stated.approve_for)
 
 
 def _not_installed(missing: ModuleNotFoundError) -> Exception:

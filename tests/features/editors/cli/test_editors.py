@@ -40,6 +40,7 @@ from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.changes.unified_diff import MAX_LINES, diff_bytes
+from lcp_engine.cli.json_rpc import MOST_BYTES, MOST_REQUESTS, OVERLOADED, Stdio
 from lcp_engine.cli.load_mission import MissionOptions
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.mission.spec import Background
@@ -47,7 +48,6 @@ from lcp_engine.features.editors import agent
 from lcp_engine.features.editors.agent import serve
 from lcp_engine.features.editors.session import MOST_ASKED
 from lcp_engine.features.editors.shown import content_of_diffs
-from lcp_engine.features.editors.stdio import MOST_BYTES, MOST_REQUESTS, OVERLOADED, Stdio
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT
 
 if TYPE_CHECKING:
