@@ -21,7 +21,7 @@ from tests.conftest import sqlite_url
 from tests.features.agents.model_server import LAST_WORDS, Model, serving
 from tests.walls import NEEDS_OVERLAY
 
-from lcp_engine import Engine
+from lcp_engine import Engine, ErrorCode
 from lcp_engine.core.job_states import State
 from lcp_engine.features.agents.presets import PRESETS
 
@@ -48,6 +48,8 @@ def install(agent: str) -> None:
         program, package = PRESETS[agent].command[0], PRESETS[agent].package
         if (PLACE / "bin" / program).exists():
             return
+        if "==" in package and not IS_REQUIRED:
+            pytest.skip(f"{package} takes a minute to install: make agents")
         try:
             _install(agent, program, package)
         except (OSError, subprocess.SubprocessError) as error:
@@ -181,3 +183,18 @@ def test_an_agent_that_is_killed_with_its_runner_at_each_step_goes_on(
         if PRESETS[agent].resume:
             assert model.results.count(0) <= 2, model.results  # its session has what it had done
         assert made.merged(mission) == MADE
+
+
+@pytest.mark.parametrize("agent", ["codex", "opencode"])
+def test_a_key_that_is_refused_ends_the_mission_in_words(
+    tmp_path: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shop(tmp_path, agent, Model([], status=401), monkeypatch) as made:
+        mission = made.engine.launch(made.spec, root=made.root).id
+        made.engine.work(until_idle=True)
+        (job,) = made.engine.jobs(kinds=["agent_plan"])
+        assert made.engine.mission(mission).status == "failed"
+        assert job.error is not None
+        assert job.error["error_code"] == ErrorCode.PLANNER_REFUSED
+        assert f"{agent} failed: " in str(job.error["user_message"])
+        assert "OPENAI_API_KEY" in str(job.error)
