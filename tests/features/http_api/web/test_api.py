@@ -374,6 +374,8 @@ def test_several_held_jobs_are_decided_each_as_it_was_shown(hall: Hall) -> None:
     assert hall.client.refused("POST", "/decisions", rest) == (422, "INVALID_ARGUMENT")
     done = hall.client.post("/decisions", {**rest, "reason": "No."})["done"]
     assert [done.value, hall.engine.job(jobs[3]).state] == [jobs[2:], "rejected"]
+    none = hall.client.post("/decisions", {**rest, "reason": "Again.", "jobs": [{"job": 1}]})
+    assert [one["code"] for one in none["refused"]] == ["WRONG_STATE"]
     for wrong in ("since=0.5", "until=2026-01-01T00:00:00", "since=soon", "cursor=x", "over=1"):
         assert hall.client.refused("GET", f"/decisions?{wrong}") == (422, "INVALID_ARGUMENT")
     newest = hall.client.get("/decisions?limit=1")
