@@ -240,22 +240,22 @@ class KernelEngine(KernelHistory):
     # -- Look at changes and policy
 
     def diff(self, job_id: int, *, by: str | None = None) -> list[Diff]:
-        """What a held job would change now, which is then recorded as seen by `by`; or what the job has changed.
+        """Changes that a held job would make now, then recorded as seen by `by`; or those that it has made.
 
         Empty for a job that changes no file. Raises `NOT_FOUND`.
         """
         return show.show_job(self.instance, known_id("job", job_id), by or user_name())
 
     def mission_diff(self, mission_id: int) -> list[Diff]:
-        """What the mission has changed: each file from its first content to its last. Raises `NOT_FOUND`."""
+        """Changes of the mission: each file from its first content to its last. Raises `NOT_FOUND`."""
         return show.show_mission(self.instance, known_id("mission", mission_id))
 
     def subject(self, job: Job) -> str:
-        """What a job is about, on one line: its path in full, relative to the root of its mission, or other params."""
+        """Subject of a job, on one line: its path in full, relative to the root of its mission, or other params."""
         return self.subjects()(job.json)
 
     def look(self, job_id: int, *, params: Mapping[str, JsonValue] | None = None) -> Look:
-        """What a held job would change now, with other `params` if given. Raises `NOT_FOUND`.
+        """Changes that a held job would make now, with other `params` if given. Raises `NOT_FOUND`.
 
         Nothing is recorded; `approve(job_id, shown=look.sight)` approves exactly this.
         """
@@ -282,7 +282,7 @@ class KernelEngine(KernelHistory):
         return show.contents_of(self.instance, known_id("job", job_id), path)
 
     def last_seen(self, job_id: int, *, by: str | None = None) -> Sight | None:
-        """What this person was last shown of a job by `diff`; None if nothing was."""
+        """Sight of a job that `diff` last showed this person; None if it showed none."""
         return self.instance.read(seen, known_id("job", job_id), by or user_name())
 
     def note_sight(self, job_id: int, sight: Sight, *, by: str) -> None:
@@ -291,7 +291,7 @@ class KernelEngine(KernelHistory):
         self.instance.database.write(lambda tx: see(tx, job, by, sight))
 
     def look_over(self, jobs: Sequence[JsonObject]) -> dict[int, Look]:
-        """What held jobs would change now, by their ids; like `look`."""
+        """Changes that held jobs would make now, by their ids; like `look`."""
         return show.look_over(self.instance, jobs)
 
     def changed_files(self, mission_id: int, *, first: int, most: int) -> tuple[list[FileNow], int]:
@@ -441,9 +441,9 @@ class KernelEngine(KernelHistory):
     def undo_diffs(
         self, mission_id: int | None = None, *, job_id: int | None = None, shown: str | None = None
     ) -> list[Diff]:
-        """What an undo of a mission, or of one job, would change. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
+        """Changes that an undo of a mission or a job would make. Raises `NOT_FOUND`, and `CONFLICT` like `undo`."""
         return undo_diffs(self.instance, mission_id, job_id=job_id, shown=shown)
 
     def finish_undo(self, job_id: int) -> Undo:
-        """The undo that was decided by a job, after it was interrupted. Raises `NOT_FOUND`, and like `undo`."""
+        """Undo that was decided by a job, after it was interrupted. Raises `NOT_FOUND`, and like `undo`."""
         return finish_undo(self.instance, known_id("job", job_id))

@@ -135,7 +135,7 @@ class KernelHistory:
         return self._read(history.find_turns, mission_id, job_id=job_id)
 
     def warnings(self, mission_id: int) -> list[JsonObject]:
-        """What was ignored in replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
+        """Ignored parts of replies, such as unknown keys: `number`, `turn`, `job_id` and `warnings` of each."""
         return self._read(history.find_warnings, mission_id)
 
     def ask_several(self, mission_ids: Collection[int], of_user: Iterable[Rule]) -> bool:
@@ -147,11 +147,11 @@ class KernelHistory:
         return self._read(have_ended, mission_ids)
 
     def kind_settings(self, mission_id: int) -> dict[str, JsonObject]:
-        """What the mission sets for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
+        """Settings of the mission for kinds of jobs, by the kind; only what it states. Raises `NOT_FOUND`."""
         return self._read(kind_settings, mission_id)
 
     def stage(self, mission_id: int) -> JsonObject | None:
-        """Of a mission that works in a stage: its `path` and `machine`, null while there is none; else None.
+        """Stage of a mission that works in one: `path` and `machine`, null while it is not made; else None.
 
         Raises `NOT_FOUND`.
         """

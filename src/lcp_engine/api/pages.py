@@ -50,7 +50,7 @@ class PageQueries:
         return self._instance.read(pages.oldest_missions, status=status, text=text, limit=limit)
 
     def mission_counts(self, text: str = "") -> MissionCounts:
-        """How many missions have each status, of those with `text`, among the newest."""
+        """Number of missions with each status, of those with `text`, among the newest."""
         return self._instance.read(pages.count_missions, text)
 
     def jobs(self, wanted: JobFilter, *, behind: int | None, limit: int, newest_first: bool = False) -> Page:
@@ -60,7 +60,7 @@ class PageQueries:
         )
 
     def job_counts(self, wanted: JobFilter) -> JobCounts:
-        """How many jobs match in each state, whatever states are wanted."""
+        """Number of jobs that match in each state, whatever states are wanted."""
         return self._instance.read(pages.count_jobs, wanted)
 
     def held_heads(
@@ -70,7 +70,7 @@ class PageQueries:
         return self._instance.read(pages.find_held_heads, wanted, among=among, limit=limit)
 
     def settings_of(self, jobs: Sequence[JsonObject]) -> dict[int, Setting]:
-        """Of which mission each job is, and what the planner said when it asked for it, by the job's id."""
+        """Mission of each job, and the planner's words when it asked for it, by the job's id."""
         return self._instance.read(pages.find_settings, jobs)
 
     def turn_heads(self, mission_id: int, first: int, last: int) -> list[JsonObject]:
@@ -94,11 +94,11 @@ class PageQueries:
         return self._instance.read(pages.find_roots, limit)
 
     def overview(self) -> Overview:
-        """What the database holds, without the size of its WAL."""
+        """Contents of the database, without the size of its WAL."""
         return self._instance.read(overview_in, None)
 
     def spec(self, mission_id: int) -> MissionSpec:
-        """What the mission was launched with. Raises `NOT_FOUND`, also if it was pruned."""
+        """Spec that the mission was launched with. Raises `NOT_FOUND`, also if it was pruned."""
         text, _ = self._instance.read(spec_and_root, mission_id)
         return spec_of(text)
 

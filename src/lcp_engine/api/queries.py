@@ -27,7 +27,7 @@ def spec_and_policy(instance: Instance, mission_id: int) -> tuple[str, Policy]:
 
 
 def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approvals]:
-    """Of those held jobs for which one person's yes is not enough: whose approvals each has and needs."""
+    """Approvals that each held job has and needs, of those for which one person's yes is not enough."""
     policies: dict[int, Policy] = {}
     found: dict[int, Approvals] = {}
     for job in jobs:
@@ -47,7 +47,7 @@ def approvals_for(instance: Instance, jobs: Sequence[Job]) -> dict[int, Approval
 
 
 def read_reply_to(instance: Instance, mission_id: int, text: str) -> Action | Malformed:
-    """What a reply says in the dialect of a mission, with the kinds of this process. Raises `NOT_FOUND`."""
+    """Meaning of a reply in the dialect of a mission, with the kinds of this process. Raises `NOT_FOUND`."""
     spec = spec_of(instance.read(spec_and_root, mission_id)[0])
     kinds = {kind: worker.params for kind, worker in instance.admission.workers.items()}
     stated = expected_result(spec)

@@ -18,7 +18,7 @@ _MOST_SHOWN = 120
 
 
 def faults_of_issues(claim: Action, read: Mapping[str, str]) -> str | None:
-    """What is wrong with the issues of a claim; `read` has the files that were read, with what was read of them.
+    """Faults of the issues of a claim; `read` has the files that were read, with what was read of them.
 
     None if it states a list of issues, maybe an empty one, and each names a file in it and quotes nothing that was not
     read there.

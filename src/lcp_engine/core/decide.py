@@ -32,7 +32,7 @@ from lcp_engine.errors import Code, ErrorCode
 
 
 class Outcome(StrEnum):
-    """What ended a plan. A plan that a limit ended has `limit:<name>` instead."""
+    """Reason for which a plan ended. A plan that a limit ended has `limit:<name>` instead."""
 
     MISSION_COMPLETE = "mission_complete"
     ANALYSIS_RESULT = "analysis_result"
@@ -91,7 +91,7 @@ class AskAgain:
 
 @dataclass(frozen=True)
 class Claim:
-    """How the planner ends the plan if its work is accepted."""
+    """End that the planner states, if its work is accepted."""
 
     outcome: Outcome
     message: str | None = None
@@ -148,7 +148,7 @@ Decision: TypeAlias = Continue | Begin | Wait | AskAgain | Verify | AskPerson | 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a mission has used so far; seconds are of running time."""
+    """Use that a mission has made of its limits so far; seconds are of running time."""
 
     turns: int = 0
     seconds: float = 0.0
@@ -201,7 +201,7 @@ _FOLLOW_UPS = ("this is enough", "follow it up")
 
 
 class Choice(IntEnum):
-    """What a person chooses about the end that a planner claims: the index of the option."""
+    """Choice of a person about the end that a planner claims: the index of the option."""
 
     ACCEPT = 0
     TRY_AGAIN = 1
@@ -244,7 +244,7 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
 
 
 def end_by_person(claim: Claim, failed_checks: tuple[str, ...], choice: int) -> End | None:
-    """How the choice of a person ends a plan with an unaccepted claim; None if the planner continues."""
+    """End of a plan with an unaccepted claim by a person's choice; None if the planner continues."""
     if choice == Choice.ACCEPT:
         return End(claim.outcome, succeeded=True, message=claim.message, failed_checks=failed_checks)
     if choice == Choice.GIVE_UP:
@@ -402,7 +402,7 @@ def end_on_limit(name: str, fact: str) -> End:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of a requested job before it is stored.
+    """Facts about a requested job before it is stored.
 
     `verdict` is the strictest of policy and permission; `refusal` is the code of a denial. `is_repeated`: the same
     job was requested before and no file has changed since; `is_held_already`: an equal one is held now (R11). Equal
@@ -437,7 +437,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Room:
-    """What the limits of a mission still allow."""
+    """Room that the limits of a mission still leave."""
 
     jobs: int = 0
     bytes: int | None = None

@@ -142,7 +142,7 @@ def _end_of_stars(pattern: str, at: int) -> int:
 
 
 def _stars(pattern: str, at: int, end: int) -> str:
-    """What the stars from `at` to `end` mean: only as a whole segment they cross directories."""
+    """Meaning of the stars from `at` to `end`: only as a whole segment they cross directories."""
     if end - at == 1 or (at > 0 and pattern[at - 1] != "/"):
         return "*"
     if pattern.startswith("\\/", end):

@@ -22,7 +22,7 @@ class State(StrEnum):
 
 
 class Role(StrEnum):
-    """What a job is to its plan: `TURN` asks a question of it, `STEP` begins a plan of its own, the rest is `WORK`."""
+    """Part of a job in its plan: `TURN` asks a question of it, `STEP` begins a plan of its own, the rest is `WORK`."""
 
     WORK = "work"
     TURN = "turn"
@@ -30,7 +30,7 @@ class Role(StrEnum):
 
 
 class Need(StrEnum):
-    """What a step needs of one before it: that it succeeds, that it fails or is rejected, or only that it ends."""
+    """Need of a step for one before it: that it succeeds, that it fails or is rejected, or only that it ends."""
 
     SUCCESS = "success"
     FAILURE = "failure"

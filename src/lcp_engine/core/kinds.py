@@ -27,7 +27,7 @@ WRITE = "write_file"
 
 
 class KindRole(StrEnum):
-    """What a kind is for, as a planner sees it."""
+    """Purpose of a kind, as a planner sees it."""
 
     LISTS = "lists"
     """It lists files: the list `files` of its result has paths relative to the directory `root` of its params."""
@@ -63,7 +63,7 @@ ON_FILES = frozenset({KindRole.LISTS, KindRole.READS, *CHANGES})
 
 
 def shown_text(result: Mapping[str, JsonValue], shows: str | None) -> str:
-    """What prompts show of a result, as text: the part that its kind `shows` if there is one, else all of it."""
+    """Part of a result that prompts show, as text: the part that its kind `shows` if there is one, else all of it."""
     found = None if shows is None else result.get(shows)
     if isinstance(found, str):
         return found

@@ -13,7 +13,7 @@ EXACT = Context(prec=100)
 
 @dataclass(frozen=True)
 class Cost:
-    """What completions cost: those whose model has a price, and whether there are others."""
+    """Cost of completions: those whose model has a price, and whether there are others."""
 
     completions: tuple[JsonValue, ...]
     """The completions with `price` and `cost`, where they have one."""

@@ -139,7 +139,7 @@ def compile_rule(patterns: tuple[str, ...], *, grants: bool) -> RulePatterns:
 
 
 class _View(StrEnum):
-    """How a path and a pattern are read."""
+    """Ways to read a path and a pattern."""
 
     EXACT = "exact"
     FOLDED = "folded"
@@ -277,7 +277,7 @@ _SPECIAL = re.compile(r"[*?\[\]\\/]")
 
 
 def _tail(pattern: str, *, fold: bool) -> str:
-    """What the last part of a path that the pattern matches ends with."""
+    """End of the last part of each path that the pattern matches."""
     tail = _SPECIAL.split(pattern)[-1]
     return tail.casefold() if fold else tail
 

@@ -18,7 +18,7 @@ BLOCK: Micros = SECOND // 20
 
 
 class RateLimit(BaseModel):
-    """How often jobs may start: `requests_per_minute` on average, up to `burst` at once."""
+    """Rate at which jobs may start: `requests_per_minute` on average, up to `burst` at once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -42,7 +42,7 @@ class RateLimit(BaseModel):
 
 @dataclass(frozen=True)
 class Limit:
-    """How often jobs may start, one each `spacing` and `burst` at once, and how many may run; None: without limit."""
+    """Rate of starts, one each `spacing` and `burst` at once, and the number that may run; None: without limit."""
 
     spacing: Micros | None = None
     burst: int = 1
@@ -66,7 +66,7 @@ def limit_of(rate: RateLimit | None, max_running: int | None) -> Limit:
 
 @dataclass
 class Permits:
-    """What a limit permits at one moment, and what has been taken of it.
+    """State of a limit at one moment: its permits, and those that are taken.
 
     The bucket is one time: `full_at`, when it has all `burst` permits again. Taking one moves that time by `spacing`
     (the virtual scheduling of the generic cell rate algorithm, ITU-T I.371).
@@ -84,7 +84,7 @@ class Permits:
 
     @property
     def left(self) -> int | None:
-        """How many more jobs may start now; None: any number."""
+        """Number of jobs that may still start now; None: any number."""
         counts = [count for count in (self._tokens, self._free) if count is not None]
         return max(0, min(counts)) if counts else None
 

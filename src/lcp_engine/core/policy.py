@@ -21,7 +21,7 @@ from lcp_engine.errors import GENERAL, LcpError
 
 
 class Verdict(StrEnum):
-    """What a rule does with a job, from lenient to strict."""
+    """Effect of a rule on a job, from lenient to strict."""
 
     AUTO = "auto"
     HOLD = "hold"
@@ -87,7 +87,7 @@ class Consent:
         return self.approvals == 1 and not self.not_requester
 
     def joined(self, other: Consent) -> Consent:
-        """What satisfies both."""
+        """Consent that satisfies both."""
         return Consent(max(self.approvals, other.approvals), self.not_requester or other.not_requester)
 
 
@@ -97,7 +97,7 @@ EVERYBODYS = Consent(MOST_APPROVALS, not_requester=True)
 
 @dataclass(frozen=True)
 class Approvals:
-    """How many people have to approve a job, who has, and who may not because they launched its mission."""
+    """Number of people who have to approve a job, who have, and who may not because they launched its mission."""
 
     needed: int
     given: tuple[str, ...]
@@ -153,7 +153,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class Explained:
-    """Why one path (relative to the root, "" for none) got its ruling, rule by rule."""
+    """Explanation of the ruling on one path (relative to the root, "" for none), rule by rule."""
 
     path: str
     ruling: Ruling

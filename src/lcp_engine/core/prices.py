@@ -28,7 +28,7 @@ Currency: TypeAlias = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 
 
 class Price(BaseModel):
-    """What a million tokens of a model cost."""
+    """Price of a million tokens of a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,7 +40,7 @@ class Price(BaseModel):
     )
 
     def of(self, read: int, cached: int, written: int) -> Decimal:
-        """What so many tokens cost; `cached` are those of the `read` ones that the server had in its cache."""
+        """Cost of so many tokens; `cached` are those of the `read` ones that the server had in its cache."""
         cached = min(cached, read)
         dear = self.input if self.cached_input is None else self.cached_input
         parts = ((read - cached, self.input), (cached, dear), (written, self.output))
@@ -50,12 +50,12 @@ class Price(BaseModel):
         return EXACT.divide(whole, _MILLION)
 
     def most(self, tokens: int) -> Decimal:
-        """What so many tokens cost at most."""
+        """Cost of so many tokens at most."""
         return max(self.of(tokens, 0, 0), self.of(0, 0, tokens))
 
 
 class Prices(BaseModel):
-    """What models cost, in one currency; the first pattern that a model's name matches counts."""
+    """Prices of models, in one currency; the first pattern that a model's name matches counts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +71,7 @@ class Prices(BaseModel):
 
 
 def cost_of(prices: Prices | None, completions: Sequence[JsonValue], tokens: int) -> Cost:
-    """What the completions of a question cost by the prices of now; `tokens` are those of the whole question."""
+    """Cost of the completions of a question by the prices of now; `tokens` are those of the whole question."""
     if prices is None:
         return Cost(tuple(completions))
     priced: list[JsonValue] = []

@@ -13,7 +13,7 @@ from lcp_engine.core.json_values import JsonValue
 
 
 class ReasonCode(StrEnum):
-    """Why a job is held, rejected, skipped, cancelled or queued again. Stored in the history: never rename one."""
+    """Reason to hold, reject, skip, cancel or queue a job again. Stored in the history: never rename one."""
 
     ADMIN_NOT_ALLOWED = "admin_not_allowed"
     ALWAYS_HELD = "always_held"
@@ -206,7 +206,7 @@ class Reason:
 
     @property
     def advice(self) -> str | None:
-        """What to do about a refusal for this reason; None if the advice of its error code fits."""
+        """Advice about a refusal for this reason; None if the advice of its error code fits."""
         return None if self.code is None else _ADVICE.get(self.code)
 
     @property
@@ -252,7 +252,7 @@ _CODES = frozenset(code.value for code in ReasonCode)
 
 
 def told_wait(waits_for: Mapping[str, JsonValue]) -> str:
-    """What the question of a mission waits for, in words: `waits_for` of the mission, which is not empty."""
+    """Words for what the question of a mission waits for: `waits_for` of the mission, which is not empty."""
     return sentence(ReasonCode(str(waits_for["code"])), waits_for)
 
 

@@ -115,7 +115,7 @@ class Calendar:
         return start.replace(year=start.year + years, month=month + 1, day=min(start.day, last))
 
     def last_before(self, local: datetime) -> int:
-        """How many intervals have surely passed by a local time."""
+        """Number of intervals that have surely passed by a local time."""
         unit, start = self.interval.unit, self.start
         if unit in _DAYS:
             passed = (local.date() - start.date()).days // _DAYS[unit]
@@ -248,7 +248,7 @@ def go_on(recurrence: Recurrence, due: Micros, now: Micros) -> Onward:
 
 
 def stored_text(recurrence: Calendar | Once | Cron) -> str:
-    """What is stored of a recurrence beside its timezone: a cron expression, or a text that cannot be one."""
+    """Stored form of a recurrence beside its timezone: a cron expression, or a text that cannot be one."""
     match recurrence:
         case Calendar(interval, start):
             return f"{_CALENDAR}{interval.text}{_FROM}{start.isoformat()}"

@@ -61,7 +61,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, in a line, and where: the keys and indexes that lead to it."""
+    """Fault, in a line, with its place: the keys and indexes that lead to it."""
 
     line: str
     place: tuple[str | int, ...]
@@ -86,7 +86,7 @@ def explain_first(refused: ValidationError, model: type[BaseModel], *above: str)
 
 
 def explain(error: ErrorDetails, model: type[BaseModel]) -> str:
-    """What is wrong with one value of a `model`, without its place: what it should be, and what it is.
+    """Fault of one value of a `model`, without its place: what it should be, and what it is.
 
     The value of a key that may hold a secret, by its name, is not shown.
     """

@@ -38,7 +38,7 @@ def named_path(params: Object) -> str | None:
 def subject(
     job: Object, path_of: Callable[[Object], str | None] = named_path, *, most: int = _WIDTH
 ) -> Shown:
-    """What a job is about, on one line: its path in full, its patterns or question, else its name or params."""
+    """Subject of a job, on one line: its path in full, its patterns or question, else its name or params."""
     name = job["name"]
     params = job["params"] if job["params"] is not None else job.get("about")
     return subject_of(object_in(params), None if name is None else str(name), path_of, most=most)
@@ -189,7 +189,7 @@ def _jobs(ids: Sequence[int]) -> str:
 
 
 def age(at: str, now: datetime) -> str:
-    """How long ago a time was, in the largest unit."""
+    """Time since a moment, in the largest unit."""
     seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
     for unit, length in _LARGER:
         if seconds >= length:
@@ -251,7 +251,7 @@ def _found(result: Object) -> str:
 
 
 def _asked(result: Object) -> str:
-    """What a turn requested: in the planner's words, if there are any."""
+    """Requests of a turn: in the planner's words, if there are any."""
     said, count = result.get("commentary"), result.get("jobs")
     if isinstance(said, str) and said:
         return said
@@ -312,7 +312,7 @@ _GISTS: Mapping[str, Callable[[Object], str]] = {
 
 
 def left_out_line(part: Mapping[str, JsonValue]) -> str:
-    """What a prompt left out of the result of a job, in one line."""
+    """Line about the part of a job's result that a prompt left out."""
     lines, size, first = (int_in(part.get(key)) for key in ("lines", "bytes", "first"))
     much = f"{lines:,} line{'' if lines == 1 else 's'}, {size:,} byte{'' if size == 1 else 's'}"
     where = "all of it" if part.get("is_whole") else f"from line {first + 1:,} on"

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a plan says of a step's job: its id, and what holds for it in place of what its kind states.
+    """Terms of a plan for a step's job: its id, and what holds for it in place of what its kind states.
 
     `has_references`: its params are not resolved yet. `retries`: failures of every kind are retried.
     """

@@ -163,7 +163,7 @@ def _unresolved(admission: Admission, depth: int, job: JobSpec) -> Requested:
 
 
 def refuse_step(ledger: Ledger, admission: Admission, job: JobRow) -> Failed | None:
-    """Why a step of a planner's plan may not run, now that its references are resolved (R6, R11); None if it may."""
+    """Reason to refuse a step of a planner's plan, now that its references are resolved (R6, R11); else None."""
     assert job.fingerprint is not None
     mission, worker = ledger.mission(job.mission_id), admission.workers[job.kind]
     reason, code = _person_said_no(ledger, mission, job.fingerprint), ErrorCode.NOT_ALLOWED
@@ -344,7 +344,7 @@ def _person_said_no(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | 
 
 
 def _person_answered(ledger: Ledger, mission: MissionRow, mark: str) -> Reason | None:
-    """Why a question is refused that equals one a person has answered, with no file changed since: the answer."""
+    """Reason to refuse a question that equals one a person has answered, with no file changed since: the answer."""
     before = equal_done(ledger.tx, mission.id, mark, mission.changed_seq)
     stored = None if before is None else ledger.result(before)
     if stored is None:

@@ -137,7 +137,7 @@ def names_in(value: JsonValue) -> set[str]:
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of a mission file before its variables have values; `planner` is None if it names none."""
+    """Outline of a mission file before its variables have values; `planner` is None if it names none."""
 
     description: str
     planner: str | None
@@ -369,7 +369,7 @@ def _fault(error: ErrorDetails, model: type[BaseModel], above: Sequence[str]) ->
 
 
 def _form(path: Sequence[str | int]) -> str | None:
-    """What a text that has to match a pattern should be, in words."""
+    """Words for a text that has to match a pattern."""
     if path[0] not in _PLANS:
         return _FORMS.get(str(path[-1]))
     example = "step-001 or build" if "steps" in path else "main"

@@ -108,7 +108,7 @@ LAST_TURN_LEAST = 5.0
 
 
 def seconds_of_last_turn(max_seconds: float) -> float:
-    """How long the last turn may take beyond `max_seconds`, with all that is tried again (R6)."""
+    """Time that the last turn may take beyond `max_seconds`, with all that is tried again (R6)."""
     return max(LAST_TURN_LEAST, max_seconds * LAST_TURN_SHARE)
 
 
@@ -212,7 +212,7 @@ NO_COMMANDS = Commands()
 
 
 class Retry(_Figures):
-    """How often a job of the kind is executed, and how long it waits in between."""
+    """Number of attempts of a job of the kind, and the wait between them."""
 
     max_attempts: int | None = Field(
         default=None, ge=1, le=100, description="How many executions may fail before the job does."
@@ -226,7 +226,7 @@ class Retry(_Figures):
 
 
 class KindSettings(_Figures):
-    """What holds for the jobs of one kind in place of what the kind states; its name is the key."""
+    """Terms for the jobs of one kind in place of what the kind states; its name is the key."""
 
     timeout: float | None = Field(
         default=None, gt=0, le=86_400, description="Seconds that one attempt may take."
@@ -246,7 +246,7 @@ def _is_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class ResultSpec(Frozen):
-    """What the reply that completes the mission has to carry as its `result`."""
+    """Schema of the `result` of the reply that completes the mission."""
 
     schema_: Annotated[
         dict[str, JsonValue],
@@ -412,7 +412,7 @@ def spec_of(text_: str) -> MissionSpec:
 
 
 def expected_result(spec: MissionSpec) -> ResultSchema | None:
-    """What the reply that completes the mission has to carry; None if it states nothing."""
+    """Result that the reply has to carry that completes the mission; None if it states nothing."""
     return None if spec.result is None else _result_schema(json.dumps(spec.result.schema_))
 
 

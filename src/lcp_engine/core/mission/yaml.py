@@ -163,7 +163,7 @@ def _not_yaml(refused: yaml.YAMLError) -> _NotYaml:
 
 @dataclass(frozen=True)
 class _Node:
-    """What an anchor names: its value, with its keys and values counted, its levels, and its text if it is a scalar."""
+    """Target of an anchor: its value, with its keys and values counted, its levels, and its text if it is a scalar."""
 
     value: JsonValue
     count: int
@@ -243,7 +243,7 @@ class _Composer:
         return found, inner
 
     def _named(self, event: AliasEvent, depth: int) -> _Node:
-        """What an alias stands for, counted again: that ends alias bombs, and aliases to what they are in."""
+        """Value that an alias stands for, counted again: that ends alias bombs, and aliases to what they are in."""
         if event.anchor not in self._anchors:
             raise NotReadable(f"found undefined alias {event.anchor!r}", _line(event))
         node = self._anchors[event.anchor]

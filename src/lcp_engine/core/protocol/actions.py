@@ -45,7 +45,7 @@ class JobSpec(BaseModel):
 
 
 class Manner(StrEnum):
-    """What a reply in another dialect means beyond the LCP action that it is translated into."""
+    """Meaning of a reply in another dialect beyond the LCP action that it is translated into."""
 
     PLAIN = "plain"
     STEPS = "steps"
@@ -69,7 +69,7 @@ class _Action(BaseModel):
 
     @property
     def manner(self) -> Manner:
-        """What the reply means beyond the action; always `PLAIN` for a reply in LCP."""
+        """Meaning of the reply beyond the action; always `PLAIN` for a reply in LCP."""
         return self._manner
 
     def in_manner(self, manner: Manner) -> Self:
@@ -89,7 +89,7 @@ class _Action(BaseModel):
 
     @property
     def recovered(self) -> tuple[str, ...]:
-        """What was removed around the object, except white space (R1)."""
+        """Text that was removed around the object, except white space (R1)."""
         return self._recovered
 
     @property

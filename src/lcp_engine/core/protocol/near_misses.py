@@ -168,7 +168,7 @@ def _has_slip(word: str, name: str) -> bool:
 
 
 def _distance(one: str, other: str, most: int) -> int:
-    """How many letters are missing, too many, replaced or swapped with the next one; above `most`, any number above."""
+    """Count the letters that are missing, too many, replaced or swapped with the next one; above `most`, any number."""
     if abs(len(one) - len(other)) > most or len(set(one) ^ set(other)) > 2 * most:
         return most + 1
     before: list[int] = []

@@ -136,7 +136,7 @@ class FormField(_Part):
 
     @property
     def expectation(self) -> str:
-        """What is to be entered, in a few words."""
+        """Expected entry, in a few words."""
         match self.type:
             case "text" | "textarea":
                 return "text"
@@ -254,7 +254,7 @@ class FormField(_Part):
 
 @dataclass(frozen=True)
 class Wrong:
-    """What was entered is not a value of the field, and why."""
+    """Entry that is not a value of the field, with the reason."""
 
     fact: str
 
@@ -268,7 +268,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Unfilled:
-    """Why a form is not filled in: the path of each problem is the id of a field."""
+    """Faults of a form that is not filled in: the path of each problem is the id of a field."""
 
     problems: tuple[Problem, ...]
 

@@ -471,7 +471,7 @@ def _refuse_rest(text: str, end: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """What stands around an object: its names, and the sides on which it is prose."""
+    """Surroundings of an object: its names, and the sides on which it is prose."""
 
     names: tuple[str, ...]
     has_prose_before: bool
