@@ -17,6 +17,7 @@ from tests.runner.conftest import Ground
 from tests.runner.theatre import Theatre
 from tests.walls import NEEDS_OVERLAY
 
+from lcp_engine import LcpError
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.sandbox.landlock import Isolation
@@ -202,6 +203,24 @@ def test_a_decision_that_comes_later_is_given_to_the_next_equal_call_once(theatr
     assert said(theatre).endswith("no no")
     theatre.approve(theatre.merge())
     assert theatre.state() == ("completed", "mission_complete")
+
+
+UNFIT: dict[str, tuple[dict[str, JsonValue], str]] = {
+    "no stage": ({"stage": False}, "needs a stage"),
+    "a verification": ({"accept": [{"type": "verify", "question": "Is it?"}]}, "verify"),
+    "a result": ({"result": {"schema": {"type": "object"}}}, "result: an agent ends with words"),
+    "a turn for each result": ({"continue": "per_result"}, "per_batch"),
+    "a cost without a price": ({"limits": {"max_cost": 1}}, "max_cost"),
+    "no agent": ({"planner": {"type": "acp"}}, "agent or command"),
+    "an unknown agent": ({"planner": {"type": "acp", "agent": "opencod"}}, "did you mean 'opencode'"),
+}
+
+
+def test_a_mission_that_no_agent_can_keep_to_is_refused_with_the_reason(theatre: Theatre) -> None:
+    for given, fact in UNFIT.values():
+        with pytest.raises(LcpError) as refused:
+            play(theatre, ASKED, **given)
+        assert fact in str(refused.value)
 
 
 FAULTY: dict[str, tuple[list[JsonValue], dict[str, JsonValue], str]] = {

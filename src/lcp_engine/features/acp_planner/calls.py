@@ -36,6 +36,7 @@ from lcp_engine.features.acp_planner.store import (
     calls_under_way,
     earlier_calls,
     is_used,
+    name_call,
     put_behind,
 )
 from lcp_engine.features.programs.stage_work import StageWork
@@ -213,7 +214,7 @@ class Calls:
     # -- rules
 
     def _ruling(self, call: _Call) -> Ruling | None:
-        """Reason why a call is denied or held; None if it is allowed: in a stage only rules hold it."""
+        """Ruling that denies or holds a call; None if it is allowed: the stage confines it, only rules hold it."""
         worker, policy, paths = call.worker, self._work.policy, self._paths(call)
         strict = policy.judge(worker.named, has_effects=worker.has_effects, writes=worker.writes, paths=paths)
         if strict.verdict is Verdict.DENY:
@@ -272,7 +273,7 @@ class Calls:
             mission,
             NewJobRow(
                 plan_id=turn.plan_id, turn=self._question.turn, parent_id=turn.id,
-                name=one_line(str(self._params(call)["title"]))[:200] or None, kind=call.worker.kind,
+                name=self._name(call), kind=call.worker.kind,
                 params=to_json(self._params(call)), state=State.BLOCKED,
                 depth=turn.depth,
             ),
@@ -282,7 +283,14 @@ class Calls:
         """The job of a call, with what is known of it by now."""
         assert call.job_id is not None
         set_params(ledger.tx, call.job_id, self._params(call), None)
+        name_call(ledger.tx, call.job_id, self._name(call))
         return ledger.job(call.job_id)
+
+    def _name(self, call: _Call) -> str | None:
+        """Name of a call for people: the command that it runs, else its title."""
+        stated = self._params(call)
+        command = object_in(stated["input"]).get("command") if call.kind == "execute" else None
+        return one_line(command if isinstance(command, str) else str(stated["title"]))[:200] or None
 
     def _known_to_the_agent(self, ledger: Ledger) -> None:
         """Nothing of the turn is news to its planner: only what is decided later leads to another turn."""

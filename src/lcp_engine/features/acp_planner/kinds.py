@@ -26,13 +26,13 @@ from lcp_engine.store.row_types import MissionRow, PlanRow
 from lcp_engine.workers import params as given
 from lcp_engine.workers.base import ExecutedBy, Worker, refuse_to_execute
 
-PATH = "what the agent does"
-"""What an approval names as its file."""
 OUTCOME_UNKNOWN = Code(Meaning(
     "OUTCOME_UNKNOWN", ExecutionFailed, ErrorType.EXECUTION,
     "An agent ended, or was ended, before it said what became of its tool call.",
     "Look at what differs in the stage; the agent is told, and decides whether it does it again.",
 ))  # fmt: skip
+PATH = "what the agent does"
+"""What an approval names as its file."""
 _HEAD = ("--- as it was when the agent asked", "+++ as the agent wants it")
 
 
@@ -119,26 +119,30 @@ _NAMES = frozenset(one.kind for one in (*KINDS.values(), AGENT_CALL))
 
 def _view(instance: Instance, mission_id: int, params: Params) -> SetView:
     """View of a call in the words of the agent: a diff if it shows one, else its title and input."""
-    call = AGENT_CALL.params.model_validate(params)
-    assert isinstance(call, CallParams)
+    call = _call(params)
     if call.after is None:
         stated = to_json({"title": call.title, "input": call.input})
         lines = (f"+{call.title}", *(f"+{line}" for line in _lines(call.input)))
         shown = Diff(call.path or call.title or call.call, lines, added=len(lines))
     else:
         stated = to_json({"path": call.path, "before": call.before, "after": call.after})
-        before = None if call.before is None else call.before.encode()
-        shown = diff_bytes(call.path or PATH, before, call.after.encode())
+        shown = diff_bytes(call.path or PATH, *_contents(call))
     return SetView((shown,), sha256(stated.encode()), None, PATH, _HEAD, "nothing")
 
 
 def _compared(instance: Instance, mission_id: int, path: str, params: Params) -> Contents | None:
-    """Both contents of a change that a call shows."""
-    call = AGENT_CALL.params.model_validate(params)
-    assert isinstance(call, CallParams)
-    if call.after is None or path != (call.path or PATH):
-        return None
-    return Contents(None if call.before is None else call.before.encode(), call.after.encode())
+    call = _call(params)
+    return Contents(*_contents(call)) if call.after is not None and path == (call.path or PATH) else None
+
+
+def _call(params: Params) -> CallParams:
+    return CallParams.model_validate(params)
+
+
+def _contents(call: CallParams) -> tuple[bytes | None, bytes]:
+    """Both contents of a change as the agent shows them."""
+    assert call.after is not None
+    return None if call.before is None else call.before.encode(), call.after.encode()
 
 
 def _lines(value: JsonValue) -> list[str]:

@@ -19,10 +19,10 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.points import root_provider
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.features.agents.presets import PRESETS, Configured, Model
 from lcp_engine.features.agents.process import Launch
+from lcp_engine.features.agents.program import check_agent
 from lcp_engine.planners.base import PlannerError, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 
@@ -162,23 +162,15 @@ class PlacedAgent:
 
 
 def check_mission(instance: Instance, spec: MissionSpec) -> None:
-    """Raise `INVALID_MISSION` for what no agent can keep to."""
+    """Raise `INVALID_MISSION` for what no agent can keep to, and what `check_agent` raises."""
     if spec.planner.type != TYPE:
         return
+    check_agent(instance, spec)
     ends = spec.endings or ("mission_complete",)
     faults = {
-        "stage: an agent changes files by itself, so that the mission needs a stage": not root_provider().is_private(
-            spec
-        ),
         "result: an agent ends with words, not with a result": spec.result is not None,
         "endings: an agent ends with mission_complete": "mission_complete" not in ends,
         "continue: an agent is asked per_batch": spec.continue_ != "per_batch",
-        "accept: an agent does not verify in words what it did": any(
-            one.verify is not None for one in spec.accept
-        ),
     }
     if fault := next((words for words, is_one in faults.items() if is_one), None):
-        advice = (
-            "Add `stage: true`." if fault.startswith("stage") else "Leave it out, or choose another planner."
-        )
-        raise LcpError(ErrorCode.INVALID_MISSION, fault, advice=advice)
+        raise LcpError(ErrorCode.INVALID_MISSION, fault, advice="Leave it out, or choose another planner.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lcp_engine.core.safe_text import fenced, one_line
-from lcp_engine.features.acp_planner.kinds import OUTCOME_UNKNOWN
 from lcp_engine.planners.base import Question, SeenJob
 
 _FIRST = (
@@ -39,6 +38,6 @@ def _decided(job: SeenJob) -> str | None:
         return f"{about} was rejected: {job.reason}"
     if job.result is not None and job.result.get("allowed") is True:
         return f"{about} was approved: you may do it once now."
-    if job.error is not None and job.error.get("error_code") == OUTCOME_UNKNOWN:
+    if job.error is not None and job.error.get("error_code") == "OUTCOME_UNKNOWN":
         return f"It is not known whether {about} was done: look, and do not do it twice."
     return None

@@ -1,4 +1,4 @@
-"""Read and write what the turns of an agent share: its session, the calls under way, those that wait behind a turn."""
+"""Read and write what the turns of an agent share: the calls under way, those that wait behind a turn."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.edges import Edge, connect
 
-OPENED = "agent_session"
-"""The event of a session that was opened or loaded."""
 USED = "permission_used"
 """The event of an approval that was given to a later, equal call."""
-_LAST_OPENED = Statement(
-    text(
-        f"SELECT data FROM events WHERE mission_id = :mission AND event = '{OPENED}' ORDER BY seq DESC LIMIT 1"
-    )
-)
 _UNDER_WAY = Statement(
     text(
         "SELECT id FROM jobs WHERE mission_id = :mission AND parent_id = :turn AND state = 'blocked' ORDER BY id"
@@ -36,15 +29,9 @@ _EARLIER = Statement(
 _USED = Statement(
     text(f"SELECT 1 FROM events WHERE mission_id = :mission AND job_id = :job AND event = '{USED}'")
 )
+_NAME = Statement(text("UPDATE jobs SET name = :called WHERE id = :job"))
 _WAITS = Statement(text("UPDATE jobs SET waits_for = 1 WHERE id = :job"))
 _FOLLOWED = Statement(text("UPDATE jobs SET followers = followers + 1 WHERE id = :job"))
-
-
-def last_session(tx: Tx, mission_id: int) -> str | None:
-    """The session that was opened last in a mission."""
-    row = tx.row(_LAST_OPENED, mission=mission_id)
-    session = None if row is None else from_json(str(row[0])).get("session")
-    return session if isinstance(session, str) else None
 
 
 def calls_under_way(tx: Tx, mission_id: int, turn: int) -> list[int]:
@@ -72,6 +59,11 @@ def earlier_calls(tx: Tx, mission_id: int, kind: str) -> Iterator[EarlierCall]:
 def is_used(tx: Tx, mission_id: int, job_id: int) -> bool:
     """True if the approval of a call has been given to a later, equal one."""
     return tx.row(_USED, mission=mission_id, job=job_id) is not None
+
+
+def name_call(tx: Tx, job_id: int, name: str | None) -> None:
+    """Give the job of a call its name: agents say late what they do."""
+    tx.run(_NAME, job=job_id, called=name)
 
 
 def put_behind(tx: Tx, turn: int, job: int) -> None:

@@ -18,12 +18,10 @@ from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.acp_planner.calls import Calls
 from lcp_engine.features.acp_planner.client import Conversation, Said, Terms
 from lcp_engine.features.acp_planner.prompt import prompt_of
-from lcp_engine.features.acp_planner.store import OPENED, last_session
 from lcp_engine.features.agents.process import AgentPlace, AgentProcess, Launch, agent_place
 from lcp_engine.features.agents.program import WorkedResult
 from lcp_engine.features.programs.stage_work import StageWork
 from lcp_engine.planners.base import CompletionRecord, Question, Reply
-from lcp_engine.store.ledger import Ledger
 
 if TYPE_CHECKING:
     from lcp_engine.features.acp_planner.planner import AcpPlanner
@@ -43,7 +41,7 @@ def take_turn(options: AcpPlanner, question: Question, work: StageWork) -> Reply
         done = place.done
         if done is None:
             done = _asked(options, question, work, place)
-            place.note(done=done)
+            place.note(done)
         kept = place.keep(WorkedResult()).result
     left_out = kept.left_out if isinstance(kept, WorkedResult) else []
     return _reply(options, done, left_out)
@@ -57,14 +55,14 @@ def _asked(
     look = partial(_stamps, Path(place.stage.made.up))
     calls = Calls(work, question, look, launch.scrubbed, options.name)
     calls.recover()
-    session = work.instance.read(last_session, question.mission_id)
-    prompt = prompt_of(question, is_new=session is None)
+    prompt = prompt_of(question, is_new=not place.session)
     root = work.around.root
     with _drafts(question, work, launch) as hear, place.started(launch) as process:
         terms = Terms(
-            options.name, root.copy_of or root.path, session, adapter.auth, adapter.mode, work.seconds * (1 - _MARGIN),
+            options.name, root.copy_of or root.path, place.session or None, adapter.auth, adapter.mode,
+            work.seconds * (1 - _MARGIN),
             options.silence, options.decision_seconds,
-            lambda opened: work.instance.write(_note_session, work, opened),
+            lambda opened: place.note(session=opened),
         )  # fmt: skip
         try:
             said = _conversation(terms, calls, hear, prompt, process)
@@ -126,7 +124,9 @@ def _reply(options: AcpPlanner, done: Mapping[str, JsonValue], left_out: list[st
         action["commentary"] = f"Not kept of what it changed: {'; '.join(left_out)}"
     counted = [done.get(name) for name in ("input_tokens", "output_tokens")]
     tokens = [one if isinstance(one, int) else None for one in counted]
-    record = CompletionRecord(model=options.name, mode="acp", input_tokens=tokens[0], output_tokens=tokens[1])
+    record = CompletionRecord(
+        model=options.model or options.name, mode="acp", input_tokens=tokens[0], output_tokens=tokens[1]
+    )
     return Reply(
         json.dumps(action, ensure_ascii=False),
         str(done["prompt"]),
@@ -171,7 +171,3 @@ def _drafts(question: Question, work: StageWork, launch: Launch) -> Iterator[Cal
     finally:
         if drafts is not None:
             drafts.drop(*key)
-
-
-def _note_session(ledger: Ledger, work: StageWork, session: str) -> None:
-    ledger.note(ledger.mission(work.job.mission_id), OPENED, work.job.id, {"session": session})

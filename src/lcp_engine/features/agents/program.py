@@ -360,11 +360,15 @@ def _told(calls: list[JsonValue], cost: JsonValue) -> str:
 
 
 def check_mission(instance: Instance, spec: MissionSpec) -> None:
+    """Like `check_agent`, for missions whose planner is a program."""
+    if spec.planner.type == TYPE:
+        check_agent(instance, spec)
+
+
+def check_agent(instance: Instance, spec: MissionSpec) -> None:
     """Raise `INVALID_MISSION` for an agent without a stage, `NOT_ISOLATED` where the wall for it does not hold."""
-    if spec.planner.type != TYPE:
-        return
     command = spec.planner.options.get("command")
-    program = Path(str(command[0])).name if isinstance(command, list) and command else TYPE
+    program = Path(str(command[0])).name if isinstance(command, list) and command else spec.planner.type
     name = str(spec.planner.options.get("agent") or program)
     if not StageKeys.of(spec).stage:
         message = f"planner: {name} changes files by itself, so that the mission needs a stage"
