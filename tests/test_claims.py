@@ -45,6 +45,7 @@ PURE_FUNCTIONS = {
     "about_tokens",
     "absent",
     "added",
+    "available",
     "installed",
     "asked_in",
     "fields_of",

@@ -330,7 +330,7 @@ class Calls:
 
     def _unknown(self, ledger: Ledger, mission: MissionRow, changed: Sequence[str]) -> str:
         message = f"{self._agent} ended before it said what became of this call"
-        failed = Failed(OUTCOME_UNKNOWN, message, {"changed": [*map(storable, changed)]})
+        failed = Failed(OUTCOME_UNKNOWN, message, {"changed": [*map(storable, changed)]}, advice=GENERAL)
         return agent_error(failed, mission.uid, ledger.tx.now)
 
     def _end(self, ledger: Ledger, call: _Call, changed: Sequence[str]) -> None:
@@ -348,9 +348,8 @@ class Calls:
             return
         details: dict[str, Json] = {"changed": [*map(storable, changed)]}
         if call.refused is not None:
-            failed = Failed(
-                ErrorCode.NOT_ALLOWED, f"job {job.id} ({job.kind}) is not allowed: {call.refused}", details
-            )
+            message = f"job {job.id} ({job.kind}) is not allowed: {call.refused}"
+            failed = Failed(ErrorCode.NOT_ALLOWED, message, details, advice=GENERAL)
         elif call.status == "failed":
             said = one_line(str(self._scrubbed(storable(call.output))))[:500] or "it gives no reason"
             failed = Failed(

@@ -197,7 +197,8 @@ class Conversation:
             fact = (
                 f"it speaks version {begun.protocol_version} of the protocol, {PROTOCOL_VERSION} is expected"
             )
-            raise LcpError(ErrorCode.PLANNER_REFUSED, f"{self.terms.agent}: {fact}")
+            advice = "Install a version of it that does: docs/agents.md names those that were tried."
+            raise LcpError(ErrorCode.PLANNER_REFUSED, f"{self.terms.agent}: {fact}", advice=advice)
         if self.terms.auth is not None:
             await agent.authenticate(method_id=self.terms.auth)
         return begun

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.summaries import nearest
-from lcp_engine.errors import ErrorCode, LcpError, install
+from lcp_engine.errors import GENERAL, ErrorCode, LcpError, install
 from lcp_engine.features.agents.presets import PRESETS, Configured, Model
 from lcp_engine.features.agents.process import Launch
 from lcp_engine.features.agents.program import check_agent
@@ -147,7 +147,7 @@ class PlacedAgent:
 
     def answer(self, question: Question, /) -> Reply:
         message = f"{self.stated.name} works in the stage of a mission, which a runner gives it"
-        raise PlannerError(ErrorCode.PLANNER_REFUSED, message)
+        raise PlannerError(ErrorCode.PLANNER_REFUSED, message, advice=GENERAL)
 
     def work(self, question: Question, work: StageWork, /) -> Reply:
         """The last message of the agent as the end of the mission, with what it changed in the stage."""
