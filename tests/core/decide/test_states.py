@@ -58,7 +58,11 @@ def test_only_a_queued_job_starts_and_only_a_running_one_gives_a_result() -> Non
     into_running = {t.event: set(t.sources) for t in TRANSITIONS if t.target is State.RUNNING}
     assert into_running == {"started": {State.QUEUED}}
     into_failed = {t.event: set(t.sources) for t in TRANSITIONS if t.target is State.FAILED}
-    assert into_failed == {"failed": {State.RUNNING}, "plan_failed": {State.BLOCKED}}
+    assert into_failed == {
+        "failed": {State.RUNNING},
+        "plan_failed": {State.BLOCKED},
+        "failed_by_agent": {State.BLOCKED},
+    }
 
 
 def test_the_page_is_what_the_tool_writes() -> None:

@@ -174,6 +174,10 @@ def test_an_agent_that_dies_goes_on_in_its_session_and_the_call_under_way_is_unk
     assert calls(theatre) == [("agent_edit", "failed", ["n.txt"])]  # none of those that loading repeats
     assert said(theatre) == "It was there."
     assert "interrupted" in str(theatre.engine.turns(theatre.mission)[-1]["prompt"])
+    (lost,) = theatre.engine.jobs(mission_id=theatre.mission, states=[State.FAILED])
+    theatre.engine.retry(lost.id)
+    theatre.work()
+    assert "no runner does it again" in str(theatre.engine.job(lost.id).error)
     theatre.approve(theatre.merge())
     assert theatre.files()["n.txt"] == "new\n"
 

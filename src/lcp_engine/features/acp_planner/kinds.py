@@ -17,7 +17,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.points import EndGate, end_gates
 from lcp_engine.engine.progress import end_mission
-from lcp_engine.errors import Code, ErrorType, ExecutionFailed, Meaning
+from lcp_engine.errors import Code, ErrorCode, ErrorType, ExecutionFailed, Failed, Meaning
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import to_json
 from lcp_engine.store.ledger import Ledger
@@ -153,8 +153,15 @@ def _lines(value: JsonValue) -> list[str]:
     ]  # fmt: skip
 
 
-def _execute(leased: LeasedJob) -> Succeeded:
-    """An approved call whose agent is not there any more: the approval is kept for its next equal request."""
+def _execute(leased: LeasedJob) -> Succeeded | Failed:
+    """Keep the approval of a call for the next equal one: its agent is not there any more. No runner does it."""
+    if not leased.row.approved:
+        message = (
+            f"job {leased.row.id} ({leased.row.kind}) is done by its agent alone; no runner does it again"
+        )
+        return Failed(
+            ErrorCode.NOT_ALLOWED, message, advice="Say to the agent what it should do (`lcp say`)."
+        )
     result = CallResult(status="allowed", summary="allowed once", allowed=True)
     return Succeeded(to_json(result.model_dump(mode="json")))
 
