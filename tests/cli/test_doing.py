@@ -71,7 +71,7 @@ def test_the_printed_mission_runs_unchanged_and_is_the_same(lcp: Lcp, goal: str)
 def test_what_cannot_be_done_is_said_in_one_line(lcp: Lcp) -> None:
     (lcp.home / "m.yaml").write_text("goal: x\n")
     for arguments, code, said in (
-        (("Do it.",), 1, "planner: none is named; choose one with `--planner NAME` (anthropic, human, "),
+        (("Do it.",), 1, "planner: none is named; choose one with `--planner NAME` (acp, anthropic, human, "),
         (("  ", "--planner", "human"), 2, "a goal in words for the planner is expected; it is blank"),
         (("-", "--planner", "human"), 2, "a goal in words for the planner is expected; stdin is empty"),
         (

@@ -250,7 +250,7 @@ def test_a_mission_that_names_no_planner_says_how_to_choose_one(lcp: Lcp) -> Non
     done = lcp("run", "review", "--root", "root")
     assert done.code == 1
     assert done.err.count("\n") == 1
-    assert "`--planner NAME` (anthropic, " in done.err
+    assert "`--planner NAME` (acp, anthropic, " in done.err
 
 
 def test_the_environment_chooses_the_planner_of_a_mission_that_names_none(lcp: Lcp) -> None:

@@ -35,6 +35,7 @@ NAMES_KINDS = (
     "features/surveyor/",  # a planner asks for kinds by name
     "features/programs/",
     "features/memory/",
+    "features/acp_planner/kinds.py",  # rules about these are about the calls of an agent
     "features/universal/",  # forms of the protocol that have the same names
     "core/kinds.py",  # those that the engine gives a meaning
     "core/protocol/",  # actions and parts of the protocol that have the same names

@@ -117,7 +117,8 @@ def test_an_undo_that_was_decided_changes_nothing_outside(
     file.parent.rename(place / "d")
     work = Engine.work
     path_bug.setattr("lcp_engine.runner.undo._carry_out", lambda instance, mission_id: None)
-    engine.undo(mission_id=mission)
+    with pytest.raises(LcpError, match="is queued"):
+        engine.undo(mission_id=mission)
     move_out(place, "d")
     work(engine, until_idle=True)
     assert file.read_text() == ("old\n" if isolation is Isolation.OFF else "CANARY new\n")

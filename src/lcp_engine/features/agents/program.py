@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, Json, LcpError
 from lcp_engine.features.agents.presets import GOAL, PRESETS, SESSION, Model, Preset
@@ -152,7 +153,7 @@ class PlacedProgram:
         return {
             "stage": True,
             **({"commands": {"network": {"hosts": [host]}}} if host and not self.stated.endpoint else {}),
-            "kinds": {"agent_plan": {"timeout": 1800}},
+            "kinds": {TURN: {"timeout": 1800}},
         }
 
     def examined(self) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from lcp_engine.changes.own_kinds import LeasedJob, OwnKind
 from lcp_engine.changes.set_view import SetView
 from lcp_engine.core.decide import End
 from lcp_engine.core.json_values import object_in
+from lcp_engine.core.kinds import TURN
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
@@ -113,7 +114,7 @@ def _facts(tx: Tx, mission_id: int, params: CommitParams) -> _Facts:
     jobs = [
         " ".join(filter(None, (str(job["kind"]), str(job["name"] or _path(job["params"])))))
         for job in find_jobs(tx, mission_id=mission_id, states=["succeeded"], kinds=[])
-        if job["kind"] not in (KIND, "agent_plan")
+        if job["kind"] not in (KIND, TURN)
     ]
     trailers = [(OF_MISSION, uid), *((APPROVED_BY, one) for one in by)]
     return _Facts(uid, message_of(name, mission_id, params.summary, jobs, trailers), kept)
