@@ -44,6 +44,7 @@ def play(
     *prompts: list[JsonValue],
     silence: JsonValue = 60,
     decision: JsonValue = 20,
+    agent: JsonValue = "",
     **spec: JsonValue,
 ) -> int:
     """A mission whose agent plays these steps, a list for each prompt; its id."""
@@ -51,6 +52,7 @@ def play(
     theatre.write("steps.json", json.dumps(prompts))
     planner: JsonValue = {
         "type": "acp",
+        "agent": agent,
         "command": [sys.executable, "agent.py", "steps.json"],
         "decision_seconds": decision,
         "silence": silence,
@@ -247,3 +249,26 @@ def test_a_turn_without_an_end_fails_with_its_reason(
     mission = theatre.engine.mission(theatre.mission)
     assert mission.status == "failed"
     assert fact in str(mission.error["user_message"])
+
+
+def test_an_error_of_an_agent_has_no_key_in_it(theatre: Theatre, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-test-4f9a8b7c6d5e4f3a2b1c"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    play(theatre, [["fail", -32000, f"bad key {key}"]], agent="qwen")
+    assert str(theatre.engine.mission(theatre.mission).error["user_message"]) == "qwen: bad key …"
+
+
+def test_an_approval_is_for_the_call_that_was_shown_and_no_other(theatre: Theatre) -> None:
+    def asked(title: str, given: JsonValue = None) -> JsonValue:
+        return ["ask", "call_1", "execute", title, given]
+
+    rule: JsonValue = [{"kinds": ["run_command"], "do": "hold"}]
+    first: list[JsonValue] = [asked("ls"), asked("rm b"), ["done", "call_1"], ["answers"]]
+    second: list[JsonValue] = [asked("rm c"), asked("rm c", {"a": "b"}), ["answers"]]
+    with decided(theatre, lambda job: theatre.engine.approve(job, by="ada"), "agent_run"):
+        play(theatre, first, second, decision=2.0, policy=rule)
+    assert said(theatre) == "yes cancelled"
+    theatre.approve(held(theatre, "agent_run") or 0)
+    assert said(theatre) == "yes cancelled cancelled cancelled"
+    jobs = theatre.engine.jobs(mission_id=theatre.mission, kinds=["agent_run"])
+    assert [(one.name, one.params["title"]) for one in jobs[:2]] == [("ls", "ls"), ("rm b", "rm b")]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from pathlib import PurePosixPath
 
@@ -57,6 +57,8 @@ MOST_INPUT = 200_000
 _MOST_NAMED = 5
 _NAMED = ("file_path", "filePath", "absolute_path", "path")
 """How agents call the file in the input of a tool."""
+_DECIDED = ("path", "title", "input", "before", "after")
+"""Params that a person decides on: calls are equal if these are."""
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
 
@@ -120,7 +122,7 @@ class _Call:
     @property
     def size(self) -> int:
         shown = 0 if self.diff is None else len(self.diff.new_text) + len(self.diff.old_text or "")
-        return len(to_json(self.input)) + shown
+        return len(to_json(self.input)) + len(self.title) + len(self.path or "") + shown
 
 
 class Calls:
@@ -152,6 +154,15 @@ class Calls:
 
     def ask(self, update: ToolCallUpdate) -> tuple[Decision, int | None]:
         """Decide on a call by policy; a job that is held has to be decided by a person."""
+        before = self._calls.get(update.tool_call_id)
+        if (
+            before is not None and before.asked and not before.is_settled
+        ):  # what was decided is not for this one
+            before.status = "unknown"
+            self._settle(before)
+            self._calls[before.id] = replace(
+                before, job_id=None, refused=None, is_settled=False, status="pending"
+            )
         call = self._folded(update, begins=True)
         call.asked = True
         if call.worker.writes and self._is_outside(call):
@@ -280,8 +291,11 @@ class Calls:
         )  # fmt: skip
 
     def _job(self, ledger: Ledger, call: _Call) -> JobRow:
-        """The job of a call, with what is known of it by now."""
+        """The job of a call, with what is known of it by now; what a person was shown of it stays as it was."""
         assert call.job_id is not None
+        job = ledger.job(call.job_id)
+        if job.state is not State.BLOCKED or job.approved:
+            return job
         set_params(ledger.tx, call.job_id, self._params(call), None)
         name_call(ledger.tx, call.job_id, self._name(call))
         return ledger.job(call.job_id)
@@ -301,7 +315,7 @@ class Calls:
         """Decision of a person on an equal call, of which an approval counts once; one that waits gives way."""
         mission, own = self._leased(ledger), self._params(call)
         for one in earlier_calls(ledger.tx, mission.id, call.worker.kind):
-            if any(one.params.get(name) != own[name] for name in ("path", "input", "after")):
+            if any(one.params.get(name) != own[name] for name in _DECIDED):
                 continue
             if one.state is State.REJECTED:
                 call.refused = f"it equals job {one.job_id}, which was rejected: {one.reason}"

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +67,9 @@ def _asked(
         )  # fmt: skip
         try:
             said = _conversation(terms, calls, hear, prompt, process)
+        except LcpError as error:  # its words may have keys in them
+            message = str(launch.scrubbed(error.failed.message))
+            raise LcpError.of(replace(error.failed, message=message)) from None
         finally:
             with suppress(LcpError):  # the turn was taken away
                 calls.close()
