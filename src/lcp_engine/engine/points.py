@@ -138,6 +138,10 @@ class Observer:
     """The planner of a mission has a message, by a person."""
     ended: Callable[[Ledger, MissionRow, End, str | None], None] = _ignore
     """A mission ends by itself, perhaps with an error in JSON."""
+    undone: Callable[[Ledger, JobRow], None] = _ignore
+    """An undo has succeeded, that of this job."""
+    kinds: Sequence[str] = ()
+    """Kinds of the jobs that it creates after an undo, which is over once they have run."""
 
 
 class Decider(NamedTuple):
@@ -331,7 +335,7 @@ def observers() -> Sequence[Observer]:
         one if is_shipped(at) else Observer(
             replied=_apart(at, one.replied, _ignore), answered=_apart(at, one.answered, _ignore),
             rejected=_apart(at, one.rejected, _ignore), said=_apart(at, one.said, _ignore),
-            ended=_apart(at, one.ended, _ignore),
+            ended=_apart(at, one.ended, _ignore), undone=_apart(at, one.undone, _ignore), kinds=one.kinds,
         )
         for at, one in load_all(installed().observers, Observer)
     ]  # fmt: skip

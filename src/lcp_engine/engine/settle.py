@@ -13,12 +13,13 @@ from pydantic import BaseModel, JsonValue
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End, Outcome, end_on_limit, limit_reached
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role, State
+from lcp_engine.core.kinds import UNDO
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.outcome import HeldRequest, Succeeded, failure_from_exception, storable_failure
-from lcp_engine.engine.points import Store, asker_of
+from lcp_engine.engine.points import Store, asker_of, observers
 from lcp_engine.engine.progress import after_holding, after_settling, end_plan, refresh, usage_of
 from lcp_engine.engine.question import seconds_left
 from lcp_engine.engine.reply import FinishedTurn, apply_reply
@@ -116,6 +117,7 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
                 mission.bytes_written += written
                 mission.changed_seq = mission.events
             after_settling(ledger, job)
+            _tell_of_undo(ledger, job)
         case Hold(reason):
             if not ledger.move(job, HOLD_AGAIN, reason=reason, is_leased=True):
                 return False
@@ -128,6 +130,11 @@ def settle(ledger: Ledger, finished: FinishedJob, jitter: random.Random) -> bool
         case _:
             assert_never(finished.outcome)
     return True
+
+
+def _tell_of_undo(ledger: Ledger, job: JobRow) -> None:
+    for one in observers() if job.kind == UNDO else ():
+        one.undone(ledger, job)
 
 
 def rescue(

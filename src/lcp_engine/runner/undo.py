@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 from lcp_engine.changes.change_set import Content, Target, close_others, digest_of, keep_contents
 from lcp_engine.changes.recovery import MODES, close_left_open, mode_of, modes_of, open_root
@@ -17,6 +18,7 @@ from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN, State
 from lcp_engine.core.json_values import int_in, list_in, object_in
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.points import observers
 from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.feature import find_code
@@ -425,8 +427,9 @@ def _record(ledger: Ledger, scope: Scope, targets: Sequence[Target], *, by: str)
 
 
 def _carry_out(instance: Instance, mission_id: int) -> None:
-    """Run the undo's job in this process, and nothing else."""
-    Runner(instance, mission_id=mission_id, kinds=(UNDO.kind,), until_idle=True).run()
+    """Run the undo's job in this process, and what features have follow it."""
+    kinds = (UNDO.kind, *chain.from_iterable(one.kinds for one in observers()))
+    Runner(instance, mission_id=mission_id, kinds=kinds, until_idle=True).run()
 
 
 def finish_undo(instance: Instance, job_id: int, *, resumed: int | None = None) -> Undo:

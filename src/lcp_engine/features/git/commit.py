@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -18,6 +18,7 @@ from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.points import Observer
+from lcp_engine.engine.progress import refresh
 from lcp_engine.errors import Failed, LcpError
 from lcp_engine.features.git.repository import Call, Git, refused, repository
 from lcp_engine.features.git.rules import (
@@ -33,11 +34,11 @@ from lcp_engine.features.git.rules import (
 )
 from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.store.changes import applied_changes, content
-from lcp_engine.store.db.json_text import from_json, to_json
+from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import Ledger, NewJobRow
 from lcp_engine.store.queries.history import find_events, find_jobs, find_mission
-from lcp_engine.store.row_types import MissionRow
+from lcp_engine.store.row_types import JobRow, MissionRow
 from lcp_engine.workers.base import Hold
 
 _LOOKED_AT = 1000
@@ -62,7 +63,34 @@ def request_commit(ledger: Ledger, mission: MissionRow, end: End, error: str | N
     )  # fmt: skip
 
 
-OBSERVER = Observer(ended=request_commit)
+def request_revert(ledger: Ledger, undo: JobRow) -> None:
+    """Queue the revert of the last commit of a mission that is undone as a whole, unless it was requested before."""
+    jobs = find_jobs(ledger.tx, mission_id=undo.mission_id, kinds=[KIND])
+    reverted = {object_in(job["params"]).get("reverts") for job in jobs}
+    made = [job["id"] for job in jobs if not object_in(job["params"]).get("reverts")]
+    commits = [one for job, one in _commits(jobs).items() if job in made and one not in reverted]
+    if "mission" not in from_json(undo.params) or not commits:
+        return
+    mission = ledger.mission(undo.mission_id)
+    ledger.create(
+        mission,
+        NewJobRow(
+            plan_id=mission.root_plan, name="the revert", kind=KIND, params=to_json({"reverts": commits[-1]}),
+            max_attempts=ATTEMPTS,
+        ),
+    )  # fmt: skip
+    refresh(ledger, mission)
+
+
+def _commits(jobs: Sequence[JsonObject]) -> dict[JsonValue, str]:
+    """Commits that jobs of this kind have made, by the job."""
+    found = (
+        (job["id"], object_in(job["result"]).get("commit")) for job in jobs if job["state"] == "succeeded"
+    )
+    return {job: str(one) for job, one in found if one}
+
+
+OBSERVER = Observer(ended=request_commit, undone=request_revert, kinds=(KIND,))
 
 
 @dataclass(frozen=True)
@@ -71,6 +99,8 @@ class _Made:
 
     before: str | None
     after: str | None
+    between: frozenset[str | None] = frozenset()
+    """Hashes of it that earlier commits of the mission may have."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +113,8 @@ class _Facts:
     trailer: str = OF_MISSION
     reverts: str = ""
     """The commit that it takes back."""
+    earlier: Collection[str] = ()
+    """Commits that other jobs of the mission have made."""
 
 
 def execute_commit(leased: LeasedJob) -> Succeeded | Failed | Hold:
@@ -99,16 +131,18 @@ def execute_commit(leased: LeasedJob) -> Succeeded | Failed | Hold:
 
 def _facts(tx: Tx, mission_id: int, params: CommitParams) -> _Facts:
     mission, made = find_mission(tx, mission_id), dict[str, _Made]()
+    earlier = _commits(find_jobs(tx, mission_id=mission_id, kinds=[KIND])).values()
     for change in applied_changes(tx, mission_id):
         if not change.path.endswith("/") and not (params.reverts and change.undoes):
-            first = made.get(change.path)
-            made[change.path] = _Made(first.before if first else change.sha256_before, change.sha256_after)
-    kept = {path: one for path, one in made.items() if one.before != one.after}
+            first = made.get(change.path) or _Made(change.sha256_before, None)
+            between = first.between | {change.sha256_after} if earlier else first.between
+            made[change.path] = _Made(first.before, change.sha256_after, between)
+    kept = {path: one for path, one in made.items() if earlier or one.before != one.after}
     uid, name = str(mission["uid"]), str(mission["name"])
     if params.reverts:
         message = f"Undo mission {mission_id}, {' '.join(name.split())}\n\nThis reverts commit {params.reverts}.\n\n"
-        back = {path: _Made(one.after, one.before) for path, one in kept.items()}
-        return _Facts(uid, f"{message}{UNDOES}: {uid}\n", back, UNDOES, params.reverts)
+        back = {path: _Made(one.after, one.before, one.between) for path, one in kept.items()}
+        return _Facts(uid, f"{message}{UNDOES}: {uid}\n", back, UNDOES, params.reverts, earlier)
     decided = [object_in(event["data"]) for event in find_events(tx, mission_id, event="decided")]
     by = dict.fromkeys(str(one["by"]) for one in decided if one.get("decision") == "approve")
     jobs = [
@@ -117,7 +151,7 @@ def _facts(tx: Tx, mission_id: int, params: CommitParams) -> _Facts:
         if job["kind"] not in (KIND, TURN)
     ]
     trailers = [(OF_MISSION, uid), *((APPROVED_BY, one) for one in by)]
-    return _Facts(uid, message_of(name, mission_id, params.summary, jobs, trailers), kept)
+    return _Facts(uid, message_of(name, mission_id, params.summary, jobs, trailers), kept, earlier=earlier)
 
 
 def _path(params: JsonValue) -> str:
@@ -161,7 +195,8 @@ class _Commit:
         if not branch:
             raise refused("HEAD is detached, and the mission states no branch")
         fields = (line.split(" ") for line in log.line.splitlines())
-        known = next((one for one in fields if one[-1] == self._facts.uid), None)
+        earlier = self._facts.earlier
+        known = next((one for one in fields if one[-1] == self._facts.uid and one[0] not in earlier), None)
         if known is not None:
             return self._finish(known[0], known[1] if len(known) > 2 else "", head)
         if (
@@ -222,7 +257,7 @@ class _Commit:
             fact = f"{path!r} is for the filter {filter_name}, and filters are not run"
         elif (None if now is None else now.sha256) != made.after:
             fact = f"{path!r} was changed after the mission"
-        elif not self._was_committed(made.before, known.get(path, "")):
+        elif not any(self._was_committed(one, known.get(path, "")) for one in (made.before, *made.between)):
             fact = f"{path!r} had changes that were not committed before the mission"
         if fact:
             raise refused(fact, "Look at the file, and commit it yourself.")

@@ -275,3 +275,40 @@ def test_shallow_and_sparse_repositories_hold_and_submodules_are_not_entered(
     mission = lab.run(ask(write("module/a.md", "b\n")), DONE, policy=AUTO, git={"commit": "mission"})
     [other] = lab.engine.jobs(mission_id=mission.id, kinds=["commit"])
     assert "is in submodule 'module'" in said(other)
+
+
+def test_an_undo_that_was_interrupted_is_finished_with_its_revert(
+    lab: Lab, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lab, write("a.md", "b\n"))
+
+    class Killed(BaseException):
+        """The process has ended."""
+
+    def die(*given: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lcp_engine.runner.undo._carry_out", die)
+        with pytest.raises(Killed):
+            lab.engine.undo(1)
+    [undo] = lab.engine.jobs(kinds=["undo"])
+    lab.work()
+    assert git(root, "log", "-1", "--format=%s") == "Undo mission 1, greet all"
+    assert lab.engine.finish_undo(undo.id).job_id == undo.id
+    assert (git(root, "rev-list", "--count", "HEAD"), git(root, "status", "--porcelain")) == ("3", "")
+
+
+def test_a_mission_that_is_resumed_commits_what_came_since_and_is_undone_as_one(lab: Lab, root: Path) -> None:
+    mission = lab.run(
+        ask(write("a.md", "b\n")), DONE, ask(write("a.md", "c\n"), write("n.md", "n\n")), DONE,
+        policy=AUTO, git={"commit": "mission"}, name="greet all",
+    )  # fmt: skip
+    lab.engine.resume(mission.id)
+    lab.work()
+    assert [job.state for job in lab.engine.jobs(kinds=["commit"])] == ["succeeded", "succeeded"]
+    assert git(root, "show", "HEAD:a.md") == "c"
+    assert git(root, "rev-list", "--count", "HEAD") == "3"
+    lab.engine.undo(mission.id)
+    assert git(root, "diff", "--name-only", "HEAD", "HEAD~3") == ""
+    assert (git(root, "rev-list", "--count", "HEAD"), git(root, "status", "--porcelain")) == ("4", "")
