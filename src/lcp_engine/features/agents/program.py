@@ -54,6 +54,8 @@ MOST_SHOWN = 4000
 """Characters of what it says at the moment that people see."""
 _MARGIN = 0.05
 """Part of its time that is left to keep what an agent has done."""
+_NO_TOKENS = frozenset({"text", "mini"})
+"""Forms of streams that state no tokens."""
 _SIGNS = (
     "401",
     "403",
@@ -267,9 +269,10 @@ class _Turn:
                 ErrorCode.PLANNER_REFUSED, message, advice="Write it into a file of the root, and name that."
             )
         command = [*preset.command]
-        if self.place.session and preset.resume:
+        if self.place.session and preset.resume and GOAL in command:
             resume = [one.replace(SESSION, self.place.session) for one in preset.resume]
-            at = len(command) - (2 if command[-2] == "-p" else 1)
+            at = command.index(GOAL)
+            at -= command[at - 1] == "-p"
             command[at:at] = resume
         own, *rest = (one.replace(GOAL, prompt) for one in command)
         names = (*preset.keys, *self.stated.keys)
@@ -374,7 +377,14 @@ def check_agent(instance: Instance, spec: MissionSpec) -> None:
     if not StageKeys.of(spec).stage:
         message = f"planner: {name} changes files by itself, so that the mission needs a stage"
         raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Add `stage: true` to the mission.")
-    prices, model = instance.planner_environment.prices, str(spec.planner.options.get("model") or "")
+    options, known = spec.planner.options, PRESETS.get(name)
+    form = options.get("stream") or (known.form if known and options.get("agent") else "text")
+    if spec.planner.type == TYPE and spec.limits.max_cost is not None and form in _NO_TOKENS:
+        message = (
+            f"limits.max_cost: {name} states no tokens (stream: {form}), so that its cost is not counted"
+        )
+        raise LcpError(ErrorCode.INVALID_MISSION, message, advice="Limit max_seconds and max_turns instead.")
+    prices, model = instance.planner_environment.prices, str(options.get("model") or "")
     if spec.limits.max_cost is not None and (prices is None or prices.of_model(model) is None):
         message = f"limits.max_cost: what {name} costs is counted by a price of planner.model, which has none"
         raise LcpError(

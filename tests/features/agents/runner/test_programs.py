@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -23,6 +24,7 @@ from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.core.job_states import State
 from lcp_engine.core.walls import Step
 from lcp_engine.features.agents.process import AgentPlace
+from lcp_engine.features.agents.program import ProgramPlanner, _Turn
 from lcp_engine.workers.base import Kept
 
 pytestmark = NEEDS_OVERLAY
@@ -308,13 +310,31 @@ REFUSED: dict[str, dict[str, JsonValue]] = {
     "agent changes files by itself, so that the mission needs a stage": {"stage": False},
     "accept: verify asks the planner, and agent answers by work": {"accept": [{"verify": "Is it good?"}]},
     "limits.max_cost: what agent costs is counted by a price of planner.model": {"limits": {"max_cost": 1}},
+    "limits.max_cost: agent states no tokens (stream: mini)": {
+        "planner": {"stream": "mini"},
+        "limits": {"max_cost": 1},
+    },
 }
 
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_an_agent_cannot_hold_is_refused_at_the_launch(desk: Desk, why: str) -> None:
     with pytest.raises(LcpError, match=re.escape(why)):
-        desk.launch("", None, **REFUSED[why])
+        desk.launch("", **REFUSED[why])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "launched"),
+    [
+        (["claude", "-p", "{goal}", "--verbose"], ("claude", "--resume", "s1", "-p", "do it", "--verbose")),
+        (["claude"], ("claude",)),
+    ],
+)
+def test_a_command_of_its_own_goes_on_with_a_session_where_its_goal_is(
+    command: list[str], launched: tuple[str, ...]
+) -> None:
+    turn = _Turn(ProgramPlanner(agent="claude", command=command), Mock(), Mock(session="s1"), print)
+    assert turn._launch("do it").command == launched
 
 
 def test_an_agent_without_the_wall_is_refused_at_the_launch(desk: Desk) -> None:
