@@ -20,6 +20,7 @@ from tests.walls import NEEDS_OVERLAY
 from lcp_engine import LcpError
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
+from lcp_engine.features.acp_planner.client import _message_in
 from lcp_engine.sandbox.landlock import Isolation
 
 pytestmark = NEEDS_OVERLAY
@@ -256,6 +257,11 @@ def test_an_error_of_an_agent_has_no_key_in_it(theatre: Theatre, monkeypatch: py
     monkeypatch.setenv("OPENAI_API_KEY", key)
     play(theatre, [["fail", -32000, f"bad key {key}"]], agent="qwen")
     assert str(theatre.engine.mission(theatre.mission).error["user_message"]) == "qwen: bad key …"
+
+
+def test_numbers_that_json_cannot_state_are_none() -> None:
+    line = b'{"id": 1, "params": [NaN, -Infinity, 1e999, 1.5]}'
+    assert _message_in(line) == {"id": 1, "params": [None, None, None, 1.5]}
 
 
 def test_an_approval_is_for_the_call_that_was_shown_and_no_other(theatre: Theatre) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from math import isfinite
 from typing import BinaryIO, Self
 
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent
@@ -317,12 +318,17 @@ class _Pipes:
 
 def _message_in(line: bytes) -> JsonObject | None:
     try:
-        message: JsonValue = json.loads(line)
+        message: JsonValue = json.loads(line, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return None
     if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
         return None
     return message if isinstance(message.get("id", 0), str | int | None) else None
+
+
+def _finite(number: str) -> float | None:
+    """None for what JSON cannot state: jobs are read as JSON."""
+    return value if isfinite(value := float(number)) else None
 
 
 class _Failing:
