@@ -9,6 +9,7 @@ import fcntl
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from lcp_engine.sandbox.root import Root
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _SECONDS = 300.0
+"""The most that git may take, and another commit be waited for."""
+_REST_SECONDS = 0.05
 _OFF = {
     "core.hooksPath": "/dev/null", "core.fsmonitor": "false", "core.pager": "cat", "core.editor": "false",
     "core.sshCommand": "false", "core.alternateRefsCommand": "false", "core.attributesFile": "/dev/null",
@@ -194,11 +197,23 @@ def repository(instance: Instance, root: Root) -> Iterator[Git]:
         fact = f"{root.path!r} has no directory .git of its own"
         raise refused(fact, "Use the top of a repository as the root; `git init` makes one.") from None
     try:
-        fcntl.flock(own, fcntl.LOCK_EX)  # commits of other missions
+        _wait_for(own)
         with _opened(instance, root) as git:
             yield git
     finally:
         os.close(own)
+
+
+def _wait_for(own: int) -> None:
+    """Wait for commits of other missions. Raises `FILE_SYSTEM` if whoever has the lock keeps it."""
+    until = time.monotonic() + _SECONDS
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.monotonic() > until:
+            message = f"nothing was committed: another program has kept .git locked for {_SECONDS:g} s"
+            raise LcpError(ErrorCode.FILE_SYSTEM, message, advice="End it, then `lcp retry JOB`.")
+        time.sleep(_REST_SECONDS)
 
 
 @contextmanager

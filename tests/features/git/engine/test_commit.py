@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
@@ -9,6 +11,8 @@ from pydantic import JsonValue
 from tests.engine.replies import ask, write
 from tests.features.git.engine.repositories import git
 
+from lcp_engine.errors import LcpError
+from lcp_engine.features.git import repository
 from lcp_engine.features.git.repository import Call, Git, refused
 from lcp_engine.features.git.rules import branch_name, message_of
 
@@ -232,6 +236,19 @@ def test_commits_of_two_missions_do_not_meet(lab: Lab, root: Path) -> None:
     assert [job.state for job in lab.engine.jobs(kinds=["commit"])] == ["succeeded", "succeeded"]
     assert git(root, "log", "--format=%s") == "Fix the greeting\nFix the greeting\nBegin"
     assert git(root, "status", "--porcelain") == ""
+
+
+def test_a_lock_that_is_kept_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "_SECONDS", 0.1)
+    held, own = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(LcpError, match=r"another program has kept \.git locked for 0\.1 s"):
+        repository._wait_for(own)
+    os.close(held)
+    repository._wait_for(own)
+    os.close(own)
 
 
 def test_shallow_and_sparse_repositories_hold_and_submodules_are_not_entered(
