@@ -132,6 +132,15 @@ def test_a_rule_of_the_user_asks_for_several_people_too(open_lab: OpenLab) -> No
     assert lab.states() == ["held"]
 
 
+def test_a_rule_that_the_mission_has_takes_no_approval_from_several_people(open_lab: OpenLab) -> None:
+    lab = open_lab(user_rules=[Rule.model_validate({**TWO, "final": True})])
+    lab.run(write(), DONE, policy=[{"kinds": ["write_file"], "do": "auto"}])
+    (job,), (rule,) = lab.jobs(), lab.engine.rules(1)
+    with pytest.raises(LcpError, match="others than one person"):
+        lab.engine.approve_always(job.id, rule, by="anna")
+    assert not lab.engine.approvals([job])[job.id].given
+
+
 def test_where_there_are_approvers_only_they_count(emptied_database_url: str, tmp_path: Path) -> None:
     with approving(emptied_database_url, tmp_path) as engine:
         (job,) = engine.jobs(states=["held"])
