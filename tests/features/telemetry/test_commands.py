@@ -14,7 +14,7 @@ from tests.features.telemetry.conftest import Site
 from tests.loaded_python import Python
 
 from lcp_engine.features.telemetry.figures import RUNNERS
-from lcp_engine.features.telemetry.log import logging_json
+from lcp_engine.features.telemetry.log import MOST_OF_TRACEBACK, logging_json
 from lcp_engine.features.telemetry.spans import span_id, trace_id
 
 
@@ -90,3 +90,16 @@ def test_a_traceback_is_logged_with_its_line_and_without_keys(
     assert line["exception"].startswith("Traceback")
     assert "ValueError: not with" in line["exception"]
     assert "a1B2a1B2" not in line["exception"]
+
+
+def test_of_a_key_at_the_cut_of_a_long_traceback_nothing_is_left(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with logging_json(site.engine):
+        try:
+            raise ValueError(f"sk-{'a1B2' * 8} {'.' * (MOST_OF_TRACEBACK - 20)}")
+        except ValueError:
+            logging.getLogger("lcp_engine").exception("it broke")
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert len(line["exception"]) == MOST_OF_TRACEBACK
+    assert "a1B2" not in line["exception"]

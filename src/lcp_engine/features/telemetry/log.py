@@ -91,7 +91,7 @@ class _Handler(logging.Handler):
         }  # fmt: skip
         if record.exc_info and record.exc_info[0] is not None:
             told = "".join(traceback.format_exception(*record.exc_info))
-            line["exception"] = without_secrets(told[-MOST_OF_TRACEBACK:], os.environ)
+            line["exception"] = without_secrets(told, os.environ)[-MOST_OF_TRACEBACK:]
         _write(line)
 
 
