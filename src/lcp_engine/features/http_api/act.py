@@ -56,7 +56,7 @@ from lcp_engine.features.http_api.values import (
 )
 from lcp_engine.features.memory.calls import MemoryEdit
 from lcp_engine.features.models.examination import examine_planner
-from lcp_engine.features.rules.config_text import with_rule
+from lcp_engine.features.rules.config_text import add_rule, with_rule
 from lcp_engine.features.tokens.calls import TOO_MANY_REQUESTS, Scope
 from lcp_engine.inbox import Sight
 from lcp_engine.settings import config_path
@@ -186,7 +186,7 @@ def approve_always(call: Call) -> JsonValue:
 def tell_always(call: Call, done: JsonValue) -> JsonValue:
     """The job as it is now; a rule for all missions is in the configuration then."""
     if call.given(Always).scope == "user":
-        with_rule(config_path(), _rule_of(call)).write()
+        add_rule(config_path(), _rule_of(call))
     return tell_job(call, done)
 
 

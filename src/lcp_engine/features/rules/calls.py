@@ -112,11 +112,12 @@ def add_rule_with_approval(
     Raises like `Engine.approve_always` and `config_text.with_rule`, and then adds nothing; `FILE_SYSTEM` if the file
     cannot be written after all: the mission has the rule then.
     """
-    from lcp_engine.features.rules.config_text import with_rule
+    from lcp_engine.features.rules.config_text import add_rule, with_rule
     from lcp_engine.settings import config_path
 
-    of_user = with_rule(config_path(), rule) if scope == "user" else None
+    if scope == "user":
+        with_rule(config_path(), rule)  # raises for a file that cannot be changed
     released = engine.approve_always(job_id, rule, shown=shown, by=by)
-    if of_user is not None:
-        of_user.write()
+    if scope == "user":
+        add_rule(config_path(), rule)
     return released

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +77,27 @@ def with_rule(path: Path, rule: Rule) -> Edit:
     expected = stated.model_copy(update={"policy": (*stated.policy, rule)})
     text = _with_entry(before, "policy", entry, is_last=True)
     return _edit(path, text, expected, f"add `{entry}` under `policy:`")
+
+
+def add_rule(path: Path, rule: Rule) -> None:
+    """Write what `with_rule` gives, one rule at a time: of two that are added at once, none is lost. Raises like it."""
+    with _alone(path.resolve().parent):
+        with_rule(path, rule).write()
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    try:
+        make_private(directory)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as refused:
+        message = f"{directory} cannot be opened: {refused.strerror}"
+        raise LcpError(ErrorCode.FILE_SYSTEM, message, advice=GENERAL) from refused
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _text_of(path: Path) -> str:

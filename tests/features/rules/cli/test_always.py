@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+
+from lcp_engine import Rule
+from lcp_engine.config_file import parse_config
+from lcp_engine.features.rules.config_text import add_rule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,3 +97,11 @@ def test_what_is_no_rule_for_the_job_is_refused(
     assert (refused.code, refused.out) == (code, "")
     assert words in refused.err
     assert held("job", 2, "--json").object["state"] == "held"
+
+
+def test_of_rules_that_are_added_at_once_none_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "config.yaml"
+    rules = [Rule.model_validate({**RULE, "paths": [f"{number}/"]}) for number in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        assert [*threads.map(partial(add_rule, path), rules)] == [None] * 16
+    assert {*parse_config(path.read_text(), path).policy} == {*rules}
