@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.web.test_browser import chromium, see_all, settled, window
+from tests.web.test_browser import chromium, see_all, settled, until, window
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -18,7 +18,8 @@ __all__ = ["chromium", "window"]
 
 def _hold(house: House, count: int) -> list[int]:
     writes = [house.job("write_file", rel_path=f"{n}.md", content="line\n" * 31) for n in range(count)]
-    house.run(house.ask(*writes, commentary="These <b>belong</b> together."), house.complete, name="Notes")
+    asked = house.ask(*writes, commentary="These <b>belong</b> together.")
+    house.run(asked, house.complete, name="Notes", limits={"max_followups": 9})
     return [job.id for job in house.engine.jobs(states=["held"])]
 
 
@@ -114,7 +115,7 @@ def test_jobs_stand_below_their_mission_and_what_the_planner_said(house: House) 
     jobs = _hold(house, 1)
     answer = house.get("/inbox")
     assert "Notes #1" in answer.words
-    assert "Find out. These <b>belong</b> together. Select job" in answer.words
+    assert "Find out. These <b>belong</b> together. write_file" in answer.words
     assert "<b>belong" not in answer.text
     assert "default policy: kinds with effects wait for a person" in answer.words
     assert f'href="/jobs/{jobs[0]}/policy"' in answer.text
@@ -157,3 +158,31 @@ def test_without_javascript_the_next_job_that_waits_is_a_link(house: House) -> N
     assert f'rel="next" href="/jobs/{second}"' in approved.text
     assert 'rel="prev"' not in approved.text
     assert f'rel="prev" href="/jobs/{first}"' not in house.get(f"/jobs/{second}").text, "it waits no more"
+
+
+def test_a_row_of_a_long_inbox_fetches_what_its_job_would_do(window: Window) -> None:
+    first, second, *others = _hold(window.house, 9)
+    page = window.open("/inbox")
+    assert page.locator(".diff").count() == 0
+    page.keyboard.press("j")
+    settled(page)
+    page.keyboard.press("y")
+    page.locator(f"#more-{first}[open] .code .add").last.wait_for()
+    assert window.house.engine.job(first).state == "held", "what has not been fetched is not approved"
+    see_all(page)
+    settled(page)
+    page.keyboard.press("y")
+    page.locator(f"#job-{second}:focus").wait_for()
+    (decided,) = window.house.engine.events(1, job_id=first, event="decided")
+    assert "unseen" not in str(decided["data"])
+
+    page.keyboard.press("n")
+    page.locator(f"#reject-{second}:focus").wait_for()
+    page.keyboard.type("y not now")
+    page.evaluate("document.querySelector('.more[open] .code').dataset.kept = 'yes'; load()")
+    until(page, "!isLoading")
+    assert page.locator(".code[data-kept]").count() == 1, "news keep what was fetched"
+    page.keyboard.press("Enter")
+    page.get_by_text("Rejected. The planner will read the reason.").wait_for()
+    states = [window.house.engine.job(job).state for job in (first, second, *others)]
+    assert states == ["queued", "rejected", *["held"] * 7]

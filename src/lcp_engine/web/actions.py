@@ -25,7 +25,7 @@ from lcp_engine.inbox import Sight
 from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.error_pages import refusal_text
-from lcp_engine.web.forms import NO_REASON, Form, number, read_shown, to_job, to_mission
+from lcp_engine.web.forms import NO_REASON, SHOWN, Form, number, read_shown, shown_name, to_job, to_mission
 from lcp_engine.web.jobs import entered_in, show_job
 from lcp_engine.web.missions import show_mission
 from lcp_engine.web.review import words_in
@@ -47,7 +47,9 @@ def approve(context: PageContext, request: Request, form: Form) -> Response:
         params = None
         if "offered" in form.fields:
             params = choice_in(form, context.engine.job(job_id), context.engine.look(job_id))
-        shown, words = read_shown(form), words_in(form) if form.text("rest") else None
+        # In the inbox one form has the marks of all jobs.
+        name = SHOWN if SHOWN in form.fields else shown_name(job_id)
+        shown, words = read_shown(form, name), words_in(form) if form.text("rest") else None
         if words == "":
             raise LcpError(ErrorCode.INVALID_ARGUMENT, NO_WORDS)
         if may_ask(context, job_id, form, shown):

@@ -59,6 +59,7 @@ PAGES: Sequence[tuple[str, Page]] = (
     ("/jobs", jobs.jobs),
     ("/jobs/{job}", jobs.job),
     ("/jobs/{job}/json", jobs.job_json),
+    ("/jobs/{job}/row", inbox.row_of_job),
     ("/jobs/{job}/diff", changes.job_diff),
     ("/jobs/{job}/diff.txt", changes.job_patch),
     ("/jobs/{job}/images", changes.job_images),

@@ -64,10 +64,8 @@ def asked_about(
     unseen: dict[int, Unseen] = {}
     texts: list[tuple[int, int]] = []
     for job_id, look in looks.items():
-        lines = sum(_lines_of(diff) for diff in look.diffs)
+        lines = lines_of(look, object_in(params) or context.engine.job(job_id).params)
         if not look.diffs:
-            shown = object_in(params) or context.engine.job(job_id).params
-            lines = sum(_lines_in(value) for value in shown.values())
             texts.append((job_id, lines))
         unseen[job_id] = Unseen(None, lines)
     kept = [(name, value) for name, values in form.fields.items() for value in values if name not in NOT_KEPT]
@@ -76,9 +74,11 @@ def asked_about(
     return Asked(len(looks), files, texts, sum(one.of for one in unseen.values()), fields)
 
 
-def _lines_of(diff: Diff) -> int:
-    """The lines of a diff that a page shows, without the heads of hunks."""
-    return sum(not line.startswith("@@") for line in diff.lines[2:]) or 1
+def lines_of(look: Look, params: Mapping[str, JsonValue]) -> int:
+    """The lines that a page shows of what a job would change, without the heads of hunks, or of its params."""
+    if not look.diffs:
+        return sum(_lines_in(value) for value in params.values())
+    return sum(sum(not line.startswith("@@") for line in diff.lines[2:]) or 1 for diff in look.diffs)
 
 
 def _lines_in(value: JsonValue) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
-from urllib.parse import parse_qs, urlencode
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -152,24 +151,35 @@ def cursor(request: Request, name: str) -> int | None:
     return number(text) if text else None
 
 
-class _Shown(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+_SIGHT = re.compile(r"([1-9][0-9]{0,17})@([0-9]{1,18}) (\S{1,100}) (\S{0,60000}) (\S{1,100}) (\S{1,100})")
+"""Job, time, fingerprint, the quoted path and both hashes; `*` for None."""
 
-    fingerprint: Annotated[str, Field(max_length=100)]
-    path: Annotated[str, Field(max_length=20_000)] | None
-    found: Annotated[str, Field(max_length=100)] | None
-    at: Annotated[int, Field(ge=0, lt=2**62)]
-    after: Annotated[str, Field(max_length=100)] | None
-    job_id: Annotated[int, Field(gt=0, lt=2**62)]
+_SHA256 = re.compile("[0-9a-f]{64}")
+_PACKED = re.compile("[A-Za-z0-9_-]{43}=")
 
 
 def shown_value(sight: Sight) -> str:
     """The sight that a page shows of a job, as a field's value, so that a decision binds to it (R5, R25).
 
-    ASCII, so that no browser changes it.
+    Printable ASCII without quotes, so that no browser changes it and no page has to escape it.
     """
-    shown = {name: value for name, value in asdict(sight).items() if name != UNSEEN}
-    return json.dumps(shown, separators=(",", ":"))
+    path = "*" if sight.path is None else quote(sight.path, errors="backslashreplace")
+    return (
+        f"{sight.job_id}@{sight.at} {sight.fingerprint} {path} {_packed(sight.found)} {_packed(sight.after)}"
+    )
+
+
+def _packed(digest: str | None) -> str:
+    """A SHA-256 in Base64, which `=` ends; an error code as it is."""
+    if digest is None or not _SHA256.fullmatch(digest):
+        return digest or "*"
+    return base64.urlsafe_b64encode(bytes.fromhex(digest)).decode()
+
+
+def _unpacked(text: str) -> str | None:
+    if _PACKED.fullmatch(text):
+        return base64.urlsafe_b64decode(text).hex()
+    return None if text == "*" else text
 
 
 def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
@@ -180,14 +190,12 @@ def read_shown(form: Form, name: str = SHOWN) -> Sight | None:
     text = form.text(name)
     if not text:
         return None
-    try:
-        shown = _Shown.model_validate_json(text)
-    except ValidationError as refused:
-        raise HTTPException(
-            422, "the form does not say what its page showed; reload the page and try again"
-        ) from refused
-    sight = Sight(**shown.model_dump())
-    return replace(sight, unseen=form.unseen.get(shown.job_id))
+    read = _SIGHT.fullmatch(text)
+    if read is None:
+        raise HTTPException(422, "the form does not say what its page showed; reload the page and try again")
+    job_id, path = int(read[1]), None if read[4] == "*" else unquote(read[4], errors="backslashreplace")
+    found, after = _unpacked(read[5]), _unpacked(read[6])
+    return Sight(read[3], path, found, int(read[2]), after, job_id, form.unseen.get(job_id))
 
 
 def unseen_value(found: Mapping[int, Unseen]) -> str:

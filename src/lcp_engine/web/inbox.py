@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from lcp_engine.api.bulk import MORE_APPROVALS, Tally, decide_each, last_decision, missing_approvals, told
 from lcp_engine.api.inbox import HeldJob, question_in
@@ -24,7 +25,7 @@ from lcp_engine.core.reasons import FILE_CHANGED
 from lcp_engine.errors import LcpError
 from lcp_engine.inbox import Look, Sight
 from lcp_engine.web.actions import approve_shown, may_ask
-from lcp_engine.web.ask_again import ask_again
+from lcp_engine.web.ask_again import ask_again, lines_of
 from lcp_engine.web.changes import wants_split
 from lcp_engine.web.context import PageContext, context_of
 from lcp_engine.web.diff_view import CHARACTERS_IN_LIST, LINES_IN_LIST, Excerpt, excerpt, is_shown
@@ -40,8 +41,11 @@ from lcp_engine.web.forms import (
     to_inbox,
 )
 from lcp_engine.web.jobs import AskedForm, asked_form, read_filter
+from lcp_engine.web.review import changed_since
 
 JOBS = 50
+FEW = 8
+"""Jobs whose rows have at once what each would do."""
 MOST_DECIDED = 1000
 """Jobs that one form for all matching jobs decides; the next form has the next ones."""
 LONGEST_PARAM = 4000
@@ -208,19 +212,10 @@ def _show_inbox(
     after = cursor(request, "after")
     page = context.queries.jobs(wanted, behind=after, limit=JOBS)
     jobs = [_in_full(context, job) for job in page.rows]
-    looks, settings = _look_over(context, jobs), context.queries.settings_of(jobs)
-    approvals = _approvals_of(context, jobs)
-    by_mission = sorted(context.engine.inbox.of(jobs), key=lambda held: held.mission_id)
-    below = dict(pairwise(held.id for held in by_mission))
-    rows = [
-        replace(
-            _row(held, looks.get(held.id), LINES_IN_LIST, is_split=wants_split(request)),
-            setting=settings[held.id],
-            approvals=approvals.get(held.id),
-            next_id=below.get(held.id),
-        )
-        for held in by_mission
-    ]
+    settings = context.queries.settings_of(jobs)
+    rows = sorted(_rows_in_inbox(context, request, jobs), key=lambda row: row.held.mission_id)
+    below = dict(pairwise(row.held.id for row in rows))
+    rows = [replace(row, setting=settings[row.held.id], next_id=below.get(row.held.id)) for row in rows]
     return context.render(
         "inbox.html",
         status=status,
@@ -238,8 +233,33 @@ def _show_inbox(
         held=",".join(str(job["id"]) for job in jobs),
         asked=str(request.query_params),
         longest=LONGEST_PARAM,
+        few=FEW,
         is_split=wants_split(request),
     )
+
+
+def _rows_in_inbox(context: PageContext, request: Request, jobs: Sequence[JsonObject]) -> list[Row]:
+    looks, approvals = _look_over(context, jobs), _approvals_of(context, jobs)
+    is_split = wants_split(request)
+    return [
+        replace(
+            _row(held, looks.get(held.id), LINES_IN_LIST, is_split=is_split),
+            approvals=approvals.get(held.id),
+        )
+        for held in context.engine.inbox.of(jobs)
+    ]
+
+
+def row_of_job(request: Request) -> Response:
+    """Body of a row of a long inbox: what its job would do; without `part`, the page of the job."""
+    context, asked = context_of(request), request.query_params
+    job = context.engine.job(number(request.path_params["job"]))
+    if "part" not in asked:
+        return RedirectResponse(f"/jobs/{job.id}", 303)
+    if job.state != State.HELD:
+        raise changed_since(job.id)
+    row = replace(_rows_in_inbox(context, request, [job.json])[0], next_id=cursor(request, "next"))
+    return context.render("part.html", row=row, asked=asked.get("back", ""), longest=LONGEST_PARAM)
 
 
 def _awaited(context: PageContext, request: Request) -> str:
@@ -291,6 +311,10 @@ class Row:
     diff: Excerpt | None
     caveat: str
     shown: str
+    lines: int = 0
+    """Lines of its diff or its params, if it can be approved."""
+
+    sight: str = ""
     setting: Setting | None = None
     """Of which mission it is, and what its planner said; in the inbox."""
 
@@ -311,6 +335,12 @@ class Row:
     @property
     def asked(self) -> AskedForm | None:
         return asked_form(object_in(self.job["params"])) if Act.ANSWER in self.held.acts else None
+
+    @property
+    def mark(self) -> str:
+        """A short name for what its row shows, the same until something else is to be shown."""
+        said = f"{self.sight.partition(' ')[2]}\0{self.approvals}"
+        return hashlib.sha256(said.encode()).hexdigest()[:8]
 
     @property
     def shown_name(self) -> str:
@@ -349,9 +379,10 @@ def _row(
         return Row(held, None, "", "")
     diff = None if look.diff is None else excerpt(look.diff, lines, characters, is_split=is_split)
     parts = [] if diff is None else [diff]
-    is_shown_here = is_shown(look, parts, object_in(held.job["params"]), longest=LONGEST_PARAM)
-    shown = shown_value(look.sight) if Act.APPROVE in held.acts and is_shown_here else ""
-    return Row(held, diff, look.caveat, shown)
+    params, sight = object_in(held.job["params"]), shown_value(look.sight)
+    if Act.APPROVE not in held.acts or not is_shown(look, parts, params, longest=LONGEST_PARAM):
+        return Row(held, diff, look.caveat, "", sight=sight)
+    return Row(held, diff, look.caveat, sight, lines_of(look, params), sight)
 
 
 @dataclass(frozen=True)

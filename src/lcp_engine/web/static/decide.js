@@ -18,7 +18,7 @@ const onClick = (selector, act) => addEventListener("click", (event) => {
 const parse = async (response) => new DOMParser().parseFromString(await response.text(), "text/html");
 const rectOf = (node) => node?.getBoundingClientRect();
 const differs = byId("differs");
-// Places that show something else than they would decide on.
+// Places that show other than what they decide on.
 const differing = new Set();
 let drawnAt = Infinity, rows = new Map(), seen = new WeakMap(), rounds = 0, newAt = 0, lookMs = 0;
 let press, frame, armed;
@@ -42,7 +42,7 @@ const isSettled = (at = press.at) => at >= Math.max(drawnAt, newAt) + SETTLE_MS;
 function showButtons() {
   const isEarly = performance.now() < drawnAt + SETTLE_MS;
   for (const button of all("[data-decides]"))
-    button.ariaDisabled = isEarly || isOff(button.form) ? "true" : null;
+    button.ariaDisabled = isEarly || isOff(button) ? "true" : null;
 }
 
 // -- Presses: judged by when they were made.
@@ -58,18 +58,18 @@ for (const type of ["keydown", "pointerdown", "click"]) addEventListener(type, n
 addEventListener("submit", (event) => {
   const form = event.target;
   const button = event.submitter ?? form.querySelector("[data-decides]");
-  if (button?.matches("[data-decides]") && !mayDecide(form, button)) event.preventDefault();
+  if (button?.matches("[data-decides]") && !mayDecide(button)) event.preventDefault();
 });
 
-function mayDecide(form, button) {
-  if (isOff(form)) { differs.focus(); return false; }
+function mayDecide(button) {
+  if (isOff(button)) { differs.focus(); return false; }
   const by = performance.now() - press?.handledAt < PRESS_MS ? press : null;
   if (by && (by.isRepeat || by.clicks > 1 || by.at < drawnAt + (by.isPointer ? SETTLE_MS : 0))) return false;
   if (!button.matches(APPROVES)) return true;
-  const found = unseenIn(form).filter(({ lines }) => lines);
+  const found = unseenIn(button).filter(({ lines }) => lines);
   if (found.length && by && armed !== button) { arm(button); return false; }
   if (found.length && by && by.at < drawnAt + SETTLE_MS) return false;
-  form.elements.unseen.value = found.map(({ job, lines, of }) => `${job}:${lines}/${of}`).join(" ");
+  button.form.elements.unseen.value = found.map(({ job, lines, of }) => `${job}:${lines}/${of}`).join(" ");
   return true;
 }
 
@@ -77,19 +77,20 @@ function mayDecide(form, button) {
 
 const placeOf = (node) => node.closest(".held-job") ?? byId("main");
 
-function shownIn(form) {
+function shownIn(button) {
+  const { form } = button, place = placeOf(button);
   const one = form.elements.shown ? "shown" : "previewed";
   const fields = [...form.elements].filter(({ name }) => name === one || name.startsWith("shown."));
-  const isListed = (field) => placeOf(field).querySelector("input[name=job]")?.checked ?? true;
-  return form.id === "batch" ? fields.filter(isListed) : fields;
+  const isOf = (at) => place.matches("li") ? at === place : at.querySelector("input[name=job]")?.checked ?? true;
+  return fields.filter((field) => isOf(placeOf(field)));
 }
 
-const isOff = (form) => [form.closest("#decide"), form, ...shownIn(form)].some(
+const isOff = (button) => [button.form.closest("#decide"), button, ...shownIn(button)].some(
   (node) => node && (differing.has(node.id) || differing.has(placeOf(node).id)));
 
-function unseenIn(form) {
-  return shownIn(form).map((field) => {
-    const count = { job: JSON.parse(field.value).job_id, lines: 0, of: 0 };
+function unseenIn(button) {
+  return shownIn(button).map((field) => {
+    const count = { job: parseInt(field.value), lines: 0, of: 0 };
     for (const row of rows.get(placeOf(field)) ?? []) {
       count.of += row.lines;
       count.lines += Math.ceil(row.lines * (1 - seenOf(row)));
@@ -121,7 +122,7 @@ function rowOf(node) {
   return { element: text, box: text, lines: text.textContent.split("\n").length };
 }
 
-// The top and the height of a row, or of all lines of a text that scrolls.
+// Top and height of a row, or of all lines of a text that scrolls.
 function extentOf({ element, box }) {
   const { top, height } = rectOf(element);
   return element === box && height ? [top - box.scrollTop, box.scrollHeight] : [top, height];
@@ -184,14 +185,14 @@ function arm(button) {
   Object.assign(armed.parentElement.style, { minWidth: `${offsetWidth}px`, minHeight: `${offsetHeight}px` });
   armed.classList.add("armed");
   nameUnseen();
-  goTo(shownIn(armed.form).flatMap((field) => rows.get(placeOf(field)) ?? []).find((row) => seenOf(row) < 1));
+  goTo(shownIn(armed).flatMap((field) => rows.get(placeOf(field)) ?? []).find((row) => seenOf(row) < 1));
   byId("announcement").textContent = `${armed.textContent}? Press once more to do so.`;
   restart();
 }
 
 function nameUnseen() {
   if (!armed) return;
-  const found = unseenIn(armed.form);
+  const found = unseenIn(armed);
   const [lines, of] = ["lines", "of"].map((key) => found.reduce((sum, one) => sum + one[key], 0));
   if (!lines) { disarm(); return; }
   const words = ` with ${lines.toLocaleString("en")} of ${of.toLocaleString("en")} line${of === 1 ? "" : "s"} not seen`;

@@ -17,7 +17,7 @@ const entered = (field) => isBox(field) ? String(field.checked) : field.value;
 const isTyped = (field) => field.name && field.matches(TYPED);
 const typedIn = (form) => form.method === "post" ? [...form.elements].filter(isTyped) : [];
 
-// What fields were before, where the server shows what was typed.
+// What fields were where the server shows what was typed.
 const origins = new WeakMap();
 const draftOf = (field) => JSON.parse(sessionStorage.getItem(keyOf(field)) ?? "[null, null]");
 
@@ -32,7 +32,7 @@ function keep(field) {
   }
 }
 
-// A field that has another default by now is about something else.
+// A field with another default is about something else.
 function restore() {
   for (const form of document.forms) for (const field of typedIn(form)) {
     const [was, value] = draftOf(field);
@@ -45,7 +45,7 @@ function restore() {
 }
 
 function start() {
-  // What was sent is no draft once another page of ours has come.
+  // What was sent is no draft on the next page of ours.
   const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
   if (!isBack && !document.getElementById("problem"))
     for (const key of JSON.parse(sessionStorage.getItem(SENT) ?? "[]")) sessionStorage.removeItem(key);
@@ -53,7 +53,7 @@ function start() {
   restore();
   for (const news of ["input", "change"]) addEventListener(news, ({ target }) => keep(target));
   addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
-    if (!defaultPrevented && !submitter?.matches("[data-previews]")) sessionStorage.setItem(SENT, JSON.stringify(typedIn(target).map(keyOf)));
+    if (!defaultPrevented && !submitter?.matches("[data-previews], [formaction$=approve]")) sessionStorage.setItem(SENT, JSON.stringify(typedIn(target).map(keyOf)));
   });
 }
 

@@ -12,12 +12,12 @@ function go(step) {
 
 function approve(at) {
   // A press that was meant for the page before decides nothing.
-  const button = at.querySelector("form[action$='/approve'] [data-decides=approve]");
+  const button = at.querySelector(APPROVES);
   if (button && isSettled()) button.form.requestSubmit(button);
 }
 
 function reject(at) {
-  for (const part of all("details.reject", at)) part.open = true;
+  at.querySelector("[href^='#reject']")?.click();
   at.querySelector("form[action$='/reject'] [name=reason]")?.focus();
 }
 
@@ -97,7 +97,7 @@ const KEYS = {
   "?": () => help.showModal(),
   y: at(approve),
   n: at(reject),
-  e: () => place()?.querySelector("a[href$='/edit']")?.click(),
+  e: () => place()?.querySelector("a[href$='/edit'], .more > .rest a")?.click(),
   d: at(toggleDiffs),
 };
 

@@ -36,7 +36,7 @@ const isOther = (node) => node.matches("form") && !node.querySelector("[name=sho
 
 const keyOfNode = (node) => node.id || node.querySelector?.("[id]")?.id;
 
-// The child that becomes like a fresh one: that with its key, or the next of its kind.
+// The child that becomes like a fresh one: with its key, or the next of its kind.
 function partner(fresh, at, keys) {
   const key = keyOfNode(fresh);
   let next = null;
@@ -84,13 +84,13 @@ function morphNode(node, fresh, isKept) {
 function standing(place) {
   const fields = all("input[type=hidden]", place).filter(({ name }) => /^(shown|question|rule|offered)/.test(name));
   const asked = all(".asked", place).map((node) => node.textContent);
-  return JSON.stringify([fields.map(({ value }) => value.replace(/"at":\d+,/, "")), asked]);
+  return JSON.stringify([fields.map(({ value }) => value.replace(/^\d+@\d+/, "")), asked]);
 }
 
 const NOTHING = "[[],[]]";
 
 const deeds = () => JSON.stringify(all("[data-decides]").map(
-  ({ form, textContent }) => [form.getAttribute("action"), standing(form), textContent]));
+  ({ form, formAction, textContent }) => [formAction, standing(form), textContent]));
 
 function morph(nodes, isKept) {
   const before = deeds();
@@ -239,7 +239,7 @@ function offerNotices() {
 }
 window.onpagehide = disconnect;
 
-// What was typed would be lost.
+// What was typed would go.
 addEventListener("submit", (event) => {
   if (away.hidden || event.target.method !== "post") return;
   event.preventDefault();
@@ -270,9 +270,9 @@ function seek() {
   if (!file) return;
   const rest = file.parentElement.querySelector(".rest");
   if (file.matches("details")) file.open = true;
-  if (line || !rest) sought = "";
+  if (!rest || line && line !== rest) sought = "";
   if (!line) rest?.scrollIntoView();
-  else if (line !== file) location.replace(location.hash);
+  else if (line !== rest) location.replace(location.hash);
 }
 
 window.onhashchange = () => { sought = location.hash.slice(1); seek(); };
