@@ -54,6 +54,8 @@ MOST_OUTPUT = 20_000
 """Characters of a call's output that are kept."""
 MOST_INPUT = 200_000
 """Characters of a call's input and change; of a larger one neither is kept, and no person is asked about it."""
+_MOST_WORDS = 4096
+"""Characters of the id of a call, and of title and path of one that is too large to be asked about."""
 _MOST_NAMED = 5
 _NAMED = ("file_path", "filePath", "absolute_path", "path")
 """How agents call the file in the input of a tool."""
@@ -256,10 +258,10 @@ class Calls:
         path = self._relative(call.path)
         stated = CallParams(
             session=storable(self.session),
-            call=storable(call.id),
-            title=storable(call.title),
+            call=storable(call.id)[:_MOST_WORDS],
+            title=storable(call.title) if is_whole else storable(call.title)[:_MOST_WORDS],
             input=call.input if is_whole else f"{call.size:,} characters, which are not kept",
-            path=None if path is None else storable(path),
+            path=None if path is None else storable(path) if is_whole else storable(path)[:_MOST_WORDS],
             before=None if diff is None or not is_whole or diff.old_text is None else storable(diff.old_text),
             after=None if diff is None or not is_whole else storable(diff.new_text),
             asked=call.asked,

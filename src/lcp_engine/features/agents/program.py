@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -56,14 +57,8 @@ _MARGIN = 0.05
 """Part of its time that is left to keep what an agent has done."""
 _NO_TOKENS = frozenset({"text", "mini"})
 """Forms of streams that state no tokens."""
-_SIGNS = (
-    "401",
-    "403",
-    "unauthorized",
-    "authentication",
-    "invalid api key",
-    "invalid_api_key",
-    "permission_denied",
+_SIGNS = re.compile(
+    r"\b40[13]\b|unauthorized|authentication|invalid[ _]api[ _]key|permission_denied", re.IGNORECASE
 )
 """Signs of a key that is refused, in the words of any agent: asking again would not help."""
 _INTERRUPTED = (
@@ -292,7 +287,7 @@ class _Turn:
         message = ": ".join([f"{self.stated.name} {fact}", *said])
         if not stream.calls and not stream.text:
             self.place.note(session=None)  # it may be what it could not go on with
-        is_refused = any(one in f"{stream.failure} {''.join(said)}".lower() for one in _SIGNS)
+        is_refused = _SIGNS.search(f"{stream.failure} {''.join(said)}") is not None
         details: dict[str, Json] = {"stderr": stderr, "calls": len(stream.calls) + stream.more_calls}
         return PlannerError(
             ErrorCode.PLANNER_REFUSED if is_refused else ErrorCode.PLANNER_FAILED,
