@@ -86,6 +86,8 @@ async def _read(transport: Stdio, to_server: MemoryObjectSendStream[_ToServer]) 
                 if isinstance(heard, JSONRPCRequest):
                     settle = partial(_settle, transport, heard.id)
                     metadata = ServerMessageMetadata(on_request_unanswered=settle)
+                elif "method" in message:  # what nobody answers
+                    transport.under_way.discard(message.get("id"))
                 await to_server.send(SessionMessage(heard, metadata))
         with anyio.move_on_after(LAST_SECONDS):  # what was asked before the end of stdin is answered
             while transport.under_way:  # noqa: ASYNC110  # for a second, at the end of the process

@@ -165,6 +165,8 @@ def _memory(pid: int) -> int:
 def test_a_flood_of_requests_is_refused_beyond_a_number(bare: Bare, lcp: Lcp) -> None:
     lcp("launch", lcp.mission(lcp.complete), "--root", lcp.root)
     bare.begin()
+    neither: Object = {"method": "ping", "error": {"code": 1, "message": "a request that is an answer"}}
+    bare.send(*({**bare.call(at, "ping"), **neither} for at in range(-MOST_REQUESTS, 0)))
     waits: JsonValue = {"mission": 1, "wait_seconds": 60}
     asks = [bare.call(at, "tools/call", name="show", arguments=waits) for at in range(1, MOST_REQUESTS + 1)]
     bare.send(*asks, bare.call(900, "ping"), asks[0])
