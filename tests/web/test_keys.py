@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.web.test_browser import chromium, see_all, settled, until, window
+from tests.web.test_browser import _faults, chromium, see_all, settled, until, window
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -164,17 +164,25 @@ def test_a_row_of_a_long_inbox_fetches_what_its_job_would_do(window: Window) -> 
     first, second, *others = _hold(window.house, 9)
     page = window.open("/inbox")
     assert page.locator(".diff").count() == 0
+    page.get_by_label("Reason to reject").fill("later")
+    page.locator("h1").click()
     page.keyboard.press("j")
     settled(page)
     page.keyboard.press("y")
     page.locator(f"#more-{first}[open] .code .add").last.wait_for()
     assert window.house.engine.job(first).state == "held", "what has not been fetched is not approved"
+    (window.house.root / "0.md").write_text("other\n")
+    page.evaluate("load()")
+    page.get_by_role("button", name="Show it").click()
+    page.locator(f"#more-{first} .del").wait_for()
+    assert _faults(page) == []
     see_all(page)
     settled(page)
     page.keyboard.press("y")
     page.locator(f"#job-{second}:focus").wait_for()
     (decided,) = window.house.engine.events(1, job_id=first, event="decided")
     assert "unseen" not in str(decided["data"])
+    assert page.get_by_label("Reason to reject").input_value() == "later"
 
     page.keyboard.press("n")
     page.locator(f"#reject-{second}:focus").wait_for()
