@@ -144,14 +144,17 @@ def tell_launched(call: Call, done: JsonValue) -> JsonValue:
 
 
 def look(call: Call) -> JsonValue:
-    """Read what a held job would change with other params, and the mark `shown` that names it."""
+    """Read what a held job would change with other params, and the mark `shown` that names it if all is shown."""
     id_ = call.id("job")
     if (found := call.engine.job(id_)).state != State.HELD:
         message = f"job {id_} is {found.state}; only held jobs wait for a decision"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     seen = call.engine.look(id_, params=call.given(Params).params)
-    call.engine.note_sight(id_, seen.sight, by=call.viewer)
-    return {"diffs": [*map(diff_object, seen.diffs)], "caveat": seen.caveat, "shown": seen.sight.mark}
+    sight = seen.sight if seen.is_whole else None
+    if sight is not None:
+        call.engine.note_sight(id_, sight, by=call.viewer)
+    shown = None if sight is None else sight.mark
+    return {"diffs": [*map(diff_object, seen.diffs)], "caveat": seen.caveat, "shown": shown}
 
 
 def merged(call: Call) -> JsonValue:

@@ -267,7 +267,8 @@ def held(call: Call) -> JsonValue:
 def held_job(call: Call) -> JsonValue:
     """Read all that a person has to know before they decide on a held job, and the mark `shown` that names it.
 
-    An approval states that mark. Each read with a token that decides makes the one before void.
+    An approval states that mark. Each read with a token that decides makes the one before void. There is none for a
+    change that is not shown in full.
     """
     id_ = call.id("job")
     found = call.engine.job(id_)
@@ -275,7 +276,7 @@ def held_job(call: Call) -> JsonValue:
         message = f"job {id_} is {found.state}; only held jobs wait for a decision"
         raise LcpError(ErrorCode.WRONG_STATE, message, advice=GENERAL)
     seen = call.engine.inbox.review(id_)
-    sight = None if seen.look is None else seen.look.sight
+    sight = None if seen.look is None or not seen.look.is_whole else seen.look.sight
     if sight is not None and Scope.DECIDE in call.token.scopes:
         call.engine.note_sight(id_, sight, by=call.viewer)
     asks: JsonValue = None

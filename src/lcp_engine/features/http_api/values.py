@@ -485,7 +485,7 @@ class Looked(BaseModel):
 
     diffs: list[DiffObject]
     caveat: str
-    shown: str
+    shown: str | None
 
 
 class Text(BaseModel):

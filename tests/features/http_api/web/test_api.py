@@ -356,7 +356,18 @@ def test_other_params_are_shown_before_they_are_approved(hall: Hall) -> None:
     assert (hall.root / "a.md").read_text() == "other\n"
 
 
-@pytest.mark.both
+def test_a_change_that_is_not_shown_in_full_is_not_approved_here(hall: Hall) -> None:
+    job, client = hall.hold("a.md"), hall.client
+    long = {"rel_path": "a.md", "content": "a\n" * 200_001}
+    seen = client.post(f"/jobs/{job}/look", {"params": long})
+    assert [seen["shown"].value, seen["caveat"].value] == [
+        None,
+        "what it would change is too large to be shown in full",
+    ]
+    refused = client.refused("POST", f"/jobs/{job}/approve", {"shown": "x", "params": long})
+    assert refused == (409, "CONFLICT")
+
+
 @pytest.mark.both
 def test_several_held_jobs_are_decided_each_as_it_was_shown(hall: Hall) -> None:
     jobs = [hall.hold(f"{name}.md") for name in "abcd"]
