@@ -16,10 +16,10 @@ from benchmarks.setting import Setting
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import Surroundings, run_behind_wall
-from lcp_engine.features.programs.wall.masks import Rights
 from lcp_engine.features.programs.wall.programs import Ended, Program
-from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.steps import Found, step_here
+from lcp_engine.features.programs.wall.views.masks import Rights
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.features.programs.wall.workspace import Ground
 from lcp_engine.sandbox.root import Root
 

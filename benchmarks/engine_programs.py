@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import benchmarks.kinds  # noqa: F401 -- registers the kinds in Python
 from lcp_engine import Engine
-from lcp_engine.features.programs.load_files import load_workers
+from lcp_engine.features.programs.servers.load_files import load_workers
 
 EXTERNAL = f"""#!{sys.executable}
 import json, sys

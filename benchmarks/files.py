@@ -20,12 +20,12 @@ from pydantic import JsonValue
 from benchmarks.figures import Contender, Figure, Goal, race, ratio
 from benchmarks.setting import Setting
 from lcp_engine import Engine, run_job
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.core.policy import Policy
 from lcp_engine.engine import missions
-from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.sandbox.list_tree import list_files
+from lcp_engine.sandbox.reading.list_tree import list_files
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.ledger import Ledger, ledger_of
 from lcp_engine.workers import read_file
 from lcp_engine.workers.base import Caps, Context

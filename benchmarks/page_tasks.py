@@ -27,7 +27,7 @@ from pydantic import JsonValue
 from lcp_engine import Engine
 from lcp_engine.web.server import PageServer
 
-HAS_REVIEW = find_spec("lcp_engine.web.review") is not None
+HAS_REVIEW = find_spec("lcp_engine.web.pages.review") is not None
 """Files of a held job are reviewed one by one; earlier pages have their ways below, too."""
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 SETTLED_MS = 700

@@ -32,7 +32,7 @@ from types import ModuleType, SimpleNamespace, TracebackType
 from typing import IO, NoReturn, Self, TypedDict
 
 _PROJECT = Path(__file__).parent.parent
-_LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.features.programs.mcp_bridge")
+_LEFT_OUT = ("lcp_engine.__main__", "lcp_engine.features.programs.servers.mcp_bridge")
 """A program, and a module that takes long to import and that hardly any test starts."""
 _MORE = (
     "sqlite3", "psycopg", "rich.markdown", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on",
@@ -240,7 +240,7 @@ def load() -> None:
             import_module(found.name)
     for name in _MORE:
         import_module(name)
-    from lcp_engine.sandbox.landlock import load_late
+    from lcp_engine.sandbox.system.landlock import load_late
     from lcp_engine.store.db.statements import Statement
     from lcp_engine.web.context import make_templates
 

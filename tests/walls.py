@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.core.programs.walls import WALLS, Step
 from lcp_engine.features.programs.wall.steps import Found, step_here
 from lcp_engine.features.programs.wall.workspace import Ground
 

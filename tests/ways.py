@@ -21,7 +21,7 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.process import Spawner, spawner
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
+from lcp_engine.sandbox.system.syscalls import has_openat2, landlock_version
 from lcp_engine.workers.base import Caps, FileEffect, Hold
 from lcp_engine.workers.registry import BUILT_IN
 

@@ -42,5 +42,5 @@ def _arrow(stated: str) -> str:
 
 
 def _module(name: str) -> str:
-    """`lcp_engine.core.money` for `core/money.py`, `lcp_engine.core` for `core/__init__.py`."""
+    """`lcp_engine.core.limits.money` for `core/limits/money.py`, `lcp_engine.core` for `core/__init__.py`."""
     return ".".join((SOURCE.name, *Path(name).with_suffix("").parts)).removesuffix(".__init__")

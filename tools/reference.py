@@ -10,6 +10,8 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.config_file import CapSettings, config_model
 from lcp_engine.core.json_values import list_in
+from lcp_engine.core.limits.permits import RateLimit
+from lcp_engine.core.limits.prices import Price, Prices
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
 from lcp_engine.core.mission.parse import Variable, mission_file
 from lcp_engine.core.mission.spec import (
@@ -20,10 +22,8 @@ from lcp_engine.core.mission.spec import (
     ResultSpec,
     Retry,
 )
-from lcp_engine.core.network import AllowedHost, NetworkGrant
-from lcp_engine.core.permits import RateLimit
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.prices import Price, Prices
+from lcp_engine.core.programs.network import AllowedHost, NetworkGrant
 from lcp_engine.feature import added
 from lcp_engine.features.evaluation.suite import Expectation, SuiteFile
 from lcp_engine.features.http_api.settings import ServeSettings

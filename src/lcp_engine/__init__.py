@@ -32,10 +32,10 @@ if TYPE_CHECKING:
         WrongState,
     )
     from lcp_engine.features.authoring.run_job import JobResult, run_job
-    from lcp_engine.features.programs.external_worker import ExternalProgram, Needs
+    from lcp_engine.features.programs.servers.external_worker import ExternalProgram, Needs
     from lcp_engine.planners.base import Planner, PlannerError, Question, Reply
     from lcp_engine.runner.runner import Runner
-    from lcp_engine.sandbox.landlock import Isolation
+    from lcp_engine.sandbox.system.landlock import Isolation
     from lcp_engine.store.queries.records import Job, Mission, MissionStatus
     from lcp_engine.workers.base import Caps, Context, Example, Hold, Outcome, Worker, Workers
     from lcp_engine.workers.registry import worker
@@ -110,10 +110,10 @@ _MODULES = {
         "WrongState",
     ),
     "features.authoring.run_job": ("JobResult", "run_job"),
-    "features.programs.external_worker": ("ExternalProgram", "Needs"),
+    "features.programs.servers.external_worker": ("ExternalProgram", "Needs"),
     "planners.base": ("Planner", "PlannerError", "Question", "Reply"),
     "runner.runner": ("Runner",),
-    "sandbox.landlock": ("Isolation",),
+    "sandbox.system.landlock": ("Isolation",),
     "store.queries.records": ("Job", "Mission", "MissionStatus"),
     "workers.base": ("Caps", "Context", "Example", "Hold", "Outcome", "Worker", "Workers"),
     "workers.registry": ("worker",),

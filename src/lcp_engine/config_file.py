@@ -10,14 +10,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from lcp_engine.core.feature_settings import FeatureSettings, S, models_of, with_fields
+from lcp_engine.core.limits.prices import Prices
 from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.prices import Prices
 from lcp_engine.core.refused_values import explain_first, is_missing
+from lcp_engine.core.settings.feature_settings import FeatureSettings, S, models_of, with_fields
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import available, installed
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.workers.base import Caps
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lcp_engine.api.inbox import HeldJob, Inbox, Review
 from lcp_engine.changes.show import FileNow, Forecast, Look
 from lcp_engine.changes.unified_diff import Contents, Diff, Gap, Hunk
-from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.job_states import Need
+from lcp_engine.core.paths.change_history import DiskState
 from lcp_engine.core.reasons import Reason, ReasonCode
 from lcp_engine.features.decisions.calls import Decision, Decisions
 from lcp_engine.runner.undo import Undo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lcp_engine.core.limits.permits import RateLimit
 from lcp_engine.core.mission.accept import AcceptCheck, FileMatch, FileQuotes
 from lcp_engine.core.mission.spec import (
     Background,
@@ -10,8 +11,7 @@ from lcp_engine.core.mission.spec import (
     ResultSpec,
     Retry,
 )
-from lcp_engine.core.network import NetworkUse
-from lcp_engine.core.permits import RateLimit
+from lcp_engine.core.programs.network import NetworkUse
 from lcp_engine.features.memory.mission_keys import MemoryUse
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lcp_engine.core.network import AllowedHost, NetworkGrant
-from lcp_engine.core.prices import Price, Prices
+from lcp_engine.core.limits.prices import Price, Prices
+from lcp_engine.core.programs.network import AllowedHost, NetworkGrant
 from lcp_engine.features.approvers.settings import SignedLinks
 from lcp_engine.features.notices.settings import Webhook
 from lcp_engine.features.upkeep.settings import Backups, Checks, Retention, Upkeep

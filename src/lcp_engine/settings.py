@@ -14,18 +14,18 @@ from platformdirs import user_config_path, user_data_path
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.feature import available
-from lcp_engine.sandbox.landlock import Isolation, isolation_named
-from lcp_engine.sandbox.own_places import APP, CONFIGURATION, make_private
 from lcp_engine.sandbox.root import unfit_root
+from lcp_engine.sandbox.system.landlock import Isolation, isolation_named
+from lcp_engine.sandbox.system.own_places import APP, CONFIGURATION, make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lcp_engine.config_file import ConfigFile
-    from lcp_engine.core.feature_settings import FeatureSettings, S
+    from lcp_engine.core.limits.prices import Prices
     from lcp_engine.core.policy import Rule
-    from lcp_engine.core.prices import Prices
+    from lcp_engine.core.settings.feature_settings import FeatureSettings, S
     from lcp_engine.workers.base import Caps
 
 _Default = TypeVar("_Default", bound=float | None)
@@ -75,7 +75,7 @@ class Settings:
             self.environment.get(name) for _, name in available().settings.values()
         ):
             return ()
-        from lcp_engine.core.feature_settings import FeatureSettings, models_of
+        from lcp_engine.core.settings.feature_settings import FeatureSettings, models_of
 
         return [self.of(model) for model in models_of(available().settings, FeatureSettings)]
 

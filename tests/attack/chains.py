@@ -23,9 +23,9 @@ from tests.pids_limit import Limit, pids_limit, wait_until
 from tests.walls import missing
 
 from lcp_engine import Engine
-from lcp_engine.core.walls import WALLS, Step
-from lcp_engine.features.programs.external_worker import kinds_in
-from lcp_engine.features.programs.mcp import servers_in, tool_kinds
+from lcp_engine.core.programs.walls import WALLS, Step
+from lcp_engine.features.programs.servers.external_worker import kinds_in
+from lcp_engine.features.programs.servers.mcp import servers_in, tool_kinds
 
 CHAINS: Mapping[str, str] = {
     "forks": "if os.fork() == 0: chain()",

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, opener
+from lcp_engine.sandbox.system.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, opener
 
 FILES = (
     "top.txt",

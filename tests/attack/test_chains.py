@@ -13,7 +13,7 @@ from tests.attack.chains import WAYS, WAYS_BEHIND, is_ended, runner_of, started
 from tests.pids_limit import Limit, pids_limit, wait_until
 from tests.walls import NEEDS_LANDLOCK, NEEDS_NAMESPACES
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 pytestmark = NEEDS_LANDLOCK
 FEW = ["command: forks", "kind that stays: forks twice"]

@@ -9,10 +9,10 @@ from tests.attack.commands import attacks, by_a_naive_runner, by_the_engine, lea
 from tests.walls import EACH_WALL, ground_behind
 
 from lcp_engine.core.mission.spec import Commands
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.programs.run_command import Surroundings, run_behind_wall
 from lcp_engine.features.programs.wall.programs import Ended, Program
-from lcp_engine.features.programs.wall.seen_root import RootAccess
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 
 pytestmark = pytest.mark.proof

@@ -4,7 +4,7 @@ import pytest
 from tests.attack.spellings import by_a_naive_worker, by_the_engine, search
 from tests.conftest import TURN
 
-from lcp_engine.sandbox.syscalls import has_openat2
+from lcp_engine.sandbox.system.syscalls import has_openat2
 
 pytestmark = [
     pytest.mark.proof,

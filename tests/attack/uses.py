@@ -18,8 +18,8 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox import root
-from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.sandbox.syscalls import has_openat2, landlock_version
+from lcp_engine.sandbox.system.landlock import Isolation
+from lcp_engine.sandbox.system.syscalls import has_openat2, landlock_version
 from lcp_engine.store.queries.records import Job, MissionStatus
 
 Reply: TypeAlias = dict[str, JsonValue]

@@ -18,9 +18,9 @@ from types import FrameType
 from typing import IO, TypeVar
 
 from lcp_engine.cli.app import start
-from lcp_engine.features.programs import load_files
-from lcp_engine.features.programs.external_worker import MODULE_OF_FILE
-from lcp_engine.sandbox import own_places
+from lcp_engine.features.programs.servers import load_files
+from lcp_engine.features.programs.servers.external_worker import MODULE_OF_FILE
+from lcp_engine.sandbox.system import own_places
 from lcp_engine.workers import registry
 
 K = TypeVar("K")

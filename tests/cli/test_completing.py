@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine.cli.completion import SHELLS
+from lcp_engine.cli.commands.completion import SHELLS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Lcp

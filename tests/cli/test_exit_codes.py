@@ -13,7 +13,7 @@ from tests.cli.in_process import run_in_process
 from tests.tables import table
 
 from lcp_engine.cli.app import all_commands
-from lcp_engine.cli.exits import MEANINGS, Exit
+from lcp_engine.cli.console.exits import MEANINGS, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

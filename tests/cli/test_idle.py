@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from lcp_engine.cli.idle import NOTICE
+from lcp_engine.cli.console.idle import NOTICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

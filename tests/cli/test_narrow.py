@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from tests.cli.terminal import Terminal
 
 from lcp_engine.cli.app import lcp as group
+from lcp_engine.cli.console.wrapping import wrap_ours
 from lcp_engine.cli.tables import (
     Table,
     cut_between_words,
@@ -24,7 +25,6 @@ from lcp_engine.cli.tables import (
     rows_in,
     text_column,
 )
-from lcp_engine.cli.wrapping import wrap_ours
 from lcp_engine.features.top.keys import key_lines
 from lcp_engine.features.top.missions_view import table_content
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lcp_engine import Engine
-from lcp_engine.cli import signals
+from lcp_engine.cli.console import signals
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

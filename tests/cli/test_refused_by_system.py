@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcp_engine.cli.output import explain
+from lcp_engine.cli.console.output import explain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.cli.terminal import Terminal
 
-from lcp_engine.cli.changes import changes_table
+from lcp_engine.cli.commands.changes import changes_table
+from lcp_engine.cli.commands.missions import missions_table
 from lcp_engine.cli.job_tables import held_table, jobs_table
-from lcp_engine.cli.missions import missions_table
 from lcp_engine.cli.tables import Part, Table, id_column, plain, text_column, wrap_words
 from lcp_engine.features.schedules.commands import schedules_table
 from lcp_engine.schedules import Schedule

@@ -14,7 +14,7 @@ import pytest
 from tests.tables import table
 
 from lcp_engine.cli.app import all_commands, start
-from lcp_engine.cli.output import explain
+from lcp_engine.cli.console.output import explain
 from lcp_engine.feature import load
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tables import table
 
-from lcp_engine.core.commands import allows, as_entry
+from lcp_engine.core.programs.commands import allows, as_entry
 
 CASES = [
     (["pytest"], ["pytest"], True),

@@ -8,8 +8,8 @@ import pytest
 from pydantic import JsonValue, ValidationError
 from tests.tables import table
 
-from lcp_engine.core.money import Cost, add_amounts, told_amount, told_cost
-from lcp_engine.core.prices import Price, Prices, cost_of
+from lcp_engine.core.limits.money import Cost, add_amounts, told_amount, told_cost
+from lcp_engine.core.limits.prices import Price, Prices, cost_of
 
 PRICES = Prices.model_validate(
     {

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue, ValidationError
 from tests.tables import table
 
-from lcp_engine.core.network import NetworkGrant, NetworkUse, granted, host_of, is_host_name
+from lcp_engine.core.programs.network import NetworkGrant, NetworkUse, granted, host_of, is_host_name
 from lcp_engine.errors import ErrorCode, LcpError
 
 LONG = "a" * 63

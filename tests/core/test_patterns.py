@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.core.gitignore import translate
-from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, compile_patterns, compile_rule
+from lcp_engine.core.paths.gitignore import translate
+from lcp_engine.core.paths.patterns import MAX_LENGTH, MAX_PATTERNS, compile_patterns, compile_rule
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.list_tree import list_files
+from lcp_engine.sandbox.reading.list_tree import list_files
 from lcp_engine.sandbox.root import Root
 
 SEED = ["**/*.py", "*.md", "!**/node_modules/**"]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from tests.conftest import EXAMPLES
 
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import LcpError
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.core import secret_files
-from lcp_engine.core.secret_files import is_secret, is_source
+from lcp_engine.core.paths import secret_files
+from lcp_engine.core.paths.secret_files import is_secret, is_source
 
 PATTERNS = {name: value for name, value in vars(secret_files).items() if isinstance(value, re.Pattern)}
 WORDS = sorted(

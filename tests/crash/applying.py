@@ -24,8 +24,8 @@ from lcp_engine.features.programs.apply import Apply, Changed, note_of
 from lcp_engine.runner import runner
 from lcp_engine.sandbox.atomic_write import LocalFile
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.workers.base import Context, Outcome, Worker
 

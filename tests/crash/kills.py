@@ -33,7 +33,7 @@ from tests.processes import family
 from lcp_engine import Engine
 from lcp_engine.engine import settle
 from lcp_engine.features.check.store.examination import check_database
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.queries.records import MissionStatus
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 

@@ -35,7 +35,7 @@ from tests.walls import missing
 from lcp_engine import Engine
 from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.runner import runner
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 
 T = TypeVar("T")
 MISSED = "none"

@@ -17,8 +17,8 @@ from lcp_engine.clock import Clock
 from lcp_engine.errors import LcpError
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.planners.simple import ScriptPlanner
-from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import is_temporary
+from lcp_engine.sandbox.system import syscalls
 from lcp_engine.store.db.transaction import Backend, Connection, Cursor, Lend, Params, Row
 from lcp_engine.store.ledger_sql import EVENT
 

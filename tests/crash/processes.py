@@ -23,7 +23,7 @@ from lcp_engine.workers.registry import find_workers
 T = TypeVar("T")
 LAZY = (
     "lcp_engine.store.db.postgres", "sqlite3", "yaml", "pathspec", "re2", "platformdirs.unix", "encodings.ascii",
-    "lcp_engine.features.plans.course", "lcp_engine.features.programs.external", "lcp_engine.runner.timetable",
+    "lcp_engine.features.plans.course", "lcp_engine.features.programs.servers.external", "lcp_engine.runner.timetable",
 )  # fmt: skip
 FACES = {"commands", "pages", "actions", "routes", "doors"}
 """Points of features that no process of these tests reaches."""

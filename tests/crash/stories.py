@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Context, Outcome, Worker
 

@@ -34,7 +34,7 @@ SPEC: dict[str, JsonValue] = {
 DIES = """
 import os, pathlib, signal, sys
 from lcp_engine import Engine
-from lcp_engine.sandbox import syscalls
+from lcp_engine.sandbox.system import syscalls
 def die(*given): os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
     syscalls.exchange = die

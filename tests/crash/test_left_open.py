@@ -23,8 +23,8 @@ from lcp_engine.changes.recovery import close_left_open, open_root
 from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.runner import maintenance
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.db.database import Database
 
 PATIENCE = 60.0
@@ -32,7 +32,7 @@ PATIENCE = 60.0
 DIES = """
 import os, signal, sys
 from lcp_engine import Engine
-from lcp_engine.sandbox import syscalls
+from lcp_engine.sandbox.system import syscalls
 exchange = syscalls.exchange
 def last(*given):
     if sys.argv[3] == "after":

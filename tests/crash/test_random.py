@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lcp_engine.sandbox.landlock import Isolation, isolates
+from lcp_engine.sandbox.system.landlock import Isolation, isolates
 
 pytestmark = pytest.mark.proof
 

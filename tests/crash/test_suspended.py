@@ -16,7 +16,7 @@ from tests.loaded_python import Python
 from lcp_engine import Engine
 from lcp_engine.changes.journal import FRESH_SECONDS
 from lcp_engine.features.check.store.examination import check_database
-from lcp_engine.sandbox.landlock import Isolation, isolates
+from lcp_engine.sandbox.system.landlock import Isolation, isolates
 
 pytestmark = pytest.mark.proof
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from lcp_engine import Engine
 from lcp_engine.api.pages import PageQueries
-from lcp_engine.cli.load_mission import MissionOptions
+from lcp_engine.cli.commands.load_mission import MissionOptions
 from lcp_engine.core.safe_text import is_storable
 from lcp_engine.features.editors.agent import EditorAgent
 from lcp_engine.features.http_api.server import open_api

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from lcp_engine.core.protocol.question_form import pick
-from lcp_engine.engine.messages import MOST_CHARACTERS
+from lcp_engine.engine.people.messages import MOST_CHARACTERS
 from lcp_engine.engine.question import open_question
 from lcp_engine.errors import LcpError
 from lcp_engine.store.ledger import ledger_of

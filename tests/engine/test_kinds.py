@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 import lcp_engine
 from lcp_engine.core.kinds import CHANGES, KindRole
-from lcp_engine.core.permits import RateLimit
+from lcp_engine.core.limits.permits import RateLimit
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import LcpError
 from lcp_engine.features.authoring.describe_kinds import (
@@ -22,9 +22,9 @@ from lcp_engine.features.authoring.describe_kinds import (
     tool_definition,
     tool_definitions,
 )
-from lcp_engine.features.models.prompt import for_context, system_message, write_prompt
-from lcp_engine.features.models.reply_schema import reply_schema
-from lcp_engine.features.programs.external_worker import kinds_in
+from lcp_engine.features.models.prompts.prompt import for_context, system_message, write_prompt
+from lcp_engine.features.models.prompts.reply_schema import reply_schema
+from lcp_engine.features.programs.servers.external_worker import kinds_in
 from lcp_engine.planners.base import Question, SeenJob
 from lcp_engine.workers.base import Example, Worker
 from lcp_engine.workers.registry import BUILT_IN, find_workers, register

@@ -16,7 +16,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.approvers.settings import SignedLinks
 from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.features.notices.settings import Webhook
-from lcp_engine.sandbox.own_places import beneath
+from lcp_engine.sandbox.system.own_places import beneath
 from lcp_engine.store.db.open import make_backend
 from lcp_engine.store.host.liveness import runtime_directory
 

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from lcp_engine import feature as features
 from lcp_engine.cli.app import SECTIONS
 from lcp_engine.config_file import ConfigFile
-from lcp_engine.core.feature_settings import FeatureSettings, models_of
 from lcp_engine.core.mission.parse import MissionFile
 from lcp_engine.core.mission.spec import MissionSpec, mission_model, spec_of
+from lcp_engine.core.settings.feature_settings import FeatureSettings, models_of
 from lcp_engine.feature import KERNEL, Feature
 from lcp_engine.features import KEYS
 from lcp_engine.features.check.store.examination import check_database

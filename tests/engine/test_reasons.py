@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from lcp_engine.cli.exits import exit_of_mission
+from lcp_engine.cli.console.exits import exit_of_mission
 from lcp_engine.core import reasons
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.engine.replies import DONE, FREE, ask, read, write
 
-from lcp_engine.cli.exits import exit_of_mission
+from lcp_engine.cli.console.exits import exit_of_mission
 from lcp_engine.core.summaries import status_of
 from lcp_engine.features.reports.markdown import as_markdown, make_report
 from lcp_engine.features.universal.agent_response import respond_as_agent

@@ -31,7 +31,7 @@ from tests.faults.stage import PATIENCE, Failed, Stage, Wanted, kill, resume, st
 from tests.processes import processes_with
 from tests.walls import missing
 
-from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.core.programs.walls import WALLS, Step
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 BOTH = (SQLITE, POSTGRESQL)

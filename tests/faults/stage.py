@@ -21,7 +21,7 @@ from tests.faults.program import FILE
 from tests.faults.proxy import Proxy
 from tests.faults.server import Server
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 PATIENCE = 120.0
 """A scenario that has not come so far after so many seconds has failed."""

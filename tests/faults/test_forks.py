@@ -118,7 +118,7 @@ engine.instance.database.write(die)
 """
 STARTS_WHILE_OTHERS_FORK = """
 import subprocess, threading
-from lcp_engine.sandbox.kept_descriptors import no_forks
+from lcp_engine.sandbox.system.kept_descriptors import no_forks
 
 def fork():
     for _ in range(200):
@@ -141,7 +141,7 @@ FORKS_WHILE_OTHERS_COME = """
 import os, sys, threading
 
 def hold_lock():
-    from lcp_engine.sandbox.kept_descriptors import no_forks
+    from lcp_engine.sandbox.system.kept_descriptors import no_forks
     with no_forks():
         is_held.set()
         has_forked.wait()
@@ -156,7 +156,7 @@ is_held, has_forked = threading.Event(), threading.Event()
 os.register_at_fork(before=come)
 child = os.fork()
 if child == 0:
-    from lcp_engine.sandbox.kept_descriptors import no_forks
+    from lcp_engine.sandbox.system.kept_descriptors import no_forks
     with no_forks():
         os._exit(0)
 has_forked.set()

@@ -23,7 +23,7 @@ from tests.patience import wait_until
 from tests.store.test_lost_commits import Wire, wire
 
 from lcp_engine import Engine
-from lcp_engine.cli.signals import Interrupts, work
+from lcp_engine.cli.console.signals import Interrupts, work
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.planners.base import Question, Reply

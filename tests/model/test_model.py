@@ -41,8 +41,8 @@ from tests.model.world import RefusedError, World
 from lcp_engine.core.decide import FailedCheck
 from lcp_engine.core.job_states import State
 from lcp_engine.core.protocol.read_reply import reader_of
-from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.people.approvals import expire
 from lcp_engine.engine.question import hold_turn, keep_reply, open_question
 from lcp_engine.engine.reply import FinishedTurn, apply_reply
 from lcp_engine.engine.settle import FinishedJob, rescue, settle_all

@@ -17,7 +17,7 @@ from tests.parity.projects import PROJECTS, Project
 from tests.parity.walls import table
 from tests.walls import missing
 
-from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.core.programs.walls import WALLS, Step
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "isolation.md"
 TABLE = re.compile(r"(?<=<!-- walls: python -m tests\.parity --table -->\n)(?:\|[^\n]*\n)*")

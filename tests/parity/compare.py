@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from tests.parity.inside import run_inside
 from tests.parity.projects import Project
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 MISSING = "missing"

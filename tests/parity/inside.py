@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from lcp_engine import Engine
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 
 def run_inside(

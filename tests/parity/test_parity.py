@@ -12,7 +12,7 @@ from tests.parity.projects import PROJECTS, Project
 from tests.tables import table
 from tests.walls import EACH_WALL
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from tests.parity.walls import FACTS, Ground
 from tests.walls import EACH_WALL
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 
 @pytest.mark.proof

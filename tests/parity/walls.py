@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from tests.parity.compare import known_differences
 
 from lcp_engine import Engine, Job
-from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.core.programs.walls import WALLS, Step
 from lcp_engine.features.programs.wall.steps import step_here
 
 OWNER = 65534

@@ -13,8 +13,8 @@ import pytest
 from pydantic import JsonValue
 from tests.tables import table
 
+from lcp_engine.core.limits.permits import Limit
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.core.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import added
 from lcp_engine.features.surveyor import FEATURE

@@ -11,9 +11,9 @@ import pytest
 from tests.conftest import POSTGRES, SQLITE
 from tests.runner.theatre import Theatre, open_theatre
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.check.store.examination import check_database
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 
 
 class Ground(NamedTuple):

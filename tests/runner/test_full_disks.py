@@ -15,7 +15,7 @@ from tests.conftest import sqlite_url
 from tests.walls import NEEDS_LANDLOCK, NEEDS_NAMESPACES, NEEDS_OVERLAY
 
 from lcp_engine import Engine, Job
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 pytestmark = [
     pytest.mark.proof,

@@ -14,8 +14,8 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity, identity_at, open_known
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.queries.mission_spec import known_root
 from lcp_engine.store.queries.records import Mission
 from lcp_engine.workers.base import Context, Worker

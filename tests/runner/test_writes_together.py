@@ -17,7 +17,7 @@ from lcp_engine.engine.settle import FinishedJob, settle
 from lcp_engine.features.check.store.examination import check_database
 from lcp_engine.runner import runner
 from lcp_engine.runner.executor import Executor
-from lcp_engine.sandbox.landlock import Isolation, isolates
+from lcp_engine.sandbox.system.landlock import Isolation, isolates
 from lcp_engine.store import queue
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.ledger import ledger_of

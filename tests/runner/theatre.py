@@ -9,8 +9,8 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.core.job_states import State
-from lcp_engine.core.walls import Step
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.core.programs.walls import Step
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.workers.base import Context, FileEffect, Outcome, Worker
 
 DONE: JsonValue = {"ok": True, "action": "mission_complete", "summary": "done"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import has_openat2
+from lcp_engine.sandbox.system.syscalls import has_openat2
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.authoring.run_job import run_job
-from lcp_engine.sandbox.database_files import OwnFiles
 from lcp_engine.sandbox.entries import read_unlocked
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import has_openat2
+from lcp_engine.sandbox.system.database_files import OwnFiles
+from lcp_engine.sandbox.system.syscalls import has_openat2
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import open_database
 

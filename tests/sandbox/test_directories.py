@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system import syscalls
 
 
 class Died(BaseException):

@@ -13,9 +13,9 @@ from tests.tables import table
 from lcp_engine import run_job
 from lcp_engine.changes.unified_diff import diff_bytes, take_hunks
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.encoding import NAMED, Encoding, encoding_of
 from lcp_engine.sandbox.new_content import compose, edit
-from lcp_engine.sandbox.search_text import searchable
+from lcp_engine.sandbox.reading.encoding import NAMED, Encoding, encoding_of
+from lcp_engine.sandbox.reading.search_text import searchable
 
 CHINESE = b"// \xd6\xd0\xce\xc4\nint x;\n"
 DAMAGED = "caf\u00e9 x \u00fc\n".encode() + b"\xff\n"
@@ -198,7 +198,7 @@ def test_a_file_that_is_read_tells_that_its_encoding_is_a_guess(tmp_path: Path) 
 
 def test_plain_files_load_no_detector() -> None:
     program = (
-        "import sys; from lcp_engine.sandbox.encoding import encoding_of; "
+        "import sys; from lcp_engine.sandbox.reading.encoding import encoding_of; "
         "encoding_of('é'.encode()); print('chardetng_py' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from tests.ways import OPENAT2, WAYS, Way
 
-from lcp_engine.sandbox.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, opener
+from lcp_engine.sandbox.system.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, opener
 
 pytestmark = pytest.mark.skipif(not has_openat2(), reason="openat2 is the oracle")
 

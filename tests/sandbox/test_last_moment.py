@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import Code, ErrorCode, LcpError
-from lcp_engine.sandbox import syscalls
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.locks import lock, only
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system import syscalls
 
 HELLO, NEW = b"hello\n", b"new\n"
 TEMPORARY = temporary_name()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.processes import descriptors
 
-from lcp_engine.core.patterns import MAX_LENGTH, MAX_PATTERNS, MAX_TOTAL, MAX_WILD, compile_patterns
+from lcp_engine.core.paths.patterns import MAX_LENGTH, MAX_PATTERNS, MAX_TOTAL, MAX_WILD, compile_patterns
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.authoring.run_job import run_job
-from lcp_engine.sandbox.list_tree import NAMES, PER_NAME, SECONDS, Effort, list_files
+from lcp_engine.sandbox.reading.list_tree import NAMES, PER_NAME, SECONDS, Effort, list_files
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import has_openat2
+from lcp_engine.sandbox.system.syscalls import has_openat2
 
 CHOICE = random.Random(7)
 STARS = ["".join(f"*{CHOICE.choice('ab')}" for _ in range(127)) for _ in range(8)]

@@ -20,9 +20,9 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.pool import Confinement
 from lcp_engine.sandbox.atomic_write import Current, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, ConfinedThreads, FileAccess
-from lcp_engine.sandbox.landlock import Isolation, isolates
 from lcp_engine.sandbox.locks import MOST_DIRECTORIES, LockedFiles, Put, RootedPath, Wait
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation, isolates
 from lcp_engine.workers.base import Caps
 
 SECONDS = 20

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.tables import table
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox import read_text
-from lcp_engine.sandbox.encoding import encoding_of
-from lcp_engine.sandbox.read_text import Text, read_lines, read_part, read_whole
+from lcp_engine.sandbox.reading import read_text
+from lcp_engine.sandbox.reading.encoding import encoding_of
+from lcp_engine.sandbox.reading.read_text import Text, read_lines, read_part, read_whole
 
 
 def whole(path: Path, cap: int = 1000) -> Text:

@@ -16,7 +16,7 @@ from tests.tables import table
 from lcp_engine import run_job
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import RESOLVE_BENEATH, has_openat2, opener
+from lcp_engine.sandbox.system.syscalls import RESOLVE_BENEATH, has_openat2, opener
 
 
 def read(root: Root, path: str) -> bytes:

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.search_text import MOST_SHOWN, finder_of, matching_lines, searchable, shown_line
+from lcp_engine.sandbox.reading.search_text import (
+    MOST_SHOWN,
+    finder_of,
+    matching_lines,
+    searchable,
+    shown_line,
+)
 
 
 def found(data: bytes, text: str, *, is_pattern: bool = False, ignore_case: bool = False) -> list[str] | None:

@@ -13,7 +13,7 @@ from tests.tables import row
 
 from lcp_engine.features.authoring.run_job import run_job
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import has_openat2
+from lcp_engine.sandbox.system.syscalls import has_openat2
 
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
 

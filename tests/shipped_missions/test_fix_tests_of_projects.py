@@ -14,8 +14,8 @@ from tests.walls import NEEDS_LANDLOCK, NEEDS_OVERLAY
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.parse import outline_mission
-from lcp_engine.features.programs.found_suites import suite_of, with_found
-from lcp_engine.features.programs.suites import recognised_suite
+from lcp_engine.features.programs.suites.found_suites import suite_of, with_found
+from lcp_engine.features.programs.suites.suites import recognised_suite
 from lcp_engine.shipped_missions import shipped_missions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.web.inbox import MOST_DECIDED
+from lcp_engine.web.pages.inbox import MOST_DECIDED
 
 if TYPE_CHECKING:
     from tests.web.conftest import Answer, House

@@ -8,7 +8,7 @@ import pytest
 
 from lcp_engine.core.safe_text import json_block
 from lcp_engine.errors import LcpError
-from lcp_engine.web.edit import fields_of, read_fields, read_value
+from lcp_engine.web.pages.edit import fields_of, read_fields, read_value
 from lcp_engine.workers.registry import BUILT_IN
 
 if TYPE_CHECKING:

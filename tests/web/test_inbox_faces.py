@@ -13,8 +13,8 @@ from tests.walls import NEEDS_OVERLAY
 from tests.web.conftest import House
 
 from lcp_engine import Engine, Worker
-from lcp_engine.cli import prompts
-from lcp_engine.cli.terminal import Choice
+from lcp_engine.cli.console import prompts
+from lcp_engine.cli.console.terminal import Choice
 from lcp_engine.inbox import Act, Awaits
 
 USUAL = frozenset({Act.APPROVE, Act.EDIT, Act.RULE, Act.REJECT, Act.SAY})

@@ -15,7 +15,7 @@ from tests.web.test_pages import HOSTILE, SHOWN
 
 from lcp_engine.api.engine import Engine
 from lcp_engine.features.authoring.describe_kinds import describe
-from lcp_engine.features.programs.external_worker import kinds_in, program_of
+from lcp_engine.features.programs.servers.external_worker import kinds_in, program_of
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates

@@ -12,7 +12,7 @@ from tests.web.conftest import House, serving
 from tests.web.test_browser import chromium, runner, until, window
 
 from lcp_engine.web.access import Secrets
-from lcp_engine.web.missions import MISSIONS
+from lcp_engine.web.pages.missions import MISSIONS
 
 if TYPE_CHECKING:
     from tests.web.test_browser import Window

@@ -15,8 +15,8 @@ from lcp_engine.features.plans.chart import draw_plan
 from lcp_engine.features.plans.graph import GraphStep, Link, PlanGraph
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.queries import pages
-from lcp_engine.web import missions
 from lcp_engine.web.app import all_pages
+from lcp_engine.web.pages import missions
 
 if TYPE_CHECKING:
     from tests.web.conftest import House
@@ -325,7 +325,7 @@ def test_the_report_of_a_large_mission_counts_among_its_newest_jobs(
     whole = house.get("/missions/1/report").words
     assert "jobs succeeded" not in whole
     assert "read_file 2" in whole
-    monkeypatch.setattr("lcp_engine.web.missions.COUNTED", 3)
+    monkeypatch.setattr("lcp_engine.web.pages.missions.COUNTED", 3)
     page = house.get("/missions/1/report").words
     assert "6 jobs succeeded. See them Of the newest 3 jobs, turns left aside: 2 list_files" in page
     assert "Failed or refused 1 more" in page

@@ -24,13 +24,13 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import JsonObject
 from lcp_engine.changes.show import Forecast
 from lcp_engine.changes.unified_diff import Diff, diff_bytes
-from lcp_engine.cli.changes import show_diffs
+from lcp_engine.cli.commands.changes import show_diffs
 from lcp_engine.inbox import Awaits, HeldJob
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PACKAGE, PageContext, make_templates
 from lcp_engine.web.diff_view import whole
-from lcp_engine.web.inbox import Row, shown_or_named
+from lcp_engine.web.pages.inbox import Row, shown_or_named
 from lcp_engine.workers.base import Context, FileEffect
 
 BEFORE = b"one\ntwo  \n\tthree\n"

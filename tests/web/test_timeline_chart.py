@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from lcp_engine.core.safe_text import block, json_block, one_line
 from lcp_engine.core.summaries import age, duration, gist, size, subject
-from lcp_engine.web.missions import Branch, build_tree
+from lcp_engine.web.pages.missions import Branch, build_tree
 from lcp_engine.web.timeline_chart import MOMENTS, THINNEST, WIDTH, Timeline, draw
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,14 +15,14 @@ from tests.web.conftest import ADDRESS, HOME, House
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import JsonObject
-from lcp_engine.core.prices import Prices
+from lcp_engine.core.limits.prices import Prices
 from lcp_engine.features.models import planner as model_planner
 from lcp_engine.features.reports.store import drafts
 from lcp_engine.web.access import Secrets
 from lcp_engine.web.app import make_app
 from lcp_engine.web.context import PageContext, make_templates
 from lcp_engine.web.events import Watch
-from lcp_engine.web.turns import Section, by_turn, prompt_sections
+from lcp_engine.web.pages.turns import Section, by_turn, prompt_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

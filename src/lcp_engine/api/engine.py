@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, JsonValue
 
     from lcp_engine.clock import Clock
-    from lcp_engine.core.feature_settings import FeatureSettings
-    from lcp_engine.core.network import NetworkGrant
+    from lcp_engine.core.limits.prices import Prices
     from lcp_engine.core.policy import Rule
-    from lcp_engine.core.prices import Prices
+    from lcp_engine.core.programs.network import NetworkGrant
+    from lcp_engine.core.settings.feature_settings import FeatureSettings
     from lcp_engine.features.approvers.calls import LinkCalls
     from lcp_engine.features.approvers.settings import SignedLinks
     from lcp_engine.features.memory.calls import MemoryCalls
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lcp_engine.features.upkeep.settings import Upkeep
     from lcp_engine.planners.base import Planner
     from lcp_engine.planners.environment import Factory
-    from lcp_engine.sandbox.landlock import Isolation
+    from lcp_engine.sandbox.system.landlock import Isolation
     from lcp_engine.workers.base import Caps, Worker
 
     class _Calls(RuleCalls, ScheduleCalls, ReplayCalls, MemoryCalls, LinkCalls, TokenCalls):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcp_engine.api.kernel_history import KernelHistory
 from lcp_engine.feature import available, load_all
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.db.open import find_version, open_database
 from lcp_engine.store.host.liveness import digest_of, runtime_place
 from lcp_engine.store.version import HEAD

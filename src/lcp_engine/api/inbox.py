@@ -20,9 +20,9 @@ from lcp_engine.core.inbox import Act, Awaits, acts_on, awaited_by
 from lcp_engine.core.json_values import int_in
 from lcp_engine.core.policy import Approvals
 from lcp_engine.core.protocol.question_form import FormField
-from lcp_engine.engine.approvals import question_shown
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.subjects import Subjects
+from lcp_engine.engine.people.approvals import question_shown
+from lcp_engine.engine.people.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.people import drop_viewed, keep_viewed, viewed_by

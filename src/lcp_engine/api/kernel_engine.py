@@ -26,22 +26,22 @@ from lcp_engine.changes import show
 from lcp_engine.changes.show import FileNow, Look
 from lcp_engine.changes.unified_diff import Contents, Diff
 from lcp_engine.clock import Clock
-from lcp_engine.core.feature_settings import FeatureSettings, read_keys
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.policy import Approvals, Rule
 from lcp_engine.core.protocol.actions import Action, Malformed
+from lcp_engine.core.settings.feature_settings import FeatureSettings, read_keys
 from lcp_engine.engine import missions
-from lcp_engine.engine.approvals import answer, approve, reject
 from lcp_engine.engine.instance import Options, open_instance
-from lcp_engine.engine.messages import say
 from lcp_engine.engine.missions import LaunchRequest
+from lcp_engine.engine.people.approvals import answer, approve, reject
+from lcp_engine.engine.people.messages import say
 from lcp_engine.engine.points import noted_at_launch, steps
 from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import Factory
 from lcp_engine.runner.runner import Runner, Runs
 from lcp_engine.runner.undo import Undo, finish_undo, undo, undo_diffs
-from lcp_engine.sandbox.landlock import Isolation, isolation_named
 from lcp_engine.sandbox.root_identity import identity_at
+from lcp_engine.sandbox.system.landlock import Isolation, isolation_named
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.db.sqlite import BUSY_SECONDS
 from lcp_engine.store.db.transaction import Connection
@@ -52,7 +52,7 @@ from lcp_engine.store.queries.records import Job, Mission
 from lcp_engine.workers.base import Caps, Worker, Workers
 
 if TYPE_CHECKING:
-    from lcp_engine.core.prices import Prices
+    from lcp_engine.core.limits.prices import Prices
 
 QUEUE = "jobs"
 """The mission of jobs that are enqueued without one."""

@@ -11,10 +11,10 @@ from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.summaries import Object, nearest
-from lcp_engine.engine.subjects import Subjects
+from lcp_engine.engine.people.subjects import Subjects
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import available, load
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.queries import history

@@ -10,8 +10,8 @@ from lcp_engine.core.policy import Approvals, Policy
 from lcp_engine.core.protocol.actions import Action, Malformed
 from lcp_engine.core.protocol.read_reply import reader_of
 from lcp_engine.engine.admission import params_of
-from lcp_engine.engine.approvals import consent_by
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.people.approvals import consent_by
 from lcp_engine.engine.points import decision_gate
 from lcp_engine.engine.turn_queue import VERIFIES
 from lcp_engine.store.db.json_text import from_json

@@ -36,7 +36,7 @@ from lcp_engine.changes.recovery import (
 )
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.safe_text import one_line, shortened
-from lcp_engine.engine.approvals import drift_of, note_drift
+from lcp_engine.engine.people.approvals import drift_of, note_drift
 from lcp_engine.errors import GENERAL, DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import Current, Digest, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, FileAccess, Shortage

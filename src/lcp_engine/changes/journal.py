@@ -28,8 +28,8 @@ from lcp_engine.changes.recovery import (
 )
 from lcp_engine.clock import SECOND, Micros, since_start
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.approvals import Drifted, drift_of, note_drift
 from lcp_engine.engine.outcome import Succeeded
+from lcp_engine.engine.people.approvals import Drifted, drift_of, note_drift
 from lcp_engine.errors import DatabaseFailed, ErrorCode, Failed, LcpError
 from lcp_engine.sandbox.atomic_write import LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess, Interrupted

@@ -12,9 +12,9 @@ from lcp_engine.changes.own_kinds import own_kind
 from lcp_engine.changes.preview import Previews
 from lcp_engine.changes.recovery import MOVE, is_directory
 from lcp_engine.changes.unified_diff import Contents, Diff, diff_bytes
-from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import spec_of
+from lcp_engine.core.paths.change_history import DiskState
 from lcp_engine.core.policy import Policy, Verdict
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError

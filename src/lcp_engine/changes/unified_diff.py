@@ -14,7 +14,7 @@ from math import isqrt
 from pydantic import JsonValue
 
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.sandbox.encoding import BAD_BYTE, UTF_8, Encoding, encoding_of
+from lcp_engine.sandbox.reading.encoding import BAD_BYTE, UTF_8, Encoding, encoding_of
 
 CONTEXT = 3
 MAX_BYTES = 16 * 1024 * 1024

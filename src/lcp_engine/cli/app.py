@@ -61,7 +61,8 @@ def all_commands(features: Feature | None = None) -> dict[str, dict[str, tuple[s
     """
     found = {
         section: {
-            name: (f"lcp_engine.cli.{module}:{name}_command", text) for name, (module, text) in stated.items()
+            name: (f"lcp_engine.cli.commands.{module}:{name}_command", text)
+            for name, (module, text) in stated.items()
         }
         for section, stated in SECTIONS.items()
     }
@@ -181,12 +182,12 @@ def start(arguments: Sequence[str]) -> int:
         code = lcp.main(list(arguments), prog_name="lcp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        from lcp_engine.cli.output import drop_unwritten_output
+        from lcp_engine.cli.console.output import drop_unwritten_output
 
         drop_unwritten_output()
         return 1
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the top of the process: users must not see a traceback
-        from lcp_engine.cli.output import drop_unwritten_output, explain
+        from lcp_engine.cli.console.output import drop_unwritten_output, explain
 
         code = explain(error, as_json=_wants_json(arguments))
         drop_unwritten_output()

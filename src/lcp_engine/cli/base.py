@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from click.core import Parameter
 
-from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.console.exits import Exit
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -260,7 +260,7 @@ class _WithExamples(click.Command):
 
     def get_help(self, ctx: click.Context) -> str:
         """The help, as wide as the terminal. The examples are its end."""
-        from lcp_engine.cli.help import HelpFormatter
+        from lcp_engine.cli.console.help import HelpFormatter
 
         formatter = HelpFormatter(ctx.terminal_width, ctx.max_content_width)
         self.format_help(ctx, formatter)
@@ -273,7 +273,7 @@ class _WithExamples(click.Command):
 
 def length_of(option: str, text: str, examples: str) -> timedelta:
     """The length of time that an option states. Raises `INVALID_ARGUMENT` with examples for anything else."""
-    from lcp_engine.core.recurrence import read_every
+    from lcp_engine.core.times.recurrence import read_every
     from lcp_engine.errors import ErrorCode, LcpError
 
     try:

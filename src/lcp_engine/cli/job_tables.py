@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from posixpath import dirname
 from typing import TypeAlias
 
-from lcp_engine.cli.output import until, when
+from lcp_engine.cli.console.output import until, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, text_column, whole_column
 from lcp_engine.core.json_values import JsonValue, int_in, object_in
 from lcp_engine.core.kinds import TURN

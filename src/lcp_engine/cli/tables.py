@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from lcp_engine.cli.wrapping import terminal_width
+from lcp_engine.cli.console.wrapping import terminal_width
 from lcp_engine.core.safe_text import block, one_line
 
 COLOURS: Mapping[str, str] = {
@@ -193,7 +193,7 @@ def print_table(table: Table, stream: TextIO) -> bool:
     if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
         stream.writelines(f"{plain(line)}\n" for line in table.lines(None))
         return False
-    from lcp_engine.cli.output import make_console
+    from lcp_engine.cli.console.output import make_console
 
     console = make_console(stream)
     shown = plain if console.no_color or console.color_system is None else _coloured

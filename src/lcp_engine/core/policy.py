@@ -13,10 +13,10 @@ from typing import Annotated, NamedTuple, Self, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from lcp_engine.core.patterns import RulePatterns, compile_rule, folded, literal
+from lcp_engine.core.paths.patterns import RulePatterns, compile_rule, folded, literal
+from lcp_engine.core.paths.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import one_line
-from lcp_engine.core.secret_files import is_engine_file, is_git_file, is_git_secret, is_secret
 from lcp_engine.errors import GENERAL, LcpError
 
 

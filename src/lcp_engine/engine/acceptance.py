@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
 from lcp_engine.core.mission.accept import AcceptCheck, FileQuotes
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.list_tree import list_files
-from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.reading.list_tree import list_files
+from lcp_engine.sandbox.reading.read_text import read_bytes
 from lcp_engine.sandbox.root import Opened, Root
 
 MAX_BYTES = 10 * 1024 * 1024

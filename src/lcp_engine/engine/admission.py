@@ -10,23 +10,23 @@ from os.path import normpath
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.decide import Evaluation, NewJob
-from lcp_engine.core.feature_settings import FeatureSettings
 from lcp_engine.core.job_states import Role, State
 from lcp_engine.core.kinds import ON_FILES, TURN_PRIORITY, KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.patterns import in_one_form
+from lcp_engine.core.paths.patterns import in_one_form
 from lcp_engine.core.policy import STAGED, Move, Policy, Rule, Verdict
+from lcp_engine.core.programs.commands import allows, as_entry
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile
 from lcp_engine.core.reasons import Reason, ReasonCode, because, stated
+from lcp_engine.core.settings.feature_settings import FeatureSettings
 from lcp_engine.core.summaries import nearest, subject
 from lcp_engine.engine.failure import agent_error
 from lcp_engine.engine.points import root_provider
 from lcp_engine.errors import Code, ErrorCode, Failed, LcpError
 from lcp_engine.planners.base import Kind
-from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.paths import names_of
+from lcp_engine.sandbox.system.own_places import beneath
 from lcp_engine.store.changes import Brought, brought_after
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json
 from lcp_engine.store.db.transaction import Tx

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.clock import Clock, system_clock
-from lcp_engine.core.feature_settings import FeatureSettings, S, settings_in
 from lcp_engine.core.policy import Rule
+from lcp_engine.core.settings.feature_settings import FeatureSettings, S, settings_in
 from lcp_engine.engine.admission import Admission, with_kinds
 from lcp_engine.engine.points import load_points, note_waits
 from lcp_engine.feature import added, load
@@ -26,8 +26,8 @@ from lcp_engine.planners.environment import (
     ProbeCache,
 )
 from lcp_engine.planners.registry import own_planners
-from lcp_engine.sandbox.landlock import Isolation
-from lcp_engine.sandbox.own_places import own_places, protect
+from lcp_engine.sandbox.system.landlock import Isolation
+from lcp_engine.sandbox.system.own_places import own_places, protect
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import make_backend, open_database
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
@@ -48,7 +48,7 @@ from lcp_engine.workers.base import Caps, Worker
 from lcp_engine.workers.registry import find_workers
 
 if TYPE_CHECKING:
-    from lcp_engine.core.prices import Prices
+    from lcp_engine.core.limits.prices import Prices
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from lcp_engine.core.decide import Usage
 from lcp_engine.core.job_states import STOP_AT_LIMIT, State
 from lcp_engine.core.kinds import QUESTION
+from lcp_engine.core.limits.money import amount_text, told_amount
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.money import amount_text, told_amount
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.changes import staged_paths, written_paths

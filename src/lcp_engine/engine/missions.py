@@ -15,8 +15,8 @@ from lcp_engine.core.job_states import OPEN, RETRY, RETRY_BLOCKED, RETRY_HELD, R
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import Background, MissionSpec, spec_of
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.engine.approvals import locked_job, worker_of
 from lcp_engine.engine.limit_holds import was_declined
+from lcp_engine.engine.people.approvals import locked_job, worker_of
 from lcp_engine.engine.points import Begin, steps
 from lcp_engine.engine.progress import cancel_mission, continue_stated, refresh
 from lcp_engine.engine.turn_queue import (

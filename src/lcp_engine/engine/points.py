@@ -28,8 +28,8 @@ from lcp_engine.workers.base import Hold, Stored, Workers
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from lcp_engine.core.feature_settings import FeatureSettings
     from lcp_engine.core.policy import KindNames
+    from lcp_engine.core.settings.feature_settings import FeatureSettings
     from lcp_engine.engine.admission import Admission
     from lcp_engine.engine.instance import Instance
     from lcp_engine.engine.question import Asked

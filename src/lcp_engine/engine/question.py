@@ -13,14 +13,14 @@ from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.decide import Usage, limit_reached
 from lcp_engine.core.job_states import BRING, CANCEL, HOLD_AGAIN, Role, State
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.limits.money import Cost, add_amounts
 from lcp_engine.core.mission.spec import Limits, MissionSpec, expected_result, seconds_of_last_turn, spec_of
-from lcp_engine.core.money import Cost, add_amounts
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.protocol.result_schema import ResultSchema
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.limit_holds import ask_for_more
-from lcp_engine.engine.messages import new_messages, seen_job
+from lcp_engine.engine.people.messages import new_messages, seen_job
 from lcp_engine.engine.points import sections
 from lcp_engine.engine.progress import after_settling, cancel_sub_plans, refresh, usage_of
 from lcp_engine.engine.turn_queue import RESUMED, VERIFIES, acting_plan

@@ -54,7 +54,7 @@ from lcp_engine.engine.admission import (
     store,
 )
 from lcp_engine.engine.failure import agent_error, failure_of, malformed_error
-from lcp_engine.engine.messages import seen_job
+from lcp_engine.engine.people.messages import seen_job
 from lcp_engine.engine.points import observers, steps
 from lcp_engine.engine.progress import (
     after_holding,

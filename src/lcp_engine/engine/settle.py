@@ -14,9 +14,9 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.decide import End, Outcome, end_on_limit, limit_reached
 from lcp_engine.core.job_states import BACK_OFF, FAIL, HOLD_AGAIN, RESCUE, SUCCEED, Role, State
 from lcp_engine.core.kinds import UNDO
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.core.mission.spec import spec_of
 from lcp_engine.core.reasons import ReasonCode, because
-from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.failure import WAITED, agent_error, failure_of, paid_tokens
 from lcp_engine.engine.outcome import HeldRequest, Succeeded, failure_from_exception, storable_failure
 from lcp_engine.engine.points import Store, asker_of, observers

@@ -10,9 +10,9 @@ from typing import Protocol, Self, runtime_checkable
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.paths.secret_files import is_secret as is_secret  # noqa: PLC0414 -- also for planners
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect
-from lcp_engine.core.secret_files import is_secret as is_secret  # noqa: PLC0414 -- also for planners
 from lcp_engine.errors import Code, ErrorCode, Json, LcpError
 
 

@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from pydantic import JsonValue
 
+from lcp_engine.core.limits.permits import Limit
+from lcp_engine.core.limits.prices import Prices
 from lcp_engine.core.mission.spec import Limits
-from lcp_engine.core.permits import Limit
-from lcp_engine.core.prices import Prices
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.planners.base import MAX_WAIT, Planner
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from lcp_engine.core.limits.permits import Limit
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.core.permits import Limit
 from lcp_engine.core.refused_values import explain_first
 from lcp_engine.core.summaries import nearest, nearest_name
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
@@ -27,7 +27,7 @@ from lcp_engine.planners.environment import (
     PlannerEnvironment,
 )
 from lcp_engine.plug_ins import FileFailed, offered_in, run_file
-from lcp_engine.sandbox.own_places import protect
+from lcp_engine.sandbox.system.own_places import protect
 
 GROUP = "lcp_engine.planners"
 

@@ -22,9 +22,9 @@ from lcp_engine.changes.undo import execute_undo
 from lcp_engine.clock import SECOND
 from lcp_engine.core.claims import deliverables_of, faults_of_issues
 from lcp_engine.core.decide import FailedCheck
+from lcp_engine.core.limits.prices import cost_of
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
 from lcp_engine.core.policy import Policy
-from lcp_engine.core.prices import cost_of
 from lcp_engine.core.protocol.actions import (
     Action,
     AnalysisResult,
@@ -39,8 +39,8 @@ from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.engine.admission import allowed_kinds, may_read, writable
 from lcp_engine.engine.failure import MAX_TOKENS, WAITED, completions_of, paid_tokens
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.messages import earlier_messages
 from lcp_engine.engine.outcome import Succeeded, failure_from_exception, outcome_of, storable_failure
+from lcp_engine.engine.people.messages import earlier_messages
 from lcp_engine.engine.points import steps
 from lcp_engine.engine.question import (
     Asked,

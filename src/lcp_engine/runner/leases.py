@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from lcp_engine.clock import Micros
-from lcp_engine.core.permits import Limit
+from lcp_engine.core.limits.permits import Limit
 from lcp_engine.engine.points import claim_gate
 from lcp_engine.engine.settle import Finished, FinishedJob, settle, settle_finished
 from lcp_engine.errors import LcpError

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lcp_engine.changes.recovery import close_each
-from lcp_engine.engine.approvals import expire
 from lcp_engine.engine.instance import Instance
+from lcp_engine.engine.people.approvals import expire
 from lcp_engine.engine.settle import rescue
 from lcp_engine.errors import LcpError
 from lcp_engine.runner.lease_watch import LOOK_SECONDS, LeaseWatch

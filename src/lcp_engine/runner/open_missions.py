@@ -23,9 +23,9 @@ from lcp_engine.planners.base import Planner
 from lcp_engine.planners.environment import PlannerEnvironment, refuse_without_price
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.runner.confined.server import Setup
-from lcp_engine.sandbox.own_places import beneath
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, RootIdentity, check_same, open_known
+from lcp_engine.sandbox.system.own_places import beneath
 from lcp_engine.store.changes import brought_after
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.host.roots import Roots

@@ -21,10 +21,10 @@ from pydantic import BaseModel
 from lcp_engine.changes.undo import UNDO
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.kinds import TURN, kind_named
+from lcp_engine.core.limits.permits import limit_of
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.core.mission.spec import KindSettings, MissionSpec, spec_of
-from lcp_engine.core.permits import limit_of
 from lcp_engine.core.summaries import nearest
-from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore, chores, root_provider
 from lcp_engine.engine.settle import finish

@@ -14,9 +14,9 @@ from lcp_engine.changes.recovery import MODES, close_left_open, mode_of, modes_o
 from lcp_engine.changes.show import show_restored
 from lcp_engine.changes.undo import UNDO
 from lcp_engine.changes.unified_diff import Diff
-from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.job_states import OPEN, State
 from lcp_engine.core.json_values import int_in, list_in, object_in
+from lcp_engine.core.paths.change_history import Effect, Timeline, timeline
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import observers
 from lcp_engine.engine.progress import refresh

@@ -17,12 +17,12 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from lcp_engine.clock import Micros, since_start
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox import syscalls
-from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.directories import give_to_owner, status_of
 from lcp_engine.sandbox.paths import MAX_NAME
-from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.reading.read_text import read_bytes
 from lcp_engine.sandbox.root import not_a_file, refusal
+from lcp_engine.sandbox.system import syscalls
+from lcp_engine.sandbox.system.database_files import OWN_FILES, refusal_of_own
 
 _TEMPORARY = re.compile(r"\.lcp-[0-9a-f]{32}\.tmp")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC

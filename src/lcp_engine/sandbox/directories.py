@@ -13,8 +13,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.root import Root, step_into
+from lcp_engine.sandbox.system.kept_descriptors import keep_from_children, unlock_and_close
 
 MAX_NEW_DIRECTORIES = 32
 

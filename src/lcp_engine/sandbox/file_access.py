@@ -21,9 +21,9 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import Run, Snapshot, run_here
 from lcp_engine.sandbox.directories import remove_empty
 from lcp_engine.sandbox.entries import read_unlocked
-from lcp_engine.sandbox.landlock import Isolation, isolates, restrict_to
 from lcp_engine.sandbox.locks import Held, LockedFiles, RootedPath, Wait, lock
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation, isolates, restrict_to
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -30,8 +30,8 @@ from lcp_engine.sandbox.atomic_write import (
 )
 from lcp_engine.sandbox.directories import is_at, open_parent, remove_made, status_of
 from lcp_engine.sandbox.entries import check_directory, local
-from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
 from lcp_engine.sandbox.root import Root, not_a_file, refusal
+from lcp_engine.sandbox.system.kept_descriptors import keep_from_children, unlock_and_close
 
 RootedPath: TypeAlias = tuple[Root, str]
 """A root, and the path of a file beneath it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.encoding import NAME_ENCODING, UTF_8, Encoding, encoding_named, encoding_of
+from lcp_engine.sandbox.reading.encoding import NAME_ENCODING, UTF_8, Encoding, encoding_named, encoding_of
 
 _BARE_LINE_FEED = re.compile(r"(?<!\r)\n")
 _LINE_END = re.compile(r"\r\n|\r|\n")

@@ -12,11 +12,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from lcp_engine.core.patterns import in_one_form
+from lcp_engine.core.paths.patterns import in_one_form
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
-from lcp_engine.sandbox.database_files import OWN_FILES, refusal_of_own
 from lcp_engine.sandbox.paths import Place, is_windows
-from lcp_engine.sandbox.syscalls import (
+from lcp_engine.sandbox.system.database_files import OWN_FILES, refusal_of_own
+from lcp_engine.sandbox.system.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS,

@@ -16,8 +16,8 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.file_systems import shared_file_system
 
 # linux/magic.h
 _OVERLAY = 0x794C7630

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from lcp_engine.sandbox.root import Root, refusal
-from lcp_engine.sandbox.syscalls import sync_file_system
+from lcp_engine.sandbox.system.syscalls import sync_file_system
 
 
 def sync_copy(copy: Root) -> None:

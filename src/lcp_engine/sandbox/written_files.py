@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from lcp_engine.core.change_history import DiskState
+from lcp_engine.core.paths.change_history import DiskState
 from lcp_engine.errors import LcpError
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import KnownRoot, open_known

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import RELEASE
-from lcp_engine.core.permits import Limit
+from lcp_engine.core.limits.permits import Limit
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.conditions import DELAYED, LIVE, READY

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, func, insert, literal_column, or_, select, tex
 
 from lcp_engine.clock import Micros
 from lcp_engine.core.json_values import JsonValue
-from lcp_engine.core.money import Cost, add_amounts
+from lcp_engine.core.limits.money import Cost, add_amounts
 from lcp_engine.store.conditions import LIVE
 from lcp_engine.store.db.json_text import JsonObject, from_json, storable, to_json
 from lcp_engine.store.db.statements import Statement

@@ -21,11 +21,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lcp_engine.errors import LcpError
 from lcp_engine.feature import Unfit, installed, leave_out, load_all
-from lcp_engine.web import (
+from lcp_engine.web import events
+from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
+from lcp_engine.web.context import PACKAGE, PageContext
+from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
+from lcp_engine.web.forms import Action, form_endpoint
+from lcp_engine.web.pages import (
     actions,
     changes,
     edit,
-    events,
     inbox,
     jobs,
     kinds,
@@ -36,10 +40,6 @@ from lcp_engine.web import (
     turns,
     undo,
 )
-from lcp_engine.web.access import AccessControl, Address, OnUsed, Secrets
-from lcp_engine.web.context import PACKAGE, PageContext
-from lcp_engine.web.error_pages import ErrorHandlers, make_error_page
-from lcp_engine.web.forms import Action, form_endpoint
 
 Page: TypeAlias = Callable[[Request], Response]
 

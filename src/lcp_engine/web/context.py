@@ -21,7 +21,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.api.pages import PageQueries
 from lcp_engine.core import summaries
 from lcp_engine.core.job_states import SETTLED, State
-from lcp_engine.core.money import told_cost
+from lcp_engine.core.limits.money import told_cost
 from lcp_engine.core.reasons import explain_reason, told_wait
 from lcp_engine.core.safe_text import block, exact, json_block, json_line, one_line, shortened
 from lcp_engine.features.reports.progress import COUNTED, Measure

@@ -14,7 +14,7 @@ from platformdirs import user_state_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lcp_engine.api.history import database_digest
-from lcp_engine.sandbox.own_places import APP, make_private
+from lcp_engine.sandbox.system.own_places import APP, make_private
 from lcp_engine.web.access import Secrets
 
 LIFETIME_SECONDS = 30 * 86_400

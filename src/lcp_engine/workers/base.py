@@ -13,7 +13,7 @@ from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.job_states import State
 from lcp_engine.core.kinds import WRITE, KindRole
-from lcp_engine.core.permits import RateLimit
+from lcp_engine.core.limits.permits import RateLimit
 from lcp_engine.core.policy import (
     EVERYBODYS,
     USUAL,
@@ -28,9 +28,9 @@ from lcp_engine.core.policy import (
 from lcp_engine.core.protocol.actions import Findings, param_names
 from lcp_engine.core.reasons import Reason
 from lcp_engine.errors import ErrorCode, Failed, LcpError
-from lcp_engine.sandbox.encoding import encoding_named, encoding_of
 from lcp_engine.sandbox.new_content import compose, edit
 from lcp_engine.sandbox.paths import Names, Place, names_of
+from lcp_engine.sandbox.reading.encoding import encoding_named, encoding_of
 from lcp_engine.sandbox.root import Root
 
 if TYPE_CHECKING:

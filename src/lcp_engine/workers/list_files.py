@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.core.policy import Judge, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
-from lcp_engine.sandbox.list_tree import Filters, list_files
+from lcp_engine.sandbox.reading.list_tree import Filters, list_files
 from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.params import Params, PathText, PatternText, Result
 

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, cr
 from pydantic_core import PydanticCustomError
 
 from lcp_engine.errors import LcpError
-from lcp_engine.sandbox.encoding import canonical
 from lcp_engine.sandbox.paths import Names, Place
+from lcp_engine.sandbox.reading.encoding import canonical
 
 _NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f]")
 

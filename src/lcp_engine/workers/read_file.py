@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
-from lcp_engine.sandbox.read_text import Text, read_lines, read_part, read_whole
+from lcp_engine.sandbox.reading.read_text import Text, read_lines, read_part, read_whole
 from lcp_engine.sandbox.root import Opened
 from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.params import EncodingText, FileParams, Result, requested_paths, without

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel
 
 from lcp_engine.core.kinds import UNDO, KindRole
-from lcp_engine.core.permits import MOST_RUNNING, RateLimit
+from lcp_engine.core.limits.permits import MOST_RUNNING, RateLimit
 from lcp_engine.core.protocol.read_reply import NOT_KINDS
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.feature import added, installed, load, load_all

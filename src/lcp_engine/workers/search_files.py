@@ -14,14 +14,14 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from lcp_engine.core.kinds import KindRole
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.core.policy import Ruling, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.errors import ErrorCode, Failed, LcpError, system_advice
-from lcp_engine.sandbox.list_tree import list_files
-from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.reading.list_tree import list_files
+from lcp_engine.sandbox.reading.read_text import read_bytes
+from lcp_engine.sandbox.reading.search_text import Finder, finder_of, matching_lines, searchable, shown_line
 from lcp_engine.sandbox.root import Opened, refusal
-from lcp_engine.sandbox.search_text import Finder, finder_of, matching_lines, searchable, shown_line
 from lcp_engine.workers.base import Context, Example, Hold, Worker
 from lcp_engine.workers.list_files import filters_of
 from lcp_engine.workers.params import ContentText, Params, PathText, PatternText, Result

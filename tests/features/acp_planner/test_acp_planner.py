@@ -21,7 +21,7 @@ from lcp_engine import LcpError
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import object_in
 from lcp_engine.features.acp_planner.client import _message_in
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 
 pytestmark = NEEDS_OVERLAY
 AGENT = (Path(__file__).parent / "fake_agent.py").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.process import FILE_KINDS, Spawner
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import landlock_version
+from lcp_engine.sandbox.system.syscalls import landlock_version
 from lcp_engine.workers.base import Caps, FileEffect, Hold, Worker
 from lcp_engine.workers.registry import BUILT_IN
 

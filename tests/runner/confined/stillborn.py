@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from lcp_engine.runner.confined import server
-from lcp_engine.sandbox.landlock import restrict_to
+from lcp_engine.sandbox.system.landlock import restrict_to
 from lcp_engine.workers.read_file import WORKER
 
 __all__ = ["WORKER"]

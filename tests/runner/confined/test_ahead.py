@@ -17,8 +17,8 @@ from lcp_engine.errors import ErrorCode, Failed
 from lcp_engine.runner import runner
 from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.server import Setup
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.workers.base import Caps, Hold, Worker
 from lcp_engine.workers.registry import BUILT_IN
 

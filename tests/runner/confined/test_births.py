@@ -20,8 +20,8 @@ from lcp_engine.runner.confined.checks import Checks
 from lcp_engine.runner.confined.process import FILE_KINDS, ConfinedProcess, Spawner
 from lcp_engine.runner.confined.remote_files import Steps
 from lcp_engine.runner.confined.server import Setup
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.workers.base import Caps
 
 HERE = Path(__file__).parent

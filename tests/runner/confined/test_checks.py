@@ -22,8 +22,8 @@ from lcp_engine.runner import executor
 from lcp_engine.runner.confined.checks import LIMITS, CheckLimits, Checks
 from lcp_engine.runner.confined.process import FILE_KINDS, Spawner
 from lcp_engine.runner.confined.server import Setup
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.landlock import Isolation
 
 QUICK = CheckLimits(seconds=1.5, seconds_together=60.0, memory=256 * 1024 * 1024)
 HASTY = replace(QUICK, seconds=0.4)
@@ -204,7 +204,7 @@ def children_of(pid: int) -> str:
 CHECKS = """
 import sys
 from lcp_engine import Engine
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 accept = [
     {"file_exists": "a.txt"},
     {"file_matches": {"path": "a.yaml", "pattern": "a: [1]"}},

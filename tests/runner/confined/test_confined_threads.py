@@ -23,9 +23,9 @@ from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.atomic_write import LocalFile, LockedFile, temporary_name
 from lcp_engine.sandbox.file_access import ConfinedThreads, confined_threads
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.locks import only
 from lcp_engine.sandbox.root import Opened, Root, refusal
+from lcp_engine.sandbox.system.landlock import Isolation
 
 P = ParamSpec("P")
 T = TypeVar("T")

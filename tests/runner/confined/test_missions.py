@@ -15,11 +15,11 @@ from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.runner.confined.channel import Buffer, Head
 from lcp_engine.runner.confined.process import ConfinedProcess
 from lcp_engine.runner.confined.remote_files import RemoteBatch, RemoteFile, Steps
-from lcp_engine.sandbox import landlock
 from lcp_engine.sandbox.atomic_write import LockedFile
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.landlock import Isolation, examine_isolation
 from lcp_engine.sandbox.locks import Put
+from lcp_engine.sandbox.system import landlock
+from lcp_engine.sandbox.system.landlock import Isolation, examine_isolation
 
 WRITE: dict[str, JsonValue] = {
     "name": "n",

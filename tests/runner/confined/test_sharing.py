@@ -12,7 +12,7 @@ from tests.loaded_python import Python
 from lcp_engine.api.engine import Engine
 from lcp_engine.core.job_states import State
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 
 APPENDS = """
 import sys

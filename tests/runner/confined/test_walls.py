@@ -17,7 +17,7 @@ from lcp_engine.runner.confined.pool import Assignment, Confinement
 from lcp_engine.runner.confined.process import FILE_KINDS, Spawner
 from lcp_engine.runner.confined.server import Setup
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.seccomp import can_filter
+from lcp_engine.sandbox.system.seccomp import can_filter
 
 UNKNOWN = {"make a call of a newer kernel", "make a call of the ABI x32", "clone by a structure"}
 """What does not exist for a confined process, so that libc does without it."""

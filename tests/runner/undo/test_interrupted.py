@@ -16,7 +16,7 @@ pytestmark = pytest.mark.proof
 DIES = """
 import os, signal, sys
 from lcp_engine import Engine
-from lcp_engine.sandbox import syscalls
+from lcp_engine.sandbox.system import syscalls
 def die(*given): os.kill(os.getpid(), signal.SIGKILL)
 syscalls.exchange = die
 with Engine(sys.argv[1], isolation="off") as engine:

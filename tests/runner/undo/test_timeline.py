@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lcp_engine.core.change_history import Effect, timeline
+from lcp_engine.core.paths.change_history import Effect, timeline
 
 FILE = "/root/a"
 

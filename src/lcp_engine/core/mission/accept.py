@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.errors import LcpError, UnexpectedValue
 
 

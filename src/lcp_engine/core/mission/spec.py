@@ -24,17 +24,17 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError
 
-from lcp_engine.core.feature_settings import models_of, with_fields
+from lcp_engine.core.limits.money import told_amount
+from lcp_engine.core.limits.permits import MOST_RUNNING, RateLimit
+from lcp_engine.core.limits.prices import Amount, Price
 from lcp_engine.core.mission.accept import AcceptCheck, CommandParts, Frozen, words_of
-from lcp_engine.core.money import told_amount
-from lcp_engine.core.network import NO_NETWORK, NetworkUse
-from lcp_engine.core.patterns import compile_rule
-from lcp_engine.core.permits import MOST_RUNNING, RateLimit
+from lcp_engine.core.paths.patterns import compile_rule
 from lcp_engine.core.policy import Rule
-from lcp_engine.core.prices import Amount, Price
+from lcp_engine.core.programs.network import NO_NETWORK, NetworkUse
 from lcp_engine.core.protocol.actions import RULE
 from lcp_engine.core.protocol.read_reply import Dialect, dialects
 from lcp_engine.core.protocol.result_schema import ResultSchema, check_schema
+from lcp_engine.core.settings.feature_settings import models_of, with_fields
 from lcp_engine.core.summaries import duration, size
 from lcp_engine.errors import LcpError, UnexpectedValue
 from lcp_engine.feature import installed, load

@@ -40,7 +40,7 @@ from lcp_engine.features.acp_planner.store import (
     put_behind,
 )
 from lcp_engine.features.programs.stage_work import StageWork
-from lcp_engine.features.programs.wall.view import HOME
+from lcp_engine.features.programs.wall.views.view import HOME
 from lcp_engine.planners.base import Question
 from lcp_engine.store.db.json_text import storable, to_json
 from lcp_engine.store.ledger import Ledger, NewJobRow

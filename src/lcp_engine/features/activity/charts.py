@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import chain, repeat
 
 from lcp_engine.clock import iso
-from lcp_engine.core.money import told_amount
+from lcp_engine.core.limits.money import told_amount
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
 from lcp_engine.features.activity.store import (

@@ -22,24 +22,24 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.scrub import scrubbed_value
-from lcp_engine.features.programs.external_worker import with_output
+from lcp_engine.features.models.endpoints.scrub import scrubbed_value
 from lcp_engine.features.programs.programs import PROGRAMS, ended_of
 from lcp_engine.features.programs.run_command import program_in, routed
+from lcp_engine.features.programs.servers.external_worker import with_output
 from lcp_engine.features.programs.stage_work import StageWork
 from lcp_engine.features.programs.wall.caches import HOME_PART, ROOT
+from lcp_engine.features.programs.wall.layers.trail import DIRECTORY, Trail, statuses_below
+from lcp_engine.features.programs.wall.layers.upper import Changes
+from lcp_engine.features.programs.wall.network.proxy import Proxy, route_through
 from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program
-from lcp_engine.features.programs.wall.proxy import Proxy, route_through
-from lcp_engine.features.programs.wall.seen_root import SeenRoot, seen_root
-from lcp_engine.features.programs.wall.trail import DIRECTORY, Trail, statuses_below
-from lcp_engine.features.programs.wall.upper import Changes
+from lcp_engine.features.programs.wall.views.seen_root import SeenRoot, seen_root
 from lcp_engine.features.programs.wall.workspace import Ground, Workspace
 from lcp_engine.runner.confined.channel import Channel, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.own_places import make_private
+from lcp_engine.sandbox.system.own_places import make_private
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.store.host.liveness import this_host
 from lcp_engine.workers.base import Kept

@@ -39,7 +39,7 @@ from lcp_engine.features.programs.stage_work import StageWork
 from lcp_engine.features.stages.mission_keys import StageKeys
 from lcp_engine.planners.base import CompletionRecord, PlannerError, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, Drafts, PlannerEnvironment
-from lcp_engine.sandbox.installed_programs import found_program
+from lcp_engine.sandbox.system.installed_programs import found_program
 from lcp_engine.store.db.json_text import JsonObject
 from lcp_engine.workers.params import Result
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, LcpGroup, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
 
-from lcp_engine.core.feature_settings import settings_in
 from lcp_engine.core.kinds import APPLY, MERGE
 from lcp_engine.core.policy import Approvals, Consent, KindNames
+from lcp_engine.core.settings.feature_settings import settings_in
 from lcp_engine.engine.points import Decider, DecisionGate
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.approvers.settings import ApproverSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, length_of, pass_invocation
-from lcp_engine.cli.completion import held_ids
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.cli.commands.completion import held_ids
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, print_out
 
 
 @click.command("link", cls=LcpCommand, examples=("lcp link 12", "lcp link 12 --for anna --expires 2h"))

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.core.job_states import State
 from lcp_engine.engine.admission import Admission
-from lcp_engine.engine.approvals import approve, consent_to, decided_before, locked_job, reject, worker_of
+from lcp_engine.engine.people.approvals import (
+    approve,
+    consent_to,
+    decided_before,
+    locked_job,
+    reject,
+    worker_of,
+)
 from lcp_engine.errors import GENERAL, Code, ErrorCode, ErrorType, LcpError, Meaning, Refused
 from lcp_engine.features.approvers import store as used_links
 from lcp_engine.features.approvers.consents import BY_LINK, approvals_of

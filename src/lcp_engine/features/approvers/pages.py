@@ -18,10 +18,10 @@ from lcp_engine.core.json_values import object_in
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.approvers.link import PATH
 from lcp_engine.features.approvers.link_decisions import LINK_REFUSED
-from lcp_engine.web.ask_again import asked_about
 from lcp_engine.web.context import LONGEST, PageContext, context_of
 from lcp_engine.web.diff_view import is_shown, whole
 from lcp_engine.web.forms import FLASH_MESSAGES, NO_REASON, Form, read_form, read_shown, shown_value
+from lcp_engine.web.pages.ask_again import asked_about
 
 _GONE = ("used", "expired")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lcp_engine.core.health import Finding, broken, well
-from lcp_engine.core.secret_source import LEAST_BYTES, SecretSource, key_of
+from lcp_engine.core.settings.secret_source import LEAST_BYTES, SecretSource, key_of
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from lcp_engine.core.feature_settings import FeatureSettings, Length
-from lcp_engine.core.secret_source import SecretSource, check_address
+from lcp_engine.core.settings.feature_settings import FeatureSettings, Length
+from lcp_engine.core.settings.secret_source import SecretSource, check_address
 
 _NAME = re.compile(r"[\w.@+-](?:[\w.@+ -]{0,98}[\w.@+-])?")
 RESERVED = frozenset({"a signed link", "hold_timeout"})

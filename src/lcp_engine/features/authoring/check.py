@@ -12,9 +12,9 @@ import click
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pairs, pass_invocation, read_object
-from lcp_engine.cli.completion import kind_names
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.commands.completion import kind_names
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_json, print_out
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def check(text: str, dialect: str = "lcp", spec: MissionSpec | None = None) -> d
 
 
 def _spec(mission: str, variables: Sequence[str]) -> MissionSpec:
-    from lcp_engine.cli.load_mission import MissionOptions, load_spec
+    from lcp_engine.cli.commands.load_mission import MissionOptions, load_spec
 
     return load_spec(MissionOptions(mission, variables=pairs(variables, "--var")))
 
@@ -166,7 +166,7 @@ def try_command(invocation: Invocation, kind: str, params: str, root: Path) -> i
     from lcp_engine.core.policy import Policy
     from lcp_engine.engine.admission import with_kinds
     from lcp_engine.features.authoring.run_job import run_job
-    from lcp_engine.sandbox.own_places import beneath, own_places
+    from lcp_engine.sandbox.system.own_places import beneath, own_places
     from lcp_engine.workers.registry import find_workers
 
     given = read_object(_text(params), "PARAMS")

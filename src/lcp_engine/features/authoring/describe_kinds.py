@@ -12,10 +12,10 @@ from pydantic import BaseModel, JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from lcp_engine.core.kinds import tool_ids
-from lcp_engine.core.permits import RateLimit
+from lcp_engine.core.limits.permits import RateLimit
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.features.authoring.run_job import run_job
-from lcp_engine.features.programs.external_worker import ExternalProgram, program_of
+from lcp_engine.features.programs.servers.external_worker import ExternalProgram, program_of
 from lcp_engine.features.universal import envelopes
 from lcp_engine.features.universal.envelopes import ToolDefinition, ToolExample, ToolParameter
 from lcp_engine.workers.base import Example, ExecutedBy, Permission, Worker, Workers

@@ -13,9 +13,9 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.kinds import MERGE
+from lcp_engine.core.limits.prices import Price, Prices
 from lcp_engine.core.mission.spec import MissionSpec, WorstCase, expected_result
 from lcp_engine.core.policy import STAGED, Policy, Rule, Verdict
-from lcp_engine.core.prices import Price, Prices
 from lcp_engine.core.protocol.actions import CreateFollowupJobs, JobSpec, WriteFile, param_names
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.core.summaries import nearest, subject_of

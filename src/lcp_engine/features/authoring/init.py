@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.completion import planner_names
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.keyboard import Closed
-from lcp_engine.cli.output import print_err, print_json, print_out
-from lcp_engine.cli.terminal import print_line, read_line
+from lcp_engine.cli.commands.completion import planner_names
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.keyboard import Closed
+from lcp_engine.cli.console.output import print_err, print_json, print_out
+from lcp_engine.cli.console.terminal import print_line, read_line
 from lcp_engine.core.safe_text import json_line, one_line
 from lcp_engine.errors import ErrorCode, LcpError, system_advice
 

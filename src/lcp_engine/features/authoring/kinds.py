@@ -11,9 +11,9 @@ import click
 from pydantic import JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.completion import kind_names
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import agent_error, fail, print_json, print_out
+from lcp_engine.cli.commands.completion import kind_names
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import agent_error, fail, print_json, print_out
 from lcp_engine.cli.tables import Table, fact_column, name_column, print_table, text_column
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.kinds import kind_named
@@ -23,7 +23,7 @@ from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:
     from lcp_engine import Workers
-    from lcp_engine.features.programs.mcp import McpServer, ServerTools
+    from lcp_engine.features.programs.servers.mcp import McpServer, ServerTools
 
 
 @click.command(
@@ -104,7 +104,7 @@ def _check(invocation: Invocation, kinds: Sequence[str], workers: Workers) -> in
 
 def _update(invocation: Invocation) -> int:
     """Ask the servers of each file, show what has become of their tools, and keep it."""
-    from lcp_engine.features.programs.load_files import read_servers
+    from lcp_engine.features.programs.servers.load_files import read_servers
 
     files = [file.expanduser().resolve() for file in invocation.worker_files]
     stated = {file: read_servers(file) for file in files}
@@ -126,7 +126,7 @@ def _update(invocation: Invocation) -> int:
 
 def _asked(file: Path, servers: Mapping[str, McpServer]) -> dict[str, ServerTools | LcpError]:
     """Answers of the servers of a file, or why there is none."""
-    from lcp_engine.features.programs.mcp_tools import ask_for_tools
+    from lcp_engine.features.programs.servers.mcp_tools import ask_for_tools
 
     found: dict[str, ServerTools | LcpError] = {}
     for name, server in servers.items():
@@ -144,8 +144,8 @@ def _updated(
     answers: Mapping[str, ServerTools | LcpError],
 ) -> dict[str, object]:
     """Keep the tools of the servers that answered; what has become of them, and which servers failed."""
-    from lcp_engine.features.programs.mcp import tools_file
-    from lcp_engine.features.programs.mcp_tools import keep_tools, known_tools
+    from lcp_engine.features.programs.servers.mcp import tools_file
+    from lcp_engine.features.programs.servers.mcp_tools import keep_tools, known_tools
 
     known = known_tools(file)
     failed = {name: answer for name, answer in answers.items() if isinstance(answer, LcpError)}
@@ -166,8 +166,8 @@ def _told(
     name: str, server: McpServer, known: ServerTools | None, found: ServerTools
 ) -> Iterator[dict[str, JsonValue]]:
     """Changes of the tools of a server since it was asked before, and those that are left out."""
-    from lcp_engine.features.programs.mcp import is_stated, kind_of, left_out
-    from lcp_engine.features.programs.mcp_tools import changes_of
+    from lcp_engine.features.programs.servers.mcp import is_stated, kind_of, left_out
+    from lcp_engine.features.programs.servers.mcp_tools import changes_of
 
     reasons = left_out(name, server, found.tools)
     changes = {change.tool.name: change for change in changes_of(known, found)}

@@ -19,8 +19,8 @@ from lcp_engine.errors import AgentError, ErrorCode, Failed, LcpError, system_ad
 from lcp_engine.sandbox.atomic_write import temporary_name
 from lcp_engine.sandbox.file_access import HERE, FileAccess
 from lcp_engine.sandbox.locks import each
-from lcp_engine.sandbox.own_places import beneath, own_places
 from lcp_engine.sandbox.root import Root, unfit_root
+from lcp_engine.sandbox.system.own_places import beneath, own_places
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.workers.base import (
     Caps,

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lcp_engine import Worker
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_out
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_out
 from lcp_engine.config_file import config_model
 from lcp_engine.core.kinds import kind_named
 from lcp_engine.core.mission.parse import mission_file
@@ -20,7 +20,7 @@ from lcp_engine.core.safe_text import json_block
 from lcp_engine.core.summaries import nearest
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.reply_schema import ROOT, reply_schema
+from lcp_engine.features.models.prompts.reply_schema import ROOT, reply_schema
 from lcp_engine.features.notices.notice import Notice
 from lcp_engine.features.plans.execution_plan import ExecutionPlan
 from lcp_engine.features.universal.envelopes import (

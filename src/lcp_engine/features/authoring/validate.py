@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, naming, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.load_mission import MissionOptions, load, mission_options
-from lcp_engine.cli.output import print_json, print_out
+from lcp_engine.cli.commands.load_mission import MissionOptions, load, mission_options
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_json, print_out
 from lcp_engine.core.mission.spec import NO_PLANNER
 from lcp_engine.core.safe_text import Shown, one_line, sentence, shortened
 from lcp_engine.features.plans.stated_plan import PlanKeys

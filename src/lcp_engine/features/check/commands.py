@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, naming, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import Fact, print_err, print_json, print_out, when
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import Fact, print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, number_column, print_table
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.core.summaries import size

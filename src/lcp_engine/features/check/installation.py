@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from lcp_engine.cli.output import guarded
+from lcp_engine.cli.console.output import guarded
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.errors import GENERAL, ErrorCode, Failed
 from lcp_engine.features.check.store.durability import weaknesses
 from lcp_engine.features.check.store.examination import check_database, try_writing
-from lcp_engine.sandbox.file_systems import shared_file_system
+from lcp_engine.sandbox.system.file_systems import shared_file_system
 from lcp_engine.settings import Settings, shown_url
 from lcp_engine.store.db.open import find_version, make_backend
 from lcp_engine.store.db.sqlite import Sqlite

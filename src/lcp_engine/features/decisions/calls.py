@@ -11,7 +11,7 @@ from lcp_engine.api.kernel_history import KernelHistory
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.summaries import Object
-from lcp_engine.engine.subjects import Subjects
+from lcp_engine.engine.people.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.decisions.store import SEARCHED, Found, Place, find_decisions
 from lcp_engine.store.queries.history import LARGEST as LARGEST_ID

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, length_of, pass_invocation
-from lcp_engine.cli.completion import mission_ids
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, when
+from lcp_engine.cli.commands.completion import mission_ids
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, print_table, text_column
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.safe_text import one_line

@@ -8,10 +8,10 @@ import click
 from pydantic import JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.load_mission import MissionOptions, goal_options, load_goal
-from lcp_engine.cli.output import print_json, print_out
-from lcp_engine.cli.run import approved_kinds, run_mission, work_options
+from lcp_engine.cli.commands.load_mission import MissionOptions, goal_options, load_goal
+from lcp_engine.cli.commands.run import approved_kinds, run_mission, work_options
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_json, print_out
 from lcp_engine.core.mission.parse import GRANTED, without_variables
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.engine.points import root_provider

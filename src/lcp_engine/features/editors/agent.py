@@ -43,8 +43,8 @@ from acp.schema import (
 
 from lcp_engine import Engine, ErrorCode, LcpError, MissionSpec, NotFound
 from lcp_engine.api.user import user_name
+from lcp_engine.cli.commands.load_mission import MissionOptions, load, load_goal
 from lcp_engine.cli.json_rpc import Stdio
-from lcp_engine.cli.load_mission import MissionOptions, load, load_goal
 from lcp_engine.core.mission.spec import Background
 from lcp_engine.core.safe_text import fenced, is_storable, one_line, shortened
 from lcp_engine.errors import GENERAL

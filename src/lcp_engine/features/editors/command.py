@@ -9,10 +9,10 @@ from contextlib import suppress
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
-from lcp_engine.cli.completion import mission_files, planner_names
-from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.commands.completion import mission_files, planner_names
+from lcp_engine.cli.commands.load_mission import MissionOptions, load_spec
+from lcp_engine.cli.console.exits import Exit
 from lcp_engine.cli.json_rpc import protocol_streams
-from lcp_engine.cli.load_mission import MissionOptions, load_spec
 from lcp_engine.errors import ErrorCode, InvalidInput, LcpError, install
 
 

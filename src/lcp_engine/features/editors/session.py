@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from lcp_engine import ErrorCode, Job, LcpError, Mission, Rule, State
 from lcp_engine.api.bulk import last_decision, missing_approvals
 from lcp_engine.api.inbox import question_in
-from lcp_engine.cli.missions import unfulfilled_lines
+from lcp_engine.cli.commands.missions import unfulfilled_lines
 from lcp_engine.core.inbox import Act, Awaits
 from lcp_engine.core.json_values import JsonObject, JsonValue
 from lcp_engine.core.kinds import TURN

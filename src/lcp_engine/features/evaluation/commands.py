@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.completion import planner_names
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_json_line, print_out
+from lcp_engine.cli.commands.completion import planner_names
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, print_json_line, print_out
 from lcp_engine.cli.tables import (
     Column,
     Table,
@@ -24,7 +24,7 @@ from lcp_engine.cli.tables import (
     print_table,
     text_column,
 )
-from lcp_engine.core.money import told_amount
+from lcp_engine.core.limits.money import told_amount
 from lcp_engine.core.summaries import duration, nearest
 from lcp_engine.errors import ErrorCode, LcpError
 
@@ -76,7 +76,7 @@ def run_command(
     The same command continues an evaluation that was interrupted or killed. The exit code is 0 whatever the results;
     `--json` prints the figures.
     """
-    from lcp_engine.cli.signals import catching_interrupts
+    from lcp_engine.cli.console.signals import catching_interrupts
     from lcp_engine.features.evaluation.evaluation import Evaluation
 
     _refuse_database(invocation)

@@ -29,7 +29,7 @@ from lcp_engine.core.kinds import KindRole, kind_named
 from lcp_engine.core.mission.spec import MissionSpec
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.core.summaries import nearest
-from lcp_engine.engine.subjects import Subjects
+from lcp_engine.engine.people.subjects import Subjects
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError, system_advice
 from lcp_engine.features.evaluation.processor_time import ProcessorTime
 from lcp_engine.features.evaluation.scores import CheckResult, Score, TrialRecord, judge
@@ -43,7 +43,7 @@ from lcp_engine.features.evaluation.suite import (
 from lcp_engine.features.evaluation.summary import summarize_scores
 from lcp_engine.features.evaluation.trial_checks import TrialChecks, found_check
 from lcp_engine.features.models.echo import Told, is_echo
-from lcp_engine.features.models.instructions import instructions_of
+from lcp_engine.features.models.prompts.instructions import instructions_of
 from lcp_engine.features.programs.command_places import remove_walls
 from lcp_engine.planners.base import Fault
 from lcp_engine.store.queries.records import Mission, MissionStatus

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from lcp_engine.core.json_values import JsonObject
-from lcp_engine.core.money import amount_text
+from lcp_engine.core.limits.money import amount_text
 from lcp_engine.features.evaluation.suite import Expectation
 
 

@@ -11,7 +11,7 @@ from math import sqrt
 from typing import TypeAlias
 
 from lcp_engine.core.json_values import JsonObject, JsonValue
-from lcp_engine.core.money import amount_text
+from lcp_engine.core.limits.money import amount_text
 from lcp_engine.features.evaluation.scores import Score
 
 _Z = 1.959964

@@ -13,11 +13,11 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.features.evaluation.json_lines import JsonLines
 from lcp_engine.features.evaluation.scores import CheckResult
 from lcp_engine.features.programs.execution import ground_of
-from lcp_engine.features.programs.external_worker import FoundCommand, found_command
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import Surroundings, run_behind_wall
+from lcp_engine.features.programs.servers.external_worker import FoundCommand, found_command
 from lcp_engine.features.programs.settings import ProgramSettings
-from lcp_engine.features.programs.wall.seen_root import RootAccess
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.queries.records import Mission
 

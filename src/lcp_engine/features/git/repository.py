@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program
 from lcp_engine.features.programs.wall.steps import Found, step_here, trial_place
-from lcp_engine.features.programs.wall.view import Bind, View
+from lcp_engine.features.programs.wall.views.view import Bind, View
 from lcp_engine.features.programs.wall.workspace import owner_of
 from lcp_engine.sandbox.root import Root
 

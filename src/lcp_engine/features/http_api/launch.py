@@ -10,7 +10,7 @@ from lcp_engine.core.mission.parse import build_mission, outline_mission, parse_
 from lcp_engine.core.safe_text import json_line
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.http_api.values import Launch
-from lcp_engine.features.programs.found_suites import with_found
+from lcp_engine.features.programs.suites.found_suites import with_found
 from lcp_engine.features.tokens.offers import Offers
 from lcp_engine.planners.registry import usual_planner
 from lcp_engine.settings import resolve_root

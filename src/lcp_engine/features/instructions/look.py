@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.patterns import compile_patterns
+from lcp_engine.core.paths.patterns import compile_patterns
 from lcp_engine.core.policy import Verdict
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.points import Section
@@ -30,10 +30,10 @@ from lcp_engine.features.instructions.found import (
     read_skill,
 )
 from lcp_engine.planners.base import SeenMemory
-from lcp_engine.sandbox.encoding import BAD_BYTE, encoding_of
-from lcp_engine.sandbox.list_tree import Filters, is_text, list_files
 from lcp_engine.sandbox.paths import names_of
-from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.reading.encoding import BAD_BYTE, encoding_of
+from lcp_engine.sandbox.reading.list_tree import Filters, is_text, list_files
+from lcp_engine.sandbox.reading.read_text import read_bytes
 from lcp_engine.sandbox.root import Root
 from lcp_engine.store.ledger import Ledger
 from lcp_engine.store.queries.history import find_events

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pairs, pass_invocation
-from lcp_engine.cli.completion import mission_files, planner_names
-from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.commands.completion import mission_files, planner_names
+from lcp_engine.cli.commands.serve import Work, announce_token, run_together, stop_together
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json_line, print_out
+from lcp_engine.cli.console.signals import catching_interrupts
 from lcp_engine.cli.json_rpc import protocol_streams
-from lcp_engine.cli.output import print_err, print_json_line, print_out
-from lcp_engine.cli.serve import Work, announce_token, run_together, stop_together
-from lcp_engine.cli.signals import catching_interrupts
 from lcp_engine.errors import ErrorCode, LcpError, install
 from lcp_engine.features.mcp_server.settings import ClientSettings, McpSettings
 from lcp_engine.features.tokens.offers import Offers

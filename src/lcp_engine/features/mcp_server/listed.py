@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lcp_engine import LcpError
-from lcp_engine.cli.load_mission import Loaded, MissionOptions, load, load_goal
+from lcp_engine.cli.commands.load_mission import Loaded, MissionOptions, load, load_goal
 from lcp_engine.errors import GENERAL, ErrorCode
 from lcp_engine.features.tokens.offers import LIST, Offers
 from lcp_engine.planners.environment import PlannerEnvironment

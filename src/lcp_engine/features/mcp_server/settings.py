@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from lcp_engine.core.feature_settings import FeatureSettings
+from lcp_engine.core.settings.feature_settings import FeatureSettings
 from lcp_engine.features.tokens.offers import OfferSettings, Text
 
 

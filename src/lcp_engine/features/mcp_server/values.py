@@ -14,7 +14,7 @@ from lcp_engine import Job, LcpError, Mission
 from lcp_engine.core.protocol.question_form import FormField
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.safe_text import block, exact, json_block, one_line
-from lcp_engine.features.models.scrub import without_secrets
+from lcp_engine.features.models.endpoints.scrub import without_secrets
 from lcp_engine.inbox import Diff, HeldJob
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import BinaryIO, TypeVar
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpGroup, length_of, pass_invocation, read_object
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import local_time, print_err, print_json, print_json_line, print_out, when
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import local_time, print_err, print_json, print_json_line, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.json_values import JsonObject
 from lcp_engine.core.safe_text import block, one_line

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from lcp_engine.clock import Micros, iso
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.secret_files import is_secret
+from lcp_engine.core.paths.secret_files import is_secret
 from lcp_engine.engine.admission import Admission, may_read
 from lcp_engine.engine.points import Section
 from lcp_engine.errors import ErrorCode, LcpError
@@ -31,7 +31,7 @@ from lcp_engine.features.memory.store.queries import (
     find_shown,
     root_of_mission,
 )
-from lcp_engine.features.models.scrub import without_secrets
+from lcp_engine.features.models.endpoints.scrub import without_secrets
 from lcp_engine.planners.base import SeenMemory
 from lcp_engine.sandbox.paths import Names, names_of
 from lcp_engine.sandbox.root_identity import RootIdentity

@@ -7,7 +7,7 @@ from lcp_engine.feature import Feature
 FEATURE = Feature(
     "models",
     needs=("universal",),
-    refuse_echo="lcp_engine.features.models.instructions:refuse_echo",
+    refuse_echo="lcp_engine.features.models.prompts.instructions:refuse_echo",
     probes="lcp_engine.features.models.store:StoredProbeCache",
     findings=("lcp_engine.features.models.examination:examine_probes",),
     tables={"probes": ("lcp_engine.features.models.store:probes", "")},
@@ -17,5 +17,5 @@ FEATURE = Feature(
         "local": "lcp_engine.features.models.local:LocalPlanner",
         "openai": "lcp_engine.features.models.factories:OpenAIPlanner",
     },
-    codes={"ECHO": "lcp_engine.features.models.instructions:ECHO"},
+    codes={"ECHO": "lcp_engine.features.models.prompts.instructions:ECHO"},
 )

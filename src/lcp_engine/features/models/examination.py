@@ -45,8 +45,8 @@ def examine_planner(
     """Check a planner; one that uses no model is only constructed. `result` is what its mission is to find."""
     from lcp_engine.core.protocol.actions import Malformed
     from lcp_engine.core.protocol.read_reply import reader_of
+    from lcp_engine.features.models.endpoints.probe import examine
     from lcp_engine.features.models.factories import Placed
-    from lcp_engine.features.models.probe import examine
     from lcp_engine.planners.registry import make_planner
     from lcp_engine.workers.registry import find_workers
 
@@ -100,7 +100,7 @@ def _questions(dialect: Dialect, workers: Workers, result: Mapping[str, JsonValu
 
 def examine_probes(url: str, settings: Settings, is_current: bool) -> Iterator[Finding]:
     """Ways to ask models whose servers refused a part of a request in the last days."""
-    from lcp_engine.features.models.output_modes import Rung, Step, described, read_probe
+    from lcp_engine.features.models.prompts.output_modes import Rung, Step, described, read_probe
     from lcp_engine.features.models.store import newest_probes
     from lcp_engine.store.db.open import opened
 

@@ -11,12 +11,13 @@ from importlib.util import find_spec
 
 from pydantic.dataclasses import dataclass
 
-from lcp_engine.core.permits import Limit
+from lcp_engine.core.limits.permits import Limit
 from lcp_engine.errors import ErrorCode, LcpError, install
-from lcp_engine.features.models import anthropic_messages, openai_chat
-from lcp_engine.features.models.chat import Chat, ModelSettings
-from lcp_engine.features.models.complete import MORE_ROOM, Answering
-from lcp_engine.features.models.http import Exchange
+from lcp_engine.features.models.endpoints import anthropic_messages, openai_chat
+from lcp_engine.features.models.endpoints.chat import Chat, ModelSettings
+from lcp_engine.features.models.endpoints.complete import MORE_ROOM, Answering
+from lcp_engine.features.models.endpoints.http import Exchange
+from lcp_engine.features.models.endpoints.token_count import tokenizer_of
 from lcp_engine.features.models.options import (
     ANTHROPIC,
     OPENAI,
@@ -34,7 +35,6 @@ from lcp_engine.features.models.options import (
     shared_limit,
 )
 from lcp_engine.features.models.planner import ModelPlanner, Wording
-from lcp_engine.features.models.token_count import tokenizer_of
 from lcp_engine.planners.base import MAX_WAIT, Planner, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
 
@@ -188,10 +188,10 @@ def _planner_of(
     guidance: Guidance,
     around: PlannerEnvironment | None,
 ) -> ModelPlanner:
-    from lcp_engine.features.models.guidance import OPEN, guide_of
-    from lcp_engine.features.models.guided_prompt import write_guided
-    from lcp_engine.features.models.prompt import for_context, write_prompt
-    from lcp_engine.features.models.reply_schema import reply_schema
+    from lcp_engine.features.models.prompts.guidance import OPEN, guide_of
+    from lcp_engine.features.models.prompts.guided_prompt import write_guided
+    from lcp_engine.features.models.prompts.prompt import for_context, write_prompt
+    from lcp_engine.features.models.prompts.reply_schema import reply_schema
 
     def word(question: Question, budget: int, context: int, count: Callable[[str], int]) -> Wording:
         offered, dialect = for_context(question, budget), question.dialect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from lcp_engine.features.models.prompt import write_prompt
+from lcp_engine.features.models.prompts.prompt import write_prompt
 from lcp_engine.planners.base import Question, Relayed
 
 CONTEXT_TOKENS = 32_000

@@ -17,7 +17,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from lcp_engine.errors import ErrorCode, LcpError, install
-from lcp_engine.features.models.chat import ModelSettings
+from lcp_engine.features.models.endpoints.chat import ModelSettings
 from lcp_engine.features.models.factories import INSTALL_LLM, Placed, over_openai_chat, require
 from lcp_engine.features.models.options import STRICT, ModelOptions, read_stated, settings_of
 from lcp_engine.features.models.planner import ModelPlanner

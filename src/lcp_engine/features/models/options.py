@@ -13,13 +13,13 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, SecretStr, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lcp_engine.core.limits.permits import MOST_RUNNING, Limit, RateLimit, limit_of
 from lcp_engine.core.mission.spec import PlannerSpec
-from lcp_engine.core.permits import MOST_RUNNING, Limit, RateLimit, limit_of
 from lcp_engine.core.refused_values import explain
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError, UnexpectedValue
-from lcp_engine.features.models.chat import ModelSettings
-from lcp_engine.features.models.keys import KeyOwner, NoKey, read_variables, variable_for, why
+from lcp_engine.features.models.endpoints.chat import ModelSettings
+from lcp_engine.features.models.endpoints.keys import KeyOwner, NoKey, read_variables, variable_for, why
 
 STRICT = ConfigDict(extra="forbid")
 SMALL_CONTEXT = 4096

@@ -12,12 +12,12 @@ from pydantic import JsonValue
 
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.features.models.chat import Ask, Completion, Message, ModelFacts, ModelSettings
-from lcp_engine.features.models.complete import Answering, beginning
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.errors import Again, Trouble
-from lcp_engine.features.models.http import SHARE
-from lcp_engine.features.models.token_count import METERS, Meter, Tokenizer
+from lcp_engine.features.models.endpoints.chat import Ask, Completion, Message, ModelFacts, ModelSettings
+from lcp_engine.features.models.endpoints.complete import Answering, beginning
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.errors import Again, Trouble
+from lcp_engine.features.models.endpoints.http import SHARE
+from lcp_engine.features.models.endpoints.token_count import METERS, Meter, Tokenizer
 from lcp_engine.planners.base import (
     AskedToWait,
     CompletionRecord,

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import local_time, print_err, print_json, print_out, when
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import local_time, print_err, print_json, print_out, when
 from lcp_engine.cli.tables import Table, fact_column, id_column, number_column, print_table, text_column
 from lcp_engine.core.health import Finding, doubtful
 from lcp_engine.errors import Code, ErrorCode, ErrorType, ExecutionFailed, LcpError, Meaning

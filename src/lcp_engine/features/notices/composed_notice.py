@@ -14,7 +14,7 @@ from lcp_engine.core.kinds import QUESTION
 from lcp_engine.core.reasons import ReasonCode, explain_reason
 from lcp_engine.core.summaries import named_path, question_in
 from lcp_engine.engine.instance import Instance
-from lcp_engine.engine.subjects import Subjects
+from lcp_engine.engine.people.subjects import Subjects
 from lcp_engine.errors import LcpError
 from lcp_engine.features.approvers.link_decisions import WAIT_FOR_WORDS, link_to
 from lcp_engine.features.approvers.secret_keys import read_key

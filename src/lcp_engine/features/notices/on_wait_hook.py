@@ -16,7 +16,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
 from lcp_engine.features.notices.settings import NoticeSettings
 from lcp_engine.sandbox.file_access import Shortage, start_thread
-from lcp_engine.sandbox.kept_descriptors import no_forks
+from lcp_engine.sandbox.system.kept_descriptors import no_forks
 from lcp_engine.store.db.json_text import to_json
 
 if TYPE_CHECKING:

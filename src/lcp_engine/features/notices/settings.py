@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from lcp_engine.core.commands import split_command
-from lcp_engine.core.feature_settings import FeatureSettings
-from lcp_engine.core.secret_source import SecretSource, check_address
+from lcp_engine.core.programs.commands import split_command
+from lcp_engine.core.settings.feature_settings import FeatureSettings
+from lcp_engine.core.settings.secret_source import SecretSource, check_address
 
 
 class Webhook(SecretSource):

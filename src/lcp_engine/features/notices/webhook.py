@@ -17,7 +17,7 @@ from lcp_engine.clock import SECOND, Micros, iso
 from lcp_engine.engine.instance import Instance
 from lcp_engine.errors import LcpError
 from lcp_engine.features.approvers.secret_keys import read_key
-from lcp_engine.features.models.deadline import Line, TooLate, within
+from lcp_engine.features.models.endpoints.deadline import Line, TooLate, within
 from lcp_engine.features.notices.composed_notice import compose_notice
 from lcp_engine.features.notices.notice import Notice, WaitingMission
 from lcp_engine.features.notices.settings import Webhook

@@ -11,9 +11,9 @@ import click
 from pydantic import JsonValue
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.completion import mission_files, mission_ids
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.cli.commands.completion import mission_files, mission_ids
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, print_out
 from lcp_engine.cli.tables import (
     Table,
     fact_column,
@@ -80,7 +80,7 @@ def check_command(invocation: Invocation, *, file: str) -> int:
 
 def _load(file: str) -> MissionSpec:
     """The mission that a file with a plan states, or an ExecutionPlan as a mission. Raises like `load_spec`."""
-    from lcp_engine.cli.load_mission import MissionOptions, load_spec
+    from lcp_engine.cli.commands.load_mission import MissionOptions, load_spec
     from lcp_engine.features.plans.stated_plan import PlanKeys
     from lcp_engine.features.plans.steps import check_plans
     from lcp_engine.workers.registry import find_workers

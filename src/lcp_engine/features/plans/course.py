@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from lcp_engine.core.decide import End, Outcome
 from lcp_engine.core.follow import Stated
 from lcp_engine.core.job_states import RETRY_BLOCKED, RETRY_HELD, SETTLED, SKIP, UNBLOCK, Need, Role, State
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.core.safe_text import shortened
-from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.points import PlanType
 from lcp_engine.engine.turn_queue import begun_plan, release_followers
 from lcp_engine.errors import ErrorCode, Failed

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from lcp_engine.core.job_states import Need, Role, State
 from lcp_engine.core.kinds import TURN, TURN_PRIORITY, kind_named
+from lcp_engine.core.limits.terms import Terms, terms_of
 from lcp_engine.core.mission.parse import dotted
 from lcp_engine.core.mission.spec import NO_PLANNER, MissionSpec, spec_of
 from lcp_engine.core.policy import Verdict
@@ -17,7 +18,6 @@ from lcp_engine.core.protocol.actions import CreateFollowupJobs
 from lcp_engine.core.reasons import Reason, ReasonCode
 from lcp_engine.core.refused_values import Fault, details_of
 from lcp_engine.core.summaries import nearest
-from lcp_engine.core.terms import Terms, terms_of
 from lcp_engine.engine.admission import Admission, canonical, effect_of, params_of, refuse_step, ruling_on
 from lcp_engine.engine.points import Begin, Look
 from lcp_engine.errors import Code, ErrorCode, ErrorType, Failed, InvalidInput, LcpError, Meaning

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, assert_never
 
 from lcp_engine.core.health import Finding, Grade, broken, doubtful, well
 from lcp_engine.core.mission.spec import Commands, MissionSpec
-from lcp_engine.core.network import NetworkGrant, granted
+from lcp_engine.core.programs.network import NetworkGrant, granted
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.core.safe_text import without_escapes
-from lcp_engine.core.walls import Step
 from lcp_engine.errors import LcpError, NotFound
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import RunCommandResult, Surroundings, run_behind_wall
 from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.programs import Ended, Program
-from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.steps import step_here, trial_place
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.features.programs.wall.workspace import Ground, owner_of
-from lcp_engine.sandbox.installed_programs import found_program, interpreters_of, is_in, readable_place
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.installed_programs import found_program, interpreters_of, is_in, readable_place
 from lcp_engine.store.host.liveness import wall_directory
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.completion import mission_ids
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err
+from lcp_engine.cli.commands.completion import mission_ids
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err
 
 _CHUNK = 64 * 1024
 _SIZE_BYTES = 8

@@ -18,8 +18,8 @@ from lcp_engine.changes.change_set import Carried
 from lcp_engine.changes.journal import Tracker
 from lcp_engine.core.job_states import State
 from lcp_engine.core.mission.spec import MissionSpec
-from lcp_engine.core.network import NO_NETWORK_GRANTED, granted
 from lcp_engine.core.policy import Verdict
+from lcp_engine.core.programs.network import NO_NETWORK_GRANTED, granted
 from lcp_engine.engine.admission import too_many_bytes
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.outcome import KeptForPerson, Succeeded, outcome_of
@@ -27,8 +27,6 @@ from lcp_engine.engine.settle import FinishedJob, label
 from lcp_engine.engine.settle import finish as finish_job
 from lcp_engine.errors import ErrorCode, Failed, LcpError
 from lcp_engine.features.programs.apply import Apply, Changed, finish, note_of
-from lcp_engine.features.programs.external import ExternalPrograms, ProgramRoot, over_copy
-from lcp_engine.features.programs.external_worker import Keep, program_of, with_left_out
 from lcp_engine.features.programs.held_changes import Judge, hold_changes, judge_of
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import (
@@ -38,14 +36,16 @@ from lcp_engine.features.programs.run_command import (
     run_and_keep,
     run_behind_wall,
 )
+from lcp_engine.features.programs.servers.external import ExternalPrograms, ProgramRoot, over_copy
+from lcp_engine.features.programs.servers.external_worker import Keep, program_of, with_left_out
 from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.stage_work import StageWork, WorksInStage
-from lcp_engine.features.programs.wall.git_view import tracked
-from lcp_engine.features.programs.wall.masks import Rights, opened
+from lcp_engine.features.programs.wall.layers.upper import Change, Changes, Type
 from lcp_engine.features.programs.wall.programs import Ended, Program
-from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.steps import step_here
-from lcp_engine.features.programs.wall.upper import Change, Changes, Type
+from lcp_engine.features.programs.wall.views.git_view import tracked
+from lcp_engine.features.programs.wall.views.masks import Rights, opened
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.features.programs.wall.workspace import Ground, Workspace, owner_of
 from lcp_engine.planners.base import Question
 from lcp_engine.runner.confined.channel import Attempt
@@ -53,8 +53,8 @@ from lcp_engine.runner.confined.checks import Undecided
 from lcp_engine.runner.execution import ExecutionType
 from lcp_engine.runner.open_missions import OpenMission, OpenMissions
 from lcp_engine.sandbox.file_access import ConfinedThreads
-from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.own_places import make_private
 from lcp_engine.store.changes import changed_paths
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json

@@ -33,10 +33,10 @@ from lcp_engine.features.programs.store import is_needed
 from lcp_engine.sandbox.atomic_write import Snapshot
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.file_access import FileAccess, confined_threads
-from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root, refusal
 from lcp_engine.sandbox.root_identity import open_known, this_machine
-from lcp_engine.sandbox.syscalls import sync_file_system
+from lcp_engine.sandbox.system.own_places import make_private
+from lcp_engine.sandbox.system.syscalls import sync_file_system
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import fingerprint, from_json, to_json

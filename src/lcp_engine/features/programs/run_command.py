@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from lcp_engine.core.commands import allows, as_entry
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.mission.spec import Commands, MissionSpec
-from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant, granted
+from lcp_engine.core.programs.commands import allows, as_entry
+from lcp_engine.core.programs.network import NO_NETWORK_GRANTED, NetworkGrant, granted
 from lcp_engine.core.reasons import ReasonCode, because
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.programs.external_worker import BehindWall, Keep, with_output
+from lcp_engine.features.programs.servers.external_worker import BehindWall, Keep, with_output
 from lcp_engine.features.programs.settings import ProgramSettings
-from lcp_engine.features.programs.verdicts import verdict_of
+from lcp_engine.features.programs.suites.verdicts import verdict_of
+from lcp_engine.features.programs.wall.network.proxy import Proxy, Route, route_through
 from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program
-from lcp_engine.features.programs.wall.proxy import Proxy, Route, route_through
-from lcp_engine.features.programs.wall.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.features.programs.wall.toolchains import installed_place, joined_variables, toolchain_of
+from lcp_engine.features.programs.wall.views.seen_root import ON_A_COPY, RootAccess, SeenRoot, seen_root
 from lcp_engine.features.programs.wall_words import named_as_walls, said_of_commands
-from lcp_engine.sandbox.installed_programs import environment_of, found_program, is_in, places_of
-from lcp_engine.sandbox.own_places import own_places
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.installed_programs import environment_of, found_program, is_in, places_of
+from lcp_engine.sandbox.system.own_places import own_places
 from lcp_engine.workers.base import Example, Kept, Worker, refuse_to_execute
 from lcp_engine.workers.params import ContentText, Params, Result
 

@@ -9,11 +9,11 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field
 
-from lcp_engine.core.feature_settings import FeatureSettings
-from lcp_engine.core.network import NO_NETWORK_GRANTED, NetworkGrant
-from lcp_engine.core.walls import Step, WallName, walls_for
-from lcp_engine.sandbox.installed_programs import readable_place
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.core.programs.network import NO_NETWORK_GRANTED, NetworkGrant
+from lcp_engine.core.programs.walls import Step, WallName, walls_for
+from lcp_engine.core.settings.feature_settings import FeatureSettings
+from lcp_engine.sandbox.system.installed_programs import readable_place
+from lcp_engine.sandbox.system.landlock import Isolation
 
 
 def _as_texts(value: object) -> object:

@@ -12,7 +12,7 @@ from lcp_engine.core.policy import Policy
 from lcp_engine.engine.instance import Instance
 from lcp_engine.features.programs.programs import ProgramsUnderWay
 from lcp_engine.features.programs.run_command import Surroundings
-from lcp_engine.features.programs.wall.upper import Changes
+from lcp_engine.features.programs.wall.layers.upper import Changes
 from lcp_engine.features.programs.wall.workspace import Workspace
 from lcp_engine.planners.base import Question, Reply
 from lcp_engine.store.row_types import JobRow

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import Literal, TypeAlias
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 
 Changes: TypeAlias = Literal["drop", "hold", "stage"]
 """The end of files that a command changes: they are dropped, held for a person, or become part of the stage."""

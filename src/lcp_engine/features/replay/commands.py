@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from lcp_engine.cli.base import Invocation, LcpCommand, pass_invocation
-from lcp_engine.cli.completion import mission_ids, planner_names
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.cli.commands.completion import mission_ids, planner_names
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, print_out
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.safe_text import sentence
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError

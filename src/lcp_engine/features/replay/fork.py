@@ -12,9 +12,9 @@ from pydantic import JsonValue, ValidationError
 from lcp_engine.changes.recovery import APPLIED
 from lcp_engine.core.job_states import START, Role, State
 from lcp_engine.core.kinds import KindRole
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.core.mission.spec import MissionSpec, PlannerSpec, expected_result, spec_of
 from lcp_engine.core.summaries import nearest
-from lcp_engine.core.terms import terms_of
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.progress import refresh
 from lcp_engine.engine.question import keep_reply, new_question
@@ -27,11 +27,11 @@ from lcp_engine.features.replay.store.states_at import JobHistory, jobs_before, 
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.planners.simple import check_script
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.landlock import load_late
 from lcp_engine.sandbox.paths import names_of
-from lcp_engine.sandbox.read_text import read_bytes
+from lcp_engine.sandbox.reading.read_text import read_bytes
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known
+from lcp_engine.sandbox.system.landlock import load_late
 from lcp_engine.store.changes import sha256
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.ledger import Ledger

@@ -34,18 +34,19 @@ from lcp_engine.core.job_states import (
     State,
 )
 from lcp_engine.core.json_values import list_in
+from lcp_engine.core.limits.money import Cost, amount_text
 from lcp_engine.core.mission.parse import with_limits
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.money import Cost, amount_text
 from lcp_engine.core.policy import Rule
 from lcp_engine.core.protocol.actions import Problem
 from lcp_engine.core.reasons import ReasonCode, recorded, stated
-from lcp_engine.engine import approvals, missions
-from lcp_engine.engine.approvals import answer
+from lcp_engine.engine import missions
 from lcp_engine.engine.failure import paid_tokens
 from lcp_engine.engine.limit_holds import DECLINED, RAISED
-from lcp_engine.engine.messages import say
 from lcp_engine.engine.outcome import HeldRequest, Succeeded
+from lcp_engine.engine.people import approvals
+from lcp_engine.engine.people.approvals import answer
+from lcp_engine.engine.people.messages import say
 from lcp_engine.engine.progress import usage_of
 from lcp_engine.engine.question import (
     bring_reply,

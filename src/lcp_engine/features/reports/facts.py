@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.job_states import State
 from lcp_engine.core.json_values import JsonObject, JsonValue
+from lcp_engine.core.paths.change_history import DiskState
 from lcp_engine.store.queries.records import Mission
 
 RowT_co = TypeVar("RowT_co", covariant=True)

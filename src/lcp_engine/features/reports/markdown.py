@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lcp_engine.core.change_history import DiskState
 from lcp_engine.core.json_values import JsonObject, JsonValue, int_in, list_in, object_in
-from lcp_engine.core.money import told_cost
+from lcp_engine.core.limits.money import told_cost
+from lcp_engine.core.paths.change_history import DiskState
 from lcp_engine.core.reasons import explain_reason
 from lcp_engine.core.summaries import named_path, question_in
 from lcp_engine.features.reports.facts import (

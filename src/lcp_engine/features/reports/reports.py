@@ -10,8 +10,8 @@ from lcp_engine.features.reports.markdown import as_markdown, disk_note, error_l
 from lcp_engine.features.reports.store.progress import find_course
 from lcp_engine.features.reports.store.report import MOST, find_facts
 from lcp_engine.sandbox.file_access import confined_threads
-from lcp_engine.sandbox.landlock import Isolation
 from lcp_engine.sandbox.root_identity import KnownRoot
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.sandbox.written_files import ReadBeneath, Written, on_disk
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.transaction import Tx

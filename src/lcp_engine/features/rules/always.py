@@ -8,11 +8,11 @@ from posixpath import dirname
 from pydantic import BaseModel, JsonValue
 
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.patterns import literal
+from lcp_engine.core.paths.patterns import literal
 from lcp_engine.core.policy import Rule, Verdict
 from lcp_engine.core.reasons import ReasonCode
 from lcp_engine.engine.admission import Admission, name_of, permission_ruling, ruling_on, with_kinds
-from lcp_engine.engine.approvals import approve, consent_to, worker_of
+from lcp_engine.engine.people.approvals import approve, consent_to, worker_of
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.ledger import Ledger

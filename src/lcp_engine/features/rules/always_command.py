@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.idle import advise
-from lcp_engine.cli.output import print_err, print_json, print_out
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.idle import advise
+from lcp_engine.cli.console.output import print_err, print_json, print_out
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.rules.calls import add_rule_with_approval
@@ -28,14 +28,14 @@ def approve_always(
     *, mark: str | None, by: str | None,
 ) -> int:  # fmt: skip
     """Show the rule, ask the terminal, approve the job and add the rule."""
-    from lcp_engine.cli.changes import seen_with
+    from lcp_engine.cli.commands.changes import seen_with
 
     rule = chosen_rule(engine, job_id, paths)
     if not invocation.json:
         print_err(f"{rule_line(rule)}: {SCOPES[scope]}")
     if not invocation.json and sys.stdin.isatty() and sys.stderr.isatty():
-        from lcp_engine.cli.keyboard import Closed
-        from lcp_engine.cli.terminal import confirm
+        from lcp_engine.cli.console.keyboard import Closed
+        from lcp_engine.cli.console.terminal import confirm
 
         try:
             is_meant = confirm("add this rule, and approve the job?")
@@ -71,8 +71,8 @@ def _about(rule: Rule, paths: Sequence[str]) -> Rule:
 
 def ask_for_rule(engine: Engine, job_id: int) -> tuple[Rule, str] | None:
     """Ask at the terminal for a rule and where it holds; None if the person wants none."""
-    from lcp_engine.cli.keyboard import Closed
-    from lcp_engine.cli.terminal import Choice, choose, print_line, read_line
+    from lcp_engine.cli.console.keyboard import Closed
+    from lcp_engine.cli.console.terminal import Choice, choose, print_line, read_line
 
     rules = engine.rules_for(job_id)
     if not rules:

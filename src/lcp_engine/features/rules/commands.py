@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.completion import job_ids, mission_ids
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import make_console, print_err, print_fitted, print_json, print_out
+from lcp_engine.cli.commands.completion import job_ids, mission_ids
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import make_console, print_err, print_fitted, print_json, print_out
 from lcp_engine.core.safe_text import one_line
 
 _STYLES = {"auto": "green", "hold": "yellow", "deny": "red"}

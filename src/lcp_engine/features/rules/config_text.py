@@ -17,7 +17,7 @@ import yaml
 from lcp_engine.config_file import ConfigFile, parse_config
 from lcp_engine.core.policy import Rule
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.own_places import make_private
+from lcp_engine.sandbox.system.own_places import make_private
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from lcp_engine.api.kernel_engine import KernelEngine
 from lcp_engine.api.user import user_name
 from lcp_engine.core.json_values import JsonObject, int_in, object_in
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.recurrence import read_recurrence
+from lcp_engine.core.times.recurrence import read_recurrence
 from lcp_engine.engine.points import noted_at_launch
 from lcp_engine.features.schedules import schedules
 from lcp_engine.features.schedules.schedules import NewSchedule, Overlap

@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 import click
 
 from lcp_engine.cli.base import Invocation, LcpGroup, pass_invocation
-from lcp_engine.cli.completion import schedule_names
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.idle import note_idle
-from lcp_engine.cli.load_mission import MissionOptions, load, mission_options
-from lcp_engine.cli.output import print_err, print_json, print_out, until, when
-from lcp_engine.cli.run import print_outlook
+from lcp_engine.cli.commands.completion import schedule_names
+from lcp_engine.cli.commands.load_mission import MissionOptions, load, mission_options
+from lcp_engine.cli.commands.run import print_outlook
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.idle import note_idle
+from lcp_engine.cli.console.output import print_err, print_json, print_out, until, when
 from lcp_engine.cli.tables import (
     Table,
     fact_column,
@@ -28,8 +28,8 @@ from lcp_engine.cli.tables import (
     text_column,
 )
 from lcp_engine.clock import system_clock
-from lcp_engine.core.local_times import is_timezone
-from lcp_engine.core.recurrence import Every, read_recurrence
+from lcp_engine.core.times.local_times import is_timezone
+from lcp_engine.core.times.recurrence import Every, read_recurrence
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.schedules import Overlap, Schedule
 

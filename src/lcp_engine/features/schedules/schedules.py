@@ -14,8 +14,16 @@ from pydantic import JsonValue, ValidationError
 
 from lcp_engine.clock import SECOND, Clock, Micros, iso
 from lcp_engine.core.mission.spec import MissionSpec, spec_of
-from lcp_engine.core.recurrence import Every, Onward, Planned, Recurrence, from_stored, go_on, stored_text
 from lcp_engine.core.summaries import nearest
+from lcp_engine.core.times.recurrence import (
+    Every,
+    Onward,
+    Planned,
+    Recurrence,
+    from_stored,
+    go_on,
+    stored_text,
+)
 from lcp_engine.engine import missions
 from lcp_engine.engine.admission import Admission
 from lcp_engine.engine.instance import Instance

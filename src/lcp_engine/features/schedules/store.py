@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import Micros, iso
-from lcp_engine.core.recurrence import NEVER, from_stored, shown
+from lcp_engine.core.times.recurrence import NEVER, from_stored, shown
 from lcp_engine.store.conditions import OVERLAPS, SCHEDULED, TICKS
 from lcp_engine.store.db.json_text import JsonObject, from_json
 from lcp_engine.store.db.statements import Statement
@@ -58,7 +58,7 @@ schedules = Table(
 )
 """Missions that are launched repeatedly: the one that is due at `due_at` next, and the outcome of the due time
 before. `mission_id` is the newest mission of it. `cron` has every recurrence that goes by a timezone, as a text of
-`core/recurrence.py`; one that is due no more is due at the largest number."""
+`core/times/recurrence.py`; one that is due no more is due at the largest number."""
 
 
 @dataclass(frozen=True)

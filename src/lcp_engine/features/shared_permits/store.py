@@ -35,8 +35,8 @@ from sqlalchemy import (
 
 from lcp_engine.clock import SECOND, Micros
 from lcp_engine.core.job_states import Role
+from lcp_engine.core.limits.permits import BLOCK, MINUTE, UNLIMITED, Limit, Permits, limit_of
 from lcp_engine.core.mission.spec import spec_of
-from lcp_engine.core.permits import BLOCK, MINUTE, UNLIMITED, Limit, Permits, limit_of
 from lcp_engine.core.reasons import Reason, ReasonCode, because
 from lcp_engine.store.conditions import READY, WAITING
 from lcp_engine.store.db.json_text import to_json

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lcp_engine.cli.changes import show_diffs
-from lcp_engine.cli.editor import Draft
-from lcp_engine.cli.terminal import Choice, choose, page, print_legend, print_line, read_line
+from lcp_engine.cli.commands.changes import show_diffs
+from lcp_engine.cli.console.editor import Draft
+from lcp_engine.cli.console.terminal import Choice, choose, page, print_legend, print_line, read_line
 from lcp_engine.core.safe_text import one_line, sentence, shortened
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import ErrorCode, LcpError

@@ -14,11 +14,11 @@ from lcp_engine.core.safe_text import hides_nothing, one_line
 from lcp_engine.errors import LcpError
 from lcp_engine.inbox import Diff, Hunk, Look
 from lcp_engine.stages import MergeParams, params_taking
-from lcp_engine.web.ask_again import ask_again
 from lcp_engine.web.context import PageContext
 from lcp_engine.web.diff_view import anchor_of, whole
 from lcp_engine.web.error_pages import refusal_text
 from lcp_engine.web.forms import SHOWN, Form, number, read_shown, shown_value, to_job
+from lcp_engine.web.pages.ask_again import ask_again
 
 MOST_BOXES = 1_500
 """Files and hunks that can be chosen in a browser; of a merge with more, files alone, or all of it."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from lcp_engine.changes.unified_diff import diff_bytes, take_hunks
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.stages.merge_worker import MergeParams
-from lcp_engine.sandbox.encoding import BAD_BYTE, encoding_of
 from lcp_engine.sandbox.new_content import compose
+from lcp_engine.sandbox.reading.encoding import BAD_BYTE, encoding_of
 from lcp_engine.workers.base import WRITE_LESS
 
 

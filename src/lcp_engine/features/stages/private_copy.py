@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.programs.wall.git_view import tracked
-from lcp_engine.features.programs.wall.ignore_rules import Scope
-from lcp_engine.features.programs.wall.ignored import lines_of
-from lcp_engine.features.programs.wall.shown_directories import Shown, keep_ignored
+from lcp_engine.features.programs.wall.layers.ignore_rules import Scope
+from lcp_engine.features.programs.wall.layers.ignored import lines_of
+from lcp_engine.features.programs.wall.views.git_view import tracked
+from lcp_engine.features.programs.wall.views.shown_directories import Shown, keep_ignored
 from lcp_engine.sandbox.atomic_write import is_temporary
-from lcp_engine.sandbox.list_tree import PRUNED
+from lcp_engine.sandbox.reading.list_tree import PRUNED
 from lcp_engine.sandbox.root import Root, refusal
 
 # linux/fs.h: _IOW(0x94, 9, int)

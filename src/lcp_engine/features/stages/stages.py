@@ -25,7 +25,7 @@ from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore, RootProvider
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.command_places import remove_walls
-from lcp_engine.features.programs.wall.shown_directories import forget_ignored
+from lcp_engine.features.programs.wall.views.shown_directories import forget_ignored
 from lcp_engine.features.stages.merge_contents import remove_kept
 from lcp_engine.features.stages.mission_keys import StageKeys
 from lcp_engine.features.stages.private_copy import copy_privately
@@ -40,10 +40,10 @@ from lcp_engine.features.stages.store import (
     stages_over,
 )
 from lcp_engine.sandbox import directories
-from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
 from lcp_engine.sandbox.root_identity import RootIdentity, open_known, this_machine
 from lcp_engine.sandbox.synced_copy import marker_of
+from lcp_engine.sandbox.system.own_places import make_private
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.sqlite import Sqlite

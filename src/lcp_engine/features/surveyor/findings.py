@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lcp_engine.features.surveyor import makefile
+from lcp_engine.features.surveyor.builds import makefile
+from lcp_engine.features.surveyor.builds.manifest import Manifest
 from lcp_engine.features.surveyor.languages import Sort
-from lcp_engine.features.surveyor.manifest import Manifest
 from lcp_engine.features.surveyor.markdown import code, listing, number, share, size
 from lcp_engine.features.surveyor.selection import is_ci, is_entry, is_licence, is_readme, is_version
 from lcp_engine.features.surveyor.tree import File, Tree

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lcp_engine.features.surveyor.builds.manifest import Manifest
 from lcp_engine.features.surveyor.languages import Sort
-from lcp_engine.features.surveyor.manifest import Manifest
 from lcp_engine.features.surveyor.tree import File, Tree, group
 
 _MOST_DIRECTORIES = 24

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
+from lcp_engine.features.surveyor.builds.manifests import is_manifest
 from lcp_engine.features.surveyor.languages import Sort
-from lcp_engine.features.surveyor.manifests import is_manifest
 from lcp_engine.features.surveyor.tree import File, Tree
 
 _LARGEST_WHOLE = 512 * 1024

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lcp_engine.features.surveyor import findings
+from lcp_engine.features.surveyor.builds.manifest import Manifest
+from lcp_engine.features.surveyor.builds.manifests import is_manifest, read_manifest, without_own
 from lcp_engine.features.surveyor.findings import stand_outs
 from lcp_engine.features.surveyor.languages import Sort
 from lcp_engine.features.surveyor.layout import Row, lay_out
-from lcp_engine.features.surveyor.manifest import Manifest
-from lcp_engine.features.surveyor.manifests import is_manifest, read_manifest, without_own
 from lcp_engine.features.surveyor.markdown import (
     bullets,
     code,

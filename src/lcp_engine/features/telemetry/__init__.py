@@ -8,5 +8,5 @@ FEATURE = Feature(
     "telemetry",
     needs=("models",),
     chores=("lcp_engine.features.telemetry.meters:chores",),
-    routes=("lcp_engine.web.overview:WATCHED_ROUTES",),
+    routes=("lcp_engine.web.pages.overview:WATCHED_ROUTES",),
 )

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from lcp_engine.api.engine import Engine
 from lcp_engine.clock import iso, system_clock
 from lcp_engine.core.json_values import JsonObject, JsonValue, object_in
-from lcp_engine.features.models.scrub import without_secrets
+from lcp_engine.features.models.endpoints.scrub import without_secrets
 from lcp_engine.features.telemetry.spans import span_id, trace_id
 from lcp_engine.features.telemetry.store import read_attempts, read_uids
 

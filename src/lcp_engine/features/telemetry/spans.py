@@ -24,7 +24,7 @@ from lcp_engine.core.json_values import JsonValue, list_in, object_in
 from lcp_engine.engine.instance import Instance
 from lcp_engine.engine.points import Chore
 from lcp_engine.errors import LcpError
-from lcp_engine.features.models.scrub import without_secrets
+from lcp_engine.features.models.endpoints.scrub import without_secrets
 from lcp_engine.features.telemetry import names
 from lcp_engine.features.telemetry.store import (
     SettledAttempt,

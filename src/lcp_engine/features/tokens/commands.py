@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpGroup, length_of, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import print_err, print_json, print_out, until
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import print_err, print_json, print_out, until
 from lcp_engine.cli.tables import Table, fact_column, name_column, number_column, print_table, text_column
 
 _SCOPES = ("look", "launch", "decide", "admin")

@@ -17,8 +17,8 @@ from textual.message import Message
 from textual.widgets import ContentSwitcher, Static
 
 from lcp_engine.api.engine import Engine
-from lcp_engine.cli.editor import Draft
-from lcp_engine.cli.exits import Exit
+from lcp_engine.cli.console.editor import Draft
+from lcp_engine.cli.console.exits import Exit
 from lcp_engine.cli.tables import mark_of
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.safe_text import one_line, sentence, shortened

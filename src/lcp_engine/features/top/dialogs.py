@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widgets import Input, Static, TextArea
 
-from lcp_engine.cli.editor import Draft
+from lcp_engine.cli.console.editor import Draft
 from lcp_engine.cli.tables import mark_of, quoted
 from lcp_engine.core.safe_text import one_line
 from lcp_engine.features.top.frames import NOT_YET, Frame, FramedApp

@@ -22,10 +22,10 @@ from lcp_engine.api.bulk import decide_each, missing_approvals
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import HeldJob, Review, ViewedFiles, mark_of, question_in
 from lcp_engine.api.user import user_name
-from lcp_engine.cli.approve_all import Candidate, find_candidates
-from lcp_engine.cli.decide import revised_params
-from lcp_engine.cli.editor import Draft, params_text
-from lcp_engine.cli.prompts import (
+from lcp_engine.cli.commands.approve_all import Candidate, find_candidates
+from lcp_engine.cli.commands.decide import revised_params
+from lcp_engine.cli.console.editor import Draft, params_text
+from lcp_engine.cli.console.prompts import (
     FIELD_WAYS,
     NO_REASON,
     SUBMIT_INVALID,

@@ -16,8 +16,8 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from lcp_engine import Mission
+from lcp_engine.cli.console.output import coloured, wait_line
 from lcp_engine.cli.job_tables import summarize
-from lcp_engine.cli.output import coloured, wait_line
 from lcp_engine.cli.tables import (
     Table,
     end_of,

@@ -12,9 +12,9 @@ from rich.text import Text
 from lcp_engine import Job
 from lcp_engine.api.engine import Engine
 from lcp_engine.api.inbox import Review, mark_of
-from lcp_engine.cli.approve_all import Candidate
-from lcp_engine.cli.changes import diff_rows, file_line, job_rows
-from lcp_engine.cli.output import seconds_until
+from lcp_engine.cli.commands.approve_all import Candidate
+from lcp_engine.cli.commands.changes import diff_rows, file_line, job_rows
+from lcp_engine.cli.console.output import seconds_until
 from lcp_engine.cli.tables import Span, quoted, wrap_words
 from lcp_engine.cli.tables import mark_of as words_mark
 from lcp_engine.core.inbox import Awaits

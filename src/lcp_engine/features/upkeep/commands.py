@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lcp_engine.cli.base import Count, Invocation, LcpCommand, naming, pass_invocation
-from lcp_engine.cli.exits import Exit
-from lcp_engine.cli.output import Fact, local_time, print_err, print_json, print_out
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.cli.console.output import Fact, local_time, print_err, print_json, print_out
 from lcp_engine.clock import SECOND
 from lcp_engine.core.health import Finding, broken, doubtful, well
 from lcp_engine.core.json_values import JsonValue

@@ -9,7 +9,7 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from lcp_engine.core.feature_settings import FeatureSettings, Length, Rhythm
+from lcp_engine.core.settings.feature_settings import FeatureSettings, Length, Rhythm
 
 _KEEP = re.compile(r"\s*keep\s+([1-9][0-9]{0,5})\s*")
 

@@ -35,8 +35,8 @@ from lcp_engine.runner.confined.channel import (
     number_of,
 )
 from lcp_engine.sandbox.file_access import Shortage
-from lcp_engine.sandbox.kept_descriptors import no_forks
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.kept_descriptors import no_forks
 from lcp_engine.workers.registry import BUILT_IN
 
 FILE_KINDS: Mapping[str, str] = {

@@ -49,11 +49,11 @@ from lcp_engine.runner.confined.channel import (
 )
 from lcp_engine.sandbox.atomic_write import Current, LockedFile
 from lcp_engine.sandbox.file_access import HERE
-from lcp_engine.sandbox.kept_descriptors import close_all_but
-from lcp_engine.sandbox.landlock import adopt_orphans, die_with_parent, load_late, restrict_to
 from lcp_engine.sandbox.locks import LockedFiles, Put, Wait
 from lcp_engine.sandbox.root import Root, refusal
-from lcp_engine.sandbox.seccomp import can_filter, refuse_calls
+from lcp_engine.sandbox.system.kept_descriptors import close_all_but
+from lcp_engine.sandbox.system.landlock import adopt_orphans, die_with_parent, load_late, restrict_to
+from lcp_engine.sandbox.system.seccomp import can_filter, refuse_calls
 from lcp_engine.workers.base import Applied, Caps, Context, FileEffect, Hold, Outcome, Worker
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from lcp_engine.clock import Clock, Micros, steady_clock
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.database_files import OWN_FILES
+from lcp_engine.sandbox.system.database_files import OWN_FILES
 from lcp_engine.store.db.transaction import Connection, Lend
 
 BUSY_SECONDS = 30.0

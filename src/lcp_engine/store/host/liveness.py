@@ -24,8 +24,8 @@ from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.sandbox.file_access import start_thread
-from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
-from lcp_engine.sandbox.own_places import APP, make_private
+from lcp_engine.sandbox.system.kept_descriptors import keep_from_children, unlock_and_close
+from lcp_engine.sandbox.system.own_places import APP, make_private
 from lcp_engine.store.db.open import make_backend
 from lcp_engine.store.db.sqlite import Sqlite, account_name
 from lcp_engine.store.db.transaction import Backend

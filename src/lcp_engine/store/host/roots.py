@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, func, select, text
 
 from lcp_engine.sandbox.file_access import start_thread
-from lcp_engine.sandbox.file_systems import shared_file_system
 from lcp_engine.sandbox.root_identity import RootIdentity, identity_at, this_machine
+from lcp_engine.sandbox.system.file_systems import shared_file_system
 from lcp_engine.store.db.json_text import from_json
 from lcp_engine.store.db.statements import Statement
 from lcp_engine.store.db.transaction import Tx

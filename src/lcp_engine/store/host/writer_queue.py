@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from lcp_engine.sandbox.kept_descriptors import keep_from_children, unlock_and_close
+from lcp_engine.sandbox.system.kept_descriptors import keep_from_children, unlock_and_close
 
 # Words of 8 bytes: the last ticket drawn, the last one served, and the futexes on which writers sleep.
 _DRAWN, _SERVED, _FUTEXES = 0, 1, 2

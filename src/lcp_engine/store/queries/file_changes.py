@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from lcp_engine.core.change_history import Effect, Timeline, timeline
 from lcp_engine.core.json_values import JsonValue
+from lcp_engine.core.paths.change_history import Effect, Timeline, timeline
 from lcp_engine.sandbox.root_identity import number_places
 from lcp_engine.store.db.sql import Sql
 from lcp_engine.store.db.transaction import Tx

@@ -22,7 +22,7 @@ from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.core.job_states import State
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.agents.process import AgentPlace
 from lcp_engine.features.agents.program import ProgramPlanner, _Turn
 from lcp_engine.workers.base import Kept

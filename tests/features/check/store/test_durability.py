@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from tests.conftest import sqlite_url
 
-from lcp_engine.cli.doctor import examine_root
+from lcp_engine.cli.commands.doctor import examine_root
 from lcp_engine.features.check.installation import examine_database, examine_runtime
 from lcp_engine.features.check.store.durability import weaknesses
-from lcp_engine.sandbox.file_systems import shared_file_system
+from lcp_engine.sandbox.system.file_systems import shared_file_system
 from lcp_engine.settings import read_settings
 from lcp_engine.store.db.open import open_database
 
@@ -30,7 +30,7 @@ def test_places_on_a_network_file_system_are_reported(
     open_database(url).close()
     assert shared_file_system(tmp_path) is None
     assert weaknesses(url) == []
-    monkeypatch.setattr("lcp_engine.sandbox.file_systems.file_system_type", lambda path: 0x6969)
+    monkeypatch.setattr("lcp_engine.sandbox.system.file_systems.file_system_type", lambda path: 0x6969)
     assert "lcp.db is on NFS" in weaknesses(url)[0].fact
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("LCP_CONFIG", str(tmp_path / "none.yaml"))

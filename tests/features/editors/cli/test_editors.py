@@ -40,8 +40,8 @@ from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.changes.unified_diff import MAX_LINES, diff_bytes
+from lcp_engine.cli.commands.load_mission import MissionOptions
 from lcp_engine.cli.json_rpc import MOST_BYTES, MOST_REQUESTS, OVERLOADED, Stdio
-from lcp_engine.cli.load_mission import MissionOptions
 from lcp_engine.core.json_values import object_in
 from lcp_engine.core.mission.spec import Background
 from lcp_engine.features.editors import agent

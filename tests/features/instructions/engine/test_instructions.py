@@ -11,7 +11,7 @@ from tests.engine.replies import DONE, ask, write
 
 from lcp_engine.api.history import History
 from lcp_engine.features.instructions.look import MOST_BYTES, MOST_SKILLS
-from lcp_engine.features.models.prompt import write_prompt
+from lcp_engine.features.models.prompts.prompt import write_prompt
 from lcp_engine.planners.base import Question, SeenMemory
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from tests.patience import PATIENCE_SECONDS
 
 from lcp_engine import Engine, Mission
-from lcp_engine.features.models import token_count
+from lcp_engine.features.models.endpoints import token_count
 from lcp_engine.runner.runner import Runner
 
 Play: TypeAlias = Callable[[BaseHTTPRequestHandler], None]

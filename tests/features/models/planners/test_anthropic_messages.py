@@ -11,19 +11,19 @@ from pydantic import JsonValue, SecretStr
 from tests.tables import table
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.anthropic_messages import (
+from lcp_engine.features.models.endpoints.anthropic_messages import (
     AnthropicMessages,
     completion_of,
     headers,
     request_body,
 )
-from lcp_engine.features.models.chat import Ask, Completion, Message, ModelSettings, enveloped
-from lcp_engine.features.models.complete import Answering, Times
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.errors import Again, Trouble
-from lcp_engine.features.models.http import Answer, Exchange
-from lcp_engine.features.models.output_modes import Probe, Rung, Step
+from lcp_engine.features.models.endpoints.chat import Ask, Completion, Message, ModelSettings, enveloped
+from lcp_engine.features.models.endpoints.complete import Answering, Times
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.errors import Again, Trouble
+from lcp_engine.features.models.endpoints.http import Answer, Exchange
 from lcp_engine.features.models.planner import ModelPlanner, Wording
+from lcp_engine.features.models.prompts.output_modes import Probe, Rung, Step
 from lcp_engine.planners.base import AskedToWait, Question
 from lcp_engine.planners.environment import MemoryProbeCache
 

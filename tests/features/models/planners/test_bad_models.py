@@ -172,7 +172,9 @@ def test_a_refused_echo_is_replayed_as_it_was_judged_then(
 ) -> None:
     faults.play(faults.says(ends(GOAL)), faults.says(ends(FOUND)))
     mission = run(engine, faults, root)
-    monkeypatch.setattr("lcp_engine.features.models.instructions.is_echo", lambda text, told: text == FOUND)
+    monkeypatch.setattr(
+        "lcp_engine.features.models.prompts.instructions.is_echo", lambda text, told: text == FOUND
+    )
     assert engine.replay(mission.id).is_same
 
 

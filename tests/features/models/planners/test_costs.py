@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import list_in, object_in
-from lcp_engine.core.prices import Prices
+from lcp_engine.core.limits.prices import Prices
 from lcp_engine.errors import ErrorCode, LcpError
 
 if TYPE_CHECKING:

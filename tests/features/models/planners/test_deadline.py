@@ -23,7 +23,7 @@ from pydantic import JsonValue
 from lcp_engine import Engine
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.errors import LcpError
-from lcp_engine.features.models.deadline import TooLate, within
+from lcp_engine.features.models.endpoints.deadline import TooLate, within
 from lcp_engine.features.models.factories import openai_planner
 from lcp_engine.features.models.options import OpenAIOptions
 from lcp_engine.features.models.planner import ModelPlanner, RequestSlots

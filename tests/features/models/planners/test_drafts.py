@@ -22,9 +22,9 @@ from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.features.models import planner as model_planner
-from lcp_engine.features.models.anthropic_messages import AnthropicMessages
-from lcp_engine.features.models.http import Exchange
-from lcp_engine.features.models.output_modes import Rung
+from lcp_engine.features.models.endpoints.anthropic_messages import AnthropicMessages
+from lcp_engine.features.models.endpoints.http import Exchange
+from lcp_engine.features.models.prompts.output_modes import Rung
 from lcp_engine.features.reports.store import drafts
 from lcp_engine.sandbox.file_access import Shortage
 from lcp_engine.store.db.statements import Statement

@@ -17,11 +17,11 @@ from lcp_engine import Engine
 from lcp_engine.clock import SECOND
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
+from lcp_engine.features.models.endpoints.openai_chat import OpenAIChat
 from lcp_engine.features.models.factories import openai_planner
-from lcp_engine.features.models.openai_chat import OpenAIChat
 from lcp_engine.features.models.options import OpenAIOptions
-from lcp_engine.features.models.output_modes import Probe, Rung, Step, probe_text, read_probe
 from lcp_engine.features.models.planner import ModelPlanner
+from lcp_engine.features.models.prompts.output_modes import Probe, Rung, Step, probe_text, read_probe
 from lcp_engine.features.models.store import PROBE_LIFETIME, StoredProbeCache, newest_probes
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache, PlannerEnvironment

@@ -10,10 +10,10 @@ import pytest
 from lcp_engine import read_reply
 from lcp_engine.core.health import Finding, Grade
 from lcp_engine.core.protocol.actions import Malformed
-from lcp_engine.features.models.complete import Times
+from lcp_engine.features.models.endpoints.complete import Times
+from lcp_engine.features.models.endpoints.probe import examine
 from lcp_engine.features.models.factories import openai_planner
 from lcp_engine.features.models.options import OpenAIOptions
-from lcp_engine.features.models.probe import examine
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache
 

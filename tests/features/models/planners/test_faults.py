@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.chat import Message
-from lcp_engine.features.models.complete import Times
+from lcp_engine.features.models.endpoints.chat import Message
+from lcp_engine.features.models.endpoints.complete import Times
 from lcp_engine.features.models.factories import openai_planner
 from lcp_engine.features.models.options import OpenAIOptions
-from lcp_engine.features.models.output_modes import Rung
 from lcp_engine.features.models.planner import ModelPlanner, RequestSlots, Wording
+from lcp_engine.features.models.prompts.output_modes import Rung
 from lcp_engine.planners.base import AskedToWait, PlannerError, Question
 from lcp_engine.planners.environment import MemoryProbeCache
 

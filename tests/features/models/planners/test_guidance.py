@@ -23,8 +23,10 @@ from tests.tables import table
 from lcp_engine.core.kinds import KindRole
 from lcp_engine.core.protocol.actions import AnalysisResult, CreateFollowupJobs, WriteFile
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
-from lcp_engine.features.models.evidence import telling_lines
-from lcp_engine.features.models.guidance import (
+from lcp_engine.features.models.options import Guidance
+from lcp_engine.features.models.planner import shown
+from lcp_engine.features.models.prompts.evidence import telling_lines
+from lcp_engine.features.models.prompts.guidance import (
     OPEN,
     Concludes,
     Guide,
@@ -38,10 +40,8 @@ from lcp_engine.features.models.guidance import (
     only_asks,
     values_in,
 )
-from lcp_engine.features.models.guided_prompt import taken_from_example, write_guided
-from lcp_engine.features.models.options import Guidance
-from lcp_engine.features.models.planner import shown
-from lcp_engine.features.models.reply_schema import reply_schema
+from lcp_engine.features.models.prompts.guided_prompt import taken_from_example, write_guided
+from lcp_engine.features.models.prompts.reply_schema import reply_schema
 from lcp_engine.features.universal.dialect import read_universal
 from lcp_engine.planners.base import Kind, Question, Said
 

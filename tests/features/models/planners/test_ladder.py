@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.tables import table
 
-from lcp_engine.features.models.errors import Again, Trouble, trouble_of, words_of
-from lcp_engine.features.models.output_modes import Probe, Rung, Step, ask_for_less
+from lcp_engine.features.models.endpoints.errors import Again, Trouble, trouble_of, words_of
+from lcp_engine.features.models.prompts.output_modes import Probe, Rung, Step, ask_for_less
 
 LADDER = (
     Step(Rung.JSON_SCHEMA),

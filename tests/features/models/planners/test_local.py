@@ -25,12 +25,12 @@ from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.engine.admission import kind_of
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.complete import PROCESS_PROBES
-from lcp_engine.features.models.deadline import Deadline
+from lcp_engine.features.models.endpoints.complete import PROCESS_PROBES
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.token_count import Meter
 from lcp_engine.features.models.local import RUNNING, LocalOptions, LocalPlanner, local_planner
-from lcp_engine.features.models.output_modes import Rung
 from lcp_engine.features.models.planner import TEMPLATE
-from lcp_engine.features.models.token_count import Meter
+from lcp_engine.features.models.prompts.output_modes import Rung
 from lcp_engine.planners.base import Planner, Question, SeenJob
 from lcp_engine.planners.registry import make_planner
 from lcp_engine.store.queries.records import Mission

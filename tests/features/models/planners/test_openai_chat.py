@@ -9,7 +9,7 @@ import httpx2
 from pydantic import JsonValue, SecretStr
 from tests.tables import table
 
-from lcp_engine.features.models.chat import (
+from lcp_engine.features.models.endpoints.chat import (
     Ask,
     Completion,
     Message,
@@ -18,11 +18,11 @@ from lcp_engine.features.models.chat import (
     enveloped,
     without_envelope,
 )
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.errors import Trouble
-from lcp_engine.features.models.http import Exchange
-from lcp_engine.features.models.openai_chat import OpenAIChat, headers, request_body
-from lcp_engine.features.models.output_modes import Probe, Rung, Step
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.errors import Trouble
+from lcp_engine.features.models.endpoints.http import Exchange
+from lcp_engine.features.models.endpoints.openai_chat import OpenAIChat, headers, request_body
+from lcp_engine.features.models.prompts.output_modes import Probe, Rung, Step
 
 SETTINGS = ModelSettings(endpoint="http://127.0.0.1:1/v1", model="m", key=SecretStr("sk-canary"), seed=7)
 TOP = Step(Rung.JSON_SCHEMA)

@@ -13,7 +13,7 @@ from tests.tables import table
 
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.models.chat import ModelSettings
+from lcp_engine.features.models.endpoints.chat import ModelSettings
 from lcp_engine.features.models.factories import anthropic_planner, openai_planner
 from lcp_engine.features.models.options import (
     ANTHROPIC,

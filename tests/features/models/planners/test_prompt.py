@@ -19,10 +19,10 @@ from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.safe_text import fenced
 from lcp_engine.engine.admission import kind_of
-from lcp_engine.features.models.chat import about_tokens
-from lcp_engine.features.models.job_text import by_directory
-from lcp_engine.features.models.known_files import known_of
-from lcp_engine.features.models.prompt import Prompt, for_context, system_message, write_prompt
+from lcp_engine.features.models.endpoints.chat import about_tokens
+from lcp_engine.features.models.prompts.job_text import by_directory
+from lcp_engine.features.models.prompts.known_files import known_of
+from lcp_engine.features.models.prompts.prompt import Prompt, for_context, system_message, write_prompt
 from lcp_engine.features.universal.dialect import read_universal
 from lcp_engine.planners.base import Correction, Question, Said, SeenJob, SeenMemory
 from lcp_engine.workers.registry import BUILT_IN

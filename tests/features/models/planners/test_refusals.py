@@ -17,13 +17,13 @@ from lcp_engine import Engine
 from lcp_engine.core.health import Finding, Grade
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.errors import LcpError
-from lcp_engine.features.models.complete import Times
-from lcp_engine.features.models.errors import Trouble, trouble_of, trouble_within
+from lcp_engine.features.models.endpoints.complete import Times
+from lcp_engine.features.models.endpoints.errors import Trouble, trouble_of, trouble_within
+from lcp_engine.features.models.endpoints.probe import examine
 from lcp_engine.features.models.factories import anthropic_planner, openai_planner
 from lcp_engine.features.models.options import OpenAIOptions, RemoteOptions
-from lcp_engine.features.models.output_modes import Probe, Rung, Step, ask_for_less
 from lcp_engine.features.models.planner import ModelPlanner
-from lcp_engine.features.models.probe import examine
+from lcp_engine.features.models.prompts.output_modes import Probe, Rung, Step, ask_for_less
 from lcp_engine.planners.base import Question
 from lcp_engine.planners.environment import MemoryProbeCache
 

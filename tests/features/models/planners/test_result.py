@@ -17,10 +17,10 @@ from tests.tables import table
 from lcp_engine.core.protocol.actions import Malformed
 from lcp_engine.core.protocol.read_reply import Dialect, read_reply
 from lcp_engine.core.protocol.result_schema import ResultSchema
-from lcp_engine.features.models.chat import about_tokens
-from lcp_engine.features.models.offered_result import offered_result
-from lcp_engine.features.models.prompt import write_prompt
-from lcp_engine.features.models.reply_schema import reply_schema
+from lcp_engine.features.models.endpoints.chat import about_tokens
+from lcp_engine.features.models.prompts.offered_result import offered_result
+from lcp_engine.features.models.prompts.prompt import write_prompt
+from lcp_engine.features.models.prompts.reply_schema import reply_schema
 from lcp_engine.features.universal.dialect import read_universal
 
 PEOPLE: Schema = {

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tests.tables import table
 
-from lcp_engine.features.models.chat import Completion
-from lcp_engine.features.models.complete import Pace, Times, insist
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.errors import Again, Trouble
+from lcp_engine.features.models.endpoints.chat import Completion
+from lcp_engine.features.models.endpoints.complete import Pace, Times, insist
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.errors import Again, Trouble
 
 DONE = Completion("done")
 

@@ -11,11 +11,11 @@ from tests.tables import table
 from lcp_engine.core.json_values import list_in, object_in
 from lcp_engine.core.protocol.read_reply import Dialect
 from lcp_engine.engine.admission import kind_of
-from lcp_engine.features.models import anthropic_messages, openai_chat
-from lcp_engine.features.models.chat import Ask, Message, ModelSettings
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.output_modes import Probe, Rung, Step
-from lcp_engine.features.models.reply_schema import reply_schema
+from lcp_engine.features.models.endpoints import anthropic_messages, openai_chat
+from lcp_engine.features.models.endpoints.chat import Ask, Message, ModelSettings
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.prompts.output_modes import Probe, Rung, Step
+from lcp_engine.features.models.prompts.reply_schema import reply_schema
 from lcp_engine.planners.base import Question
 from lcp_engine.workers.registry import BUILT_IN
 

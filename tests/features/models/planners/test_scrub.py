@@ -20,9 +20,9 @@ from tests.tables import table
 
 from lcp_engine import Engine
 from lcp_engine.errors import LcpError
-from lcp_engine.features.models.deadline import Deadline
-from lcp_engine.features.models.errors import words_of
-from lcp_engine.features.models.scrub import FRAGMENT, MARK, WINDOW, scrubbed, scrubbed_value
+from lcp_engine.features.models.endpoints.deadline import Deadline
+from lcp_engine.features.models.endpoints.errors import words_of
+from lcp_engine.features.models.endpoints.scrub import FRAGMENT, MARK, WINDOW, scrubbed, scrubbed_value
 
 if TYPE_CHECKING:
     from tests.features.models.planners.conftest import FaultServer, Play

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcp_engine import Engine
-from lcp_engine.features.models.chat import Message
-from lcp_engine.features.models.token_count import Meter, bytes_of
+from lcp_engine.features.models.endpoints.chat import Message
+from lcp_engine.features.models.endpoints.token_count import Meter, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,8 @@ from lcp_engine.core.protocol.actions import (
 )
 from lcp_engine.core.protocol.read_reply import read_reply
 from lcp_engine.engine.admission import kind_of
-from lcp_engine.features.models.known_files import known_of
-from lcp_engine.features.models.reply_schema import Narrowing, reply_schema
+from lcp_engine.features.models.prompts.known_files import known_of
+from lcp_engine.features.models.prompts.reply_schema import Narrowing, reply_schema
 from lcp_engine.features.universal.dialect import read_universal
 from lcp_engine.planners.base import Kind, Question, SeenJob
 from lcp_engine.sandbox.paths import Names

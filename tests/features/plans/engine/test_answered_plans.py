@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from lcp_engine.core.terms import terms_of
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.errors import LcpError
 from lcp_engine.features.check.store.examination import check_database
 

@@ -14,8 +14,8 @@ from tests.cli.terminal import Terminal
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.walls import NEEDS_NAMESPACES, NEEDS_OVERLAY
 
-from lcp_engine.cli.exits import Exit
-from lcp_engine.core.walls import Step
+from lcp_engine.cli.console.exits import Exit
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.store.host.liveness import digest_of
 
 if TYPE_CHECKING:

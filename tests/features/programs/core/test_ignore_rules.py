@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from tests.tables import table
 
-from lcp_engine.features.programs.wall.ignore_rules import Scope
+from lcp_engine.features.programs.wall.layers.ignore_rules import Scope
 
 NAMES = ["a", "b", "ab", "a.o", "ä", "a b"]
 PARTS = [*NAMES, "*", "**", "?", "*.o", "[ab]", "a*"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.features.programs.verdicts import verdict_of
+from lcp_engine.features.programs.suites.verdicts import verdict_of
 
 SAMPLES = Path(__file__).parent / "verdicts.txt"
 _SAMPLE = re.compile(r"^\$ ([^\n]+) \((\d+)\)\n(.*?)\n= ([^\n]+)$", re.MULTILINE | re.DOTALL)

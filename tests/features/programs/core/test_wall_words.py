@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tables import table
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.programs.wall_words import named_as_walls, said_of_commands
 
 

@@ -15,11 +15,11 @@ from tests.walls import EACH_WALL, NEEDS_LANDLOCK, ground_behind
 
 from lcp_engine.core.mission.spec import Commands
 from lcp_engine.core.policy import Policy, Rule, Verdict
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import RunCommandResult, Surroundings, run_behind_wall
 from lcp_engine.features.programs.wall.programs import Ended, Program
-from lcp_engine.features.programs.wall.seen_root import RootAccess
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 

@@ -12,7 +12,7 @@ from tests.features.programs.engine.test_run_command import AUTO, DONE, ask
 from tests.tables import table
 from tests.walls import NEEDS_OVERLAY
 
-from lcp_engine.features.programs.wall.layer import Layer
+from lcp_engine.features.programs.wall.layers.layer import Layer
 
 pytestmark = NEEDS_OVERLAY
 NOBODY = 65534

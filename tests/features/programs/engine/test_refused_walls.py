@@ -12,7 +12,7 @@ from tests.conftest import sqlite_url
 from tests.walls import NEEDS_LANDLOCK
 
 from lcp_engine import Engine, Isolation, Job, LcpError
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.programs.wall import bubblewrap
 from lcp_engine.features.programs.wall.bubblewrap import find_bubblewrap
 

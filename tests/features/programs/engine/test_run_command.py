@@ -17,8 +17,8 @@ from tests.walls import AT_ITS_PATH, EACH_WALL, NEEDS_LANDLOCK, NEEDS_OVERLAY, a
 
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.mission.spec import MissionSpec
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.core.summaries import gist
-from lcp_engine.core.walls import Step
 from lcp_engine.engine.admission import allowed_kinds
 
 pytestmark = NEEDS_LANDLOCK

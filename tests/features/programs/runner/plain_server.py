@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from lcp_engine.features.programs.mcp import McpTool, ServerTools
+from lcp_engine.features.programs.servers.mcp import McpTool, ServerTools
 
 _SERVER = """
 import json, os, subprocess, sys, threading, time

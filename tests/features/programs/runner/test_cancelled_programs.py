@@ -16,9 +16,9 @@ from tests.features.programs.runner.test_external_programs import processes, wai
 from tests.walls import EACH_WALL, NEEDS_LANDLOCK
 
 from lcp_engine import Engine, Job
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.engine.settle import rescue
-from lcp_engine.features.programs.external_worker import kinds_in
+from lcp_engine.features.programs.servers.external_worker import kinds_in
 from lcp_engine.store.ledger import ledger_of
 from lcp_engine.store.queue import find_jobs, leasing_runners
 from lcp_engine.workers.base import Worker

@@ -33,11 +33,11 @@ from tests.walls import NEEDS_LANDLOCK
 from lcp_engine import Engine, ErrorCode, LcpError
 from lcp_engine.core.policy import Policy
 from lcp_engine.features.authoring.run_job import JobResult, run_job
-from lcp_engine.features.programs import external
 from lcp_engine.features.programs.execution import Commands
-from lcp_engine.features.programs.external_worker import Needs, kinds_in
-from lcp_engine.features.programs.load_files import load_workers
-from lcp_engine.features.programs.wall.seen_root import RootAccess
+from lcp_engine.features.programs.servers import external
+from lcp_engine.features.programs.servers.external_worker import Needs, kinds_in
+from lcp_engine.features.programs.servers.load_files import load_workers
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers import registry
 from lcp_engine.workers.base import Answered, Caps, Context, Worker

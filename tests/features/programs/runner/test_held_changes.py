@@ -23,7 +23,7 @@ from lcp_engine.features.programs.settings import ProgramSettings
 from lcp_engine.features.programs.wall.steps import step_here
 from lcp_engine.inbox import Contents
 from lcp_engine.runner import runner
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.host.liveness import wall_directory
 
 pytestmark = NEEDS_OVERLAY

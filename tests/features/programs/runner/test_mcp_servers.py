@@ -27,9 +27,9 @@ from tests.walls import NEEDS_LANDLOCK
 from lcp_engine import Engine, LcpError
 from lcp_engine.core.policy import Policy
 from lcp_engine.features.authoring.run_job import JobResult, run_job
-from lcp_engine.features.programs.external import ExternalPrograms
-from lcp_engine.features.programs.external_worker import program_of
-from lcp_engine.features.programs.mcp import (
+from lcp_engine.features.programs.servers.external import ExternalPrograms
+from lcp_engine.features.programs.servers.external_worker import program_of
+from lcp_engine.features.programs.servers.mcp import (
     McpTool,
     ServerTools,
     left_out,
@@ -38,7 +38,7 @@ from lcp_engine.features.programs.mcp import (
     tool_kinds,
     tools_file,
 )
-from lcp_engine.features.programs.mcp_tools import ask_for_tools, changes_of, keep_tools, known_tools
+from lcp_engine.features.programs.servers.mcp_tools import ask_for_tools, changes_of, keep_tools, known_tools
 from lcp_engine.features.programs.wall.programs import descendants
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.store.queries.records import Job
@@ -154,7 +154,7 @@ def tools_of(source: str) -> ServerTools:
     """What `ask_for_tools` is told by such a server, without the start of two processes."""
     from mcp import Client
 
-    from lcp_engine.features.programs import mcp_bridge
+    from lcp_engine.features.programs.servers import mcp_bridge
 
     async def asked() -> ServerTools:
         async with Client(loaded(source)) as client:

@@ -10,7 +10,7 @@ from tests.conftest import sqlite_url
 from tests.walls import NEEDS_OVERLAY
 
 from lcp_engine import Engine, Job, Mission
-from lcp_engine.features.programs.external_worker import kinds_in
+from lcp_engine.features.programs.servers.external_worker import kinds_in
 
 pytestmark = NEEDS_OVERLAY
 

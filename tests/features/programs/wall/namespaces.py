@@ -15,7 +15,7 @@ import pytest
 
 from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap, find_bubblewrap, packaged
 from lcp_engine.features.programs.wall.programs import Bounds, CannotConfine, Ended, Program, supervise
-from lcp_engine.features.programs.wall.view import Bind, Overlay, View
+from lcp_engine.features.programs.wall.views.view import Bind, Overlay, View
 
 NOBODY = 65534
 FOUND = find_bubblewrap()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.tables import table
 
-from lcp_engine.features.programs.wall import git_view as module
-from lcp_engine.features.programs.wall.git_view import GitView, tracked, view_of_git
-from lcp_engine.features.programs.wall.masks import Rights
+from lcp_engine.features.programs.wall.views import git_view as module
+from lcp_engine.features.programs.wall.views.git_view import GitView, tracked, view_of_git
+from lcp_engine.features.programs.wall.views.masks import Rights
 from lcp_engine.sandbox.root import Root
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -33,10 +33,10 @@ from tests.features.programs.wall.overlays import (
 )
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.programs.wall.covers import Base
-from lcp_engine.features.programs.wall.ignored import IgnoredFiles
-from lcp_engine.features.programs.wall.layer import Layer, Run
-from lcp_engine.features.programs.wall.upper import Changes, Entry, Kind, Type, read_stamp, read_upper
+from lcp_engine.features.programs.wall.layers.ignored import IgnoredFiles
+from lcp_engine.features.programs.wall.layers.layer import Layer, Run
+from lcp_engine.features.programs.wall.layers.upper import Changes, Entry, Kind, Type, read_stamp, read_upper
+from lcp_engine.features.programs.wall.views.covers import Base
 
 ALL_IGNORED = IgnoredFiles({"": ("*",)})
 RULES = IgnoredFiles({"": ("*.o", "out/")})
@@ -497,7 +497,7 @@ def test_output_of_before_the_machine_was_started_anew_is_not_trusted_and_the_ru
     (layer.layer / "out").write_text("")
     another = tmp_path / "boot_id"
     another.write_text("another\n")
-    monkeypatch.setattr("lcp_engine.features.programs.wall.layer._BOOT", another)
+    monkeypatch.setattr("lcp_engine.features.programs.wall.layers.layer._BOOT", another)
     layer.claim("one")
     assert [*layer.layer.iterdir()] == []
     assert layer.rules() == RULES

@@ -18,8 +18,8 @@ from tests.tables import table
 
 from lcp_engine.core.policy import Policy, Rule, Verdict
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.programs.wall import masks as module
-from lcp_engine.features.programs.wall.masks import Masks, Rights, make_masks, opened
+from lcp_engine.features.programs.wall.views import masks as module
+from lcp_engine.features.programs.wall.views.masks import Masks, Rights, make_masks, opened
 from lcp_engine.sandbox.root import Root
 from lcp_engine.workers.read_file import WORKER as READ_FILE
 

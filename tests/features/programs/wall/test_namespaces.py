@@ -34,19 +34,19 @@ from tests.processes import family
 from tests.tables import table
 from tests.walls import NEEDS_OVERLAY
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap
-from lcp_engine.features.programs.wall.masks import Rights
 from lcp_engine.features.programs.wall.namespaced import Namespaced, has_own_numbers
 from lcp_engine.features.programs.wall.programs import Bounds, CannotConfine, supervise
 from lcp_engine.features.programs.wall.steps import Found
-from lcp_engine.features.programs.wall.view import HOME, Bind, Overlay, View
+from lcp_engine.features.programs.wall.views.masks import Rights
+from lcp_engine.features.programs.wall.views.view import HOME, Bind, Overlay, View
 from lcp_engine.features.programs.wall.workspace import Ground, workspace
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.file_systems import file_system_type
-from lcp_engine.sandbox.landlock import adopt_orphans
 from lcp_engine.sandbox.root import Root
-from lcp_engine.sandbox.syscalls import landlock_version
+from lcp_engine.sandbox.system.file_systems import file_system_type
+from lcp_engine.sandbox.system.landlock import adopt_orphans
+from lcp_engine.sandbox.system.syscalls import landlock_version
 
 pytestmark = NEEDS_OVERLAY
 DISKS = ("/var/tmp", "/dev/shm")

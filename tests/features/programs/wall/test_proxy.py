@@ -25,8 +25,8 @@ import pytest
 from tests.patience import wait_until
 from tests.tables import table
 
-from lcp_engine.core.network import AllowedHost
-from lcp_engine.features.programs.wall.proxy import (
+from lcp_engine.core.programs.network import AllowedHost
+from lcp_engine.features.programs.wall.network.proxy import (
     MOST_CONNECTIONS,
     LookUp,
     Proxy,
@@ -34,7 +34,7 @@ from lcp_engine.features.programs.wall.proxy import (
     look_up,
     route_through,
 )
-from lcp_engine.features.programs.wall.proxy_request import MOST_HEAD
+from lcp_engine.features.programs.wall.network.proxy_request import MOST_HEAD
 
 NAME = "registry.example"
 SECONDS = 20.0
@@ -273,8 +273,8 @@ def test_a_name_that_leads_to_an_address_that_is_not_public_is_refused(
 REBINDING = """
 import fcntl, socket, struct, sys, threading
 from pathlib import Path
-from lcp_engine.core.network import AllowedHost
-from lcp_engine.features.programs.wall.proxy import Proxy
+from lcp_engine.core.programs.network import AllowedHost
+from lcp_engine.features.programs.wall.network.proxy import Proxy
 
 OWN, AWAY, NAME = "93.184.215.14", "198.41.0.4", "registry.example"
 with socket.socket() as any:
@@ -324,7 +324,7 @@ def test_the_address_that_was_judged_is_connected_to_whatever_the_name_leads_to_
 
 IN_A_NETWORK = """
 import fcntl, socket, struct
-from lcp_engine.features.programs.wall.proxy import is_near
+from lcp_engine.features.programs.wall.network.proxy import is_near
 
 place = socket.inet_pton(socket.AF_INET6, "2a00:1450::5")
 with socket.socket() as any, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six:
@@ -374,7 +374,7 @@ def test_a_huge_head_is_dropped(tmp_path: Path, head: bytes) -> None:
 def test_slow_heads_are_dropped_and_hold_no_more_than_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lcp_engine.features.programs.wall.proxy.HEAD_SECONDS", 0.5)
+    monkeypatch.setattr("lcp_engine.features.programs.wall.network.proxy.HEAD_SECONDS", 0.5)
     with serving() as origin, proxied(tmp_path, origin.allowed) as (_, port):
         slow = [socket.create_connection(("127.0.0.1", port), SECONDS) for _ in range(MOST_CONNECTIONS + 5)]
         for each in slow:

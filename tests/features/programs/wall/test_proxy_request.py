@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from lcp_engine.core.network import is_host_name
-from lcp_engine.features.programs.wall.proxy_request import BadRequest, ProxyRequest, read_request
+from lcp_engine.core.programs.network import is_host_name
+from lcp_engine.features.programs.wall.network.proxy_request import BadRequest, ProxyRequest, read_request
 
 
 def read(*lines: str) -> ProxyRequest | BadRequest:

@@ -14,7 +14,7 @@ from tests.features.programs.wall.namespaces import FOUND, NOBODY
 from tests.tables import table
 from tests.walls import NEEDS_NAMESPACES
 
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.features.programs.wall.programs import cannot_confine

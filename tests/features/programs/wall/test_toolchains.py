@@ -17,8 +17,8 @@ from lcp_engine.core.mission.spec import Commands
 from lcp_engine.features.programs.programs import ProgramsUnderWay, run_program
 from lcp_engine.features.programs.run_command import RunCommandResult, Surroundings, run_behind_wall
 from lcp_engine.features.programs.wall.programs import Ended, Program
-from lcp_engine.features.programs.wall.seen_root import RootAccess
 from lcp_engine.features.programs.wall.toolchains import Toolchain, joined_variables, toolchain_of
+from lcp_engine.features.programs.wall.views.seen_root import RootAccess
 from lcp_engine.sandbox.root import Root
 
 

@@ -29,8 +29,8 @@ from tests.features.programs.wall.overlays import (
     take_all,
 )
 
-from lcp_engine.features.programs.wall.ignored import IgnoredFiles
-from lcp_engine.features.programs.wall.upper import (
+from lcp_engine.features.programs.wall.layers.ignored import IgnoredFiles
+from lcp_engine.features.programs.wall.layers.upper import (
     LIMITS,
     Act,
     Changes,

@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from lcp_engine.errors import ErrorCode, LcpError
-from lcp_engine.features.programs.wall import working_copy as module
-from lcp_engine.features.programs.wall.shown_directories import Shown, keep_ignored, shown_in
-from lcp_engine.features.programs.wall.working_copy import MOST_CHANGES, scratch_directory, working_copy
+from lcp_engine.features.programs.wall.layers import working_copy as module
+from lcp_engine.features.programs.wall.layers.working_copy import (
+    MOST_CHANGES,
+    scratch_directory,
+    working_copy,
+)
+from lcp_engine.features.programs.wall.views.shown_directories import Shown, keep_ignored, shown_in
 from lcp_engine.sandbox.directories import remove_tree
 from lcp_engine.sandbox.root import Root
 

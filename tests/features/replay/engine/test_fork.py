@@ -13,7 +13,7 @@ from lcp_engine.api.engine import Engine
 from lcp_engine.core.mission.spec import PlannerSpec
 from lcp_engine.errors import LcpError
 from lcp_engine.features.check.store.examination import faults_in
-from lcp_engine.features.programs.external_worker import kinds_in
+from lcp_engine.features.programs.servers.external_worker import kinds_in
 from lcp_engine.workers.base import Caps
 
 if TYPE_CHECKING:

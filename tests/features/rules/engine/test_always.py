@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from tests.engine.conftest import Lab, Object, OpenLab
 
 from lcp_engine import Rule
-from lcp_engine.core.patterns import compile_rule, literal
+from lcp_engine.core.paths.patterns import compile_rule, literal
 from lcp_engine.core.policy import Verdict
 from lcp_engine.errors import ErrorCode, LcpError
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.tables import table
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.recurrence import (
+from lcp_engine.core.times.recurrence import (
     MOST_MISSED,
     NEVER,
     Calendar,
@@ -29,7 +29,7 @@ from lcp_engine.core.recurrence import (
     read_recurrence,
     stored_text,
 )
-from lcp_engine.core.recurrence import (
+from lcp_engine.core.times.recurrence import (
     shown as published,
 )
 from lcp_engine.errors import ErrorCode, LcpError

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.recurrence import first_due, go_on, read_cron
+from lcp_engine.core.times.recurrence import first_due, go_on, read_cron
 from lcp_engine.runner.runner import Runner
 from lcp_engine.runner.timetable import Later, Timetable
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tests.tables import table
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.permits import BLOCK, UNLIMITED, Limit, Permits, RateLimit, limit_of
+from lcp_engine.core.limits.permits import BLOCK, UNLIMITED, Limit, Permits, RateLimit, limit_of
 
 NOW: Micros = 1_800_000_000 * SECOND
 TEN_A_SECOND = limit_of(RateLimit(requests_per_minute=600, burst=5), None)

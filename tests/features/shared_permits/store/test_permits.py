@@ -14,7 +14,7 @@ from tests.loaded_python import Python
 
 from lcp_engine import Engine
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.permits import UNLIMITED, Limit
+from lcp_engine.core.limits.permits import UNLIMITED, Limit
 from lcp_engine.engine import missions
 from lcp_engine.engine.outcome import Succeeded
 from lcp_engine.engine.settle import FinishedJob, rescue, settle

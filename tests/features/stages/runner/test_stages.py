@@ -21,10 +21,10 @@ from tests.walls import EACH_WALL, NEEDS_OVERLAY, at_its_path
 from lcp_engine import Engine, ErrorCode, LcpError, Rule
 from lcp_engine.core.job_states import State
 from lcp_engine.core.policy import Verdict
-from lcp_engine.core.walls import Step
+from lcp_engine.core.programs.walls import Step
 from lcp_engine.features.stages.stages import leftovers, remove_stages
 from lcp_engine.sandbox.atomic_write import LocalFile, is_temporary
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from lcp_engine.store.changes import left_open
 from lcp_engine.workers.base import Caps
 
@@ -834,7 +834,7 @@ def test_a_merge_that_was_decided_is_finished_without_its_stage(
 _DIES = """
 import os, signal, sys
 from lcp_engine.sandbox.atomic_write import LocalFile
-from lcp_engine.sandbox.landlock import Isolation
+from lcp_engine.sandbox.system.landlock import Isolation
 from tests.runner.theatre import open_theatre
 
 real = LocalFile.put_prepared

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests import tables
 
+from lcp_engine.features.surveyor.builds.makefile import programs
+from lcp_engine.features.surveyor.builds.manifests import is_manifest, read_manifest
 from lcp_engine.features.surveyor.findings import commands, licence_of, open_ends, version_of
 from lcp_engine.features.surveyor.languages import language_of
-from lcp_engine.features.surveyor.makefile import programs
-from lcp_engine.features.surveyor.manifests import is_manifest, read_manifest
 from lcp_engine.features.surveyor.markdown import code, plain, size, table
 from lcp_engine.features.surveyor.opening import first_words
 from lcp_engine.features.surveyor.readme import read_readme

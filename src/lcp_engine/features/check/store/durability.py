@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lcp_engine.sandbox.file_systems import shared_file_system
+from lcp_engine.sandbox.system.file_systems import shared_file_system
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import opened
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.clock import SECOND, Micros
-from lcp_engine.core.feature_settings import FeatureSettings, settings_in
+from lcp_engine.core.settings.feature_settings import FeatureSettings, settings_in
 from lcp_engine.features.notices.settings import NoticeSettings
 from lcp_engine.store.conditions import OUTCOMES, UNSENT
 from lcp_engine.store.db.statements import Statement

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from lcp_engine.core.job_states import State
-from lcp_engine.core.terms import terms_of
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.store.db.statements import Statement, insert_rows
 from lcp_engine.store.db.transaction import Tx
 from lcp_engine.store.row_types import JobRow, PlanRow, job_row

@@ -16,11 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lcp_engine.features.programs.wall.mounts import Mounts, become
 from lcp_engine.features.programs.wall.toolchains import has_credential
-from lcp_engine.features.programs.wall.view import View
+from lcp_engine.features.programs.wall.views.mounts import Mounts, become
+from lcp_engine.features.programs.wall.views.view import View
 from lcp_engine.sandbox.root import look_at
-from lcp_engine.sandbox.seccomp import filter_in_namespaces
+from lcp_engine.sandbox.system.seccomp import filter_in_namespaces
 
 if TYPE_CHECKING:
     from lcp_engine.features.programs.wall.programs import Program

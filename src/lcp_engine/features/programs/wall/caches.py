@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from lcp_engine.features.programs.wall.covers import Base, Bases
-from lcp_engine.features.programs.wall.trail import DIRECTORY, Trail
-from lcp_engine.features.programs.wall.upper import Act, Move
+from lcp_engine.features.programs.wall.layers.trail import DIRECTORY, Trail
+from lcp_engine.features.programs.wall.layers.upper import Act, Move
+from lcp_engine.features.programs.wall.views.covers import Base, Bases
 from lcp_engine.sandbox.directories import status_of
 
 ROOT, HOME_PART = "root", "home"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from lcp_engine.sandbox.syscalls import RESOLVE_NO_MAGICLINKS, opener
+from lcp_engine.sandbox.system.syscalls import RESOLVE_NO_MAGICLINKS, opener
 
 AT_CWD = -100
 PATH_BYTES = 4096

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lcp_engine.features.programs.wall.shown_directories import SHARED, shown_in
+from lcp_engine.features.programs.wall.views.shown_directories import SHARED, shown_in
 from lcp_engine.sandbox.directories import status_of
-from lcp_engine.sandbox.list_tree import PRUNED, is_text
+from lcp_engine.sandbox.reading.list_tree import PRUNED, is_text
 from lcp_engine.sandbox.root import Root
 
 

@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap, prepare
-from lcp_engine.features.programs.wall.footprint import Footprint
-from lcp_engine.features.programs.wall.mounts import CannotMount, fork_into_namespaces, settle
+from lcp_engine.features.programs.wall.layers.footprint import Footprint
 from lcp_engine.features.programs.wall.namespaced import Namespaced, NotStarted, limit_numbers
 from lcp_engine.features.programs.wall.supervised_calls import SupervisedCalls
-from lcp_engine.features.programs.wall.view import View
-from lcp_engine.sandbox.kept_descriptors import close_all_but
-from lcp_engine.sandbox.landlock import (
+from lcp_engine.features.programs.wall.views.mounts import CannotMount, fork_into_namespaces, settle
+from lcp_engine.features.programs.wall.views.view import View
+from lcp_engine.sandbox.root import look_at
+from lcp_engine.sandbox.system.kept_descriptors import close_all_but
+from lcp_engine.sandbox.system.landlock import (
     Rights,
     adopt_orphans,
     die_with_parent,
@@ -43,9 +44,14 @@ from lcp_engine.sandbox.landlock import (
     make_rules,
     restrict_by,
 )
-from lcp_engine.sandbox.root import look_at
-from lcp_engine.sandbox.seccomp import Notice, Notices, can_filter, hold_births, refuse_calls_of_programs
-from lcp_engine.sandbox.syscalls import landlock_version
+from lcp_engine.sandbox.system.seccomp import (
+    Notice,
+    Notices,
+    can_filter,
+    hold_births,
+    refuse_calls_of_programs,
+)
+from lcp_engine.sandbox.system.syscalls import landlock_version
 
 LANDLOCK_NEEDED = 3
 """Before that version a program could shorten files that it may only read."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lcp_engine.core.walls import WALLS, Step
+from lcp_engine.core.programs.walls import WALLS, Step
 from lcp_engine.errors import LcpError
 from lcp_engine.features.programs.wall.bubblewrap import Bubblewrap, NoBubblewrap, find_bubblewrap
 from lcp_engine.features.programs.wall.programs import (
@@ -27,9 +27,9 @@ from lcp_engine.features.programs.wall.programs import (
     cannot_confine,
     supervise,
 )
-from lcp_engine.features.programs.wall.view import Bind, Overlay, View
-from lcp_engine.sandbox.own_places import make_private
+from lcp_engine.features.programs.wall.views.view import Bind, Overlay, View
 from lcp_engine.sandbox.root import refusal
+from lcp_engine.sandbox.system.own_places import make_private
 
 _TRIAL = "trial-"
 _SECONDS = 60.0

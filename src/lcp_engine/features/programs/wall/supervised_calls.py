@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lcp_engine.features.programs.wall.caller import Caller, CallerGone, OwnedPlaces
-from lcp_engine.features.programs.wall.metadata import change_metadata
-from lcp_engine.features.programs.wall.unix_sockets import Connections
-from lcp_engine.sandbox.seccomp import OF_FILES, OF_PROCESSES, Notice, Notices
+from lcp_engine.features.programs.wall.layers.metadata import change_metadata
+from lcp_engine.features.programs.wall.network.unix_sockets import Connections
+from lcp_engine.sandbox.system.seccomp import OF_FILES, OF_PROCESSES, Notice, Notices
 
 _SOON_SECONDS = 0.005
 _MOST_PARENTS = 1000

@@ -18,10 +18,10 @@ from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 
-from lcp_engine.core.secret_files import is_secret
-from lcp_engine.features.programs.wall.view import Bind
-from lcp_engine.sandbox.installed_programs import Places, interpreters_of, is_in, places_of
-from lcp_engine.sandbox.own_places import own_directories
+from lcp_engine.core.paths.secret_files import is_secret
+from lcp_engine.features.programs.wall.views.view import Bind
+from lcp_engine.sandbox.system.installed_programs import Places, interpreters_of, is_in, places_of
+from lcp_engine.sandbox.system.own_places import own_directories
 
 _RUST = ("cargo", "cargo-*", "rustc", "rustdoc", "rustfmt", "rustup", "clippy-driver", "maturin")
 _JAVA = ("java", "javac", "jar", "javadoc", "jshell", "mvn", "mvnw", "mvnd", "gradle", "gradlew", "kotlin*", "scala*",

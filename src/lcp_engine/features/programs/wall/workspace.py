@@ -13,20 +13,20 @@ from pathlib import Path
 
 from lcp_engine.errors import ErrorCode, LcpError
 from lcp_engine.features.programs.wall.caches import HOME_PART, ROOT, bases_of, part_of, written_caches
-from lcp_engine.features.programs.wall.covers import Base
-from lcp_engine.features.programs.wall.git_view import tracked, view_of_git
-from lcp_engine.features.programs.wall.ignored import IgnoredFiles, read_ignored
-from lcp_engine.features.programs.wall.layer import Layer, Run, is_for_room
-from lcp_engine.features.programs.wall.masks import Masks, Rights, make_masks
-from lcp_engine.features.programs.wall.mounts import identity_of
-from lcp_engine.features.programs.wall.shown_directories import Shown, hidden_but, shown_in
+from lcp_engine.features.programs.wall.layers.ignored import IgnoredFiles, read_ignored
+from lcp_engine.features.programs.wall.layers.layer import Layer, Run, is_for_room
+from lcp_engine.features.programs.wall.layers.upper import Changes, Move, read_stamp, read_upper
 from lcp_engine.features.programs.wall.steps import Found
-from lcp_engine.features.programs.wall.upper import Changes, Move, read_stamp, read_upper
-from lcp_engine.features.programs.wall.view import HOME, Overlay, View
+from lcp_engine.features.programs.wall.views.covers import Base
+from lcp_engine.features.programs.wall.views.git_view import tracked, view_of_git
+from lcp_engine.features.programs.wall.views.masks import Masks, Rights, make_masks
+from lcp_engine.features.programs.wall.views.mounts import identity_of
+from lcp_engine.features.programs.wall.views.shown_directories import Shown, hidden_but, shown_in
+from lcp_engine.features.programs.wall.views.view import HOME, Overlay, View
 from lcp_engine.sandbox.directories import remove_tree
-from lcp_engine.sandbox.kept_descriptors import unlock_and_close
-from lcp_engine.sandbox.own_places import make_private
 from lcp_engine.sandbox.root import Root
+from lcp_engine.sandbox.system.kept_descriptors import unlock_and_close
+from lcp_engine.sandbox.system.own_places import make_private
 
 _SETTLE_SECONDS = 30.0
 _REST_SECONDS = 0.02

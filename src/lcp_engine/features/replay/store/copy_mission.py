@@ -24,8 +24,8 @@ from lcp_engine.core.job_states import (
     State,
     fulfils,
 )
-from lcp_engine.core.money import add_amounts
-from lcp_engine.core.terms import terms_of
+from lcp_engine.core.limits.money import add_amounts
+from lcp_engine.core.limits.terms import terms_of
 from lcp_engine.features.plans.store.stated_plans import RESOLVED, keep_plans
 from lcp_engine.features.replay.store.archive import Archive, PastAttempt, PastEvent, PastTurn
 from lcp_engine.features.replay.store.states_at import JobHistory

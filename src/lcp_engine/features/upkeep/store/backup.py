@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lcp_engine.core.summaries import size
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
-from lcp_engine.sandbox.kept_descriptors import no_forks
+from lcp_engine.sandbox.system.kept_descriptors import no_forks
 from lcp_engine.store.db.database import Database
 from lcp_engine.store.db.open import opened, version_of
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, OTHER_DATABASE, Sqlite

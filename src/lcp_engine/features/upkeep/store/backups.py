@@ -12,7 +12,7 @@ from lcp_engine.clock import SECOND, Micros
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.upkeep.settings import Backups
 from lcp_engine.features.upkeep.store.backup import back_up
-from lcp_engine.sandbox.own_places import make_private
+from lcp_engine.sandbox.system.own_places import make_private
 from lcp_engine.store.db.sqlite import BUSY_SECONDS, Sqlite
 from lcp_engine.store.db.transaction import Backend
 from lcp_engine.store.host.liveness import backups_directory

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Column, Table, Text, bindparam, null, select, text, update
 
 from lcp_engine.clock import SECOND, Micros, iso
-from lcp_engine.core.recurrence import Every, go_on
+from lcp_engine.core.times.recurrence import Every, go_on
 from lcp_engine.features.upkeep.settings import Duty
 from lcp_engine.store.db.json_text import JsonObject, from_json, to_json
 from lcp_engine.store.db.statements import Statement

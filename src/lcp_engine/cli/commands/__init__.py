@@ -1,0 +1,1 @@
+"""Commands of `lcp` about missions, jobs, runners, the database and the page."""

@@ -1,0 +1,1 @@
+"""Values of the configuration that features state, and secrets that it names."""

@@ -1,0 +1,1 @@
+"""Times of schedules: recurrences, and local times."""

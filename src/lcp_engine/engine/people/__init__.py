@@ -1,0 +1,1 @@
+"""Acts of people: approvals of what was shown, and messages."""

@@ -1,0 +1,1 @@
+"""Servers of models: their wires, refusals, keys and tokens."""

@@ -1,0 +1,1 @@
+"""Prompts, and schemas of the replies to them."""

@@ -1,0 +1,1 @@
+"""Kinds that external programs and MCP servers offer."""

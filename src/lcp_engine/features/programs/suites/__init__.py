@@ -1,0 +1,1 @@
+"""Outputs of test suites, read for their verdicts."""

@@ -1,0 +1,1 @@
+"""Changes of a command, kept in a layer over the root."""

@@ -1,0 +1,1 @@
+"""Hosts that a command may reach, through a proxy outside of its wall."""

@@ -1,0 +1,1 @@
+"""Files that a command sees, and what is masked of them."""

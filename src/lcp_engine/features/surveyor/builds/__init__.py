@@ -1,0 +1,1 @@
+"""Manifests and build files that a survey reads."""

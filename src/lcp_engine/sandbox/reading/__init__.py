@@ -1,0 +1,1 @@
+"""Reading of files by descriptors: lists, texts, searches, encodings."""

@@ -1,0 +1,1 @@
+"""Confinement and places as the operating system has them."""

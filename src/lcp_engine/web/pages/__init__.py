@@ -1,0 +1,1 @@
+"""Pages of missions and jobs, and the forms on them."""
