@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -53,15 +52,11 @@ def _collect(address: str, selected: Sequence[str]) -> None:
     """Collect the tests, then serve."""
     import pytest
 
-    path = [*sys.path]
     nothing = os.open(os.devnull, os.O_WRONLY)
     output = os.dup(1)
     os.dup2(nothing, 1)
     # What cannot be collected is said by the workers.
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:xdist", *selected])
-    is_all = Path("tests").resolve() in map(Path.resolve, map(Path, selected))
-    if is_all:  # most of it is loaded by now, and every worker would load it
-        import_module("tests.loaded_python").load()
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
@@ -70,10 +65,10 @@ def _collect(address: str, selected: Sequence[str]) -> None:
         os.close(output)
         selector.register(listening, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
-        _serve(listening, selector, path if is_all else [])
+        _serve(listening, selector)
 
 
-def _serve(listening: socket.socket, selector: selectors.BaseSelector, path: Sequence[str]) -> None:
+def _serve(listening: socket.socket, selector: selectors.BaseSelector) -> None:
     """Fork for each connection, and answer with how the fork ended, until the standard input ends."""
     while True:
         for key, _ in selector.select():
@@ -87,7 +82,7 @@ def _serve(listening: socket.socket, selector: selectors.BaseSelector, path: Seq
                     selector.close()
                     listening.close()
                     connection.close()
-                    _work(streams, path)
+                    _work(streams)
                 for stream in streams:
                     os.close(stream)
                 selector.register(os.pidfd_open(worker), selectors.EVENT_READ, (worker, connection))
@@ -100,16 +95,10 @@ def _serve(listening: socket.socket, selector: selectors.BaseSelector, path: Seq
                 os.close(key.fd)
 
 
-def _work(streams: Sequence[int], path: Sequence[str]) -> NoReturn:
-    """Do what pytest-xdist has its interpreters do: execute what stands in the first line of the input.
+def _work(streams: Sequence[int]) -> NoReturn:
+    """Do what pytest-xdist has its interpreters do: execute what stands in the first line of the input."""
+    from tests.loaded_python import end, take_streams
 
-    With the `sys.path` of an interpreter, it has one at hand.
-    """
-    from tests.loaded_python import end, fork_loaded, take_streams
-
-    if path:
-        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-        fork_loaded(path, streams)
     take_streams(streams)
     sys.argv[:] = ["-c"]
     sys.modules["__main__"] = main = ModuleType("__main__")

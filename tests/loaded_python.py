@@ -22,9 +22,9 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,8 +62,6 @@ _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE_PARENT = 0x8000
 _MADV_COLLAPSE = 25
 _LARGE_PAGE = 2 * 1024 * 1024
-_AT_HAND: list[tuple[socket.socket, int]] = []
-"""Socket and process of an interpreter that this process was given."""
 _ONE_AT_A_TIME = threading.Lock()
 """Held while the interpreter starts, and from a request to its answer."""
 
@@ -183,15 +181,12 @@ class _Loaded:
     """The interpreter that is forked. It ends with this process."""
 
     def __init__(self) -> None:
-        if _AT_HAND:
-            self._socket, process = _AT_HAND.pop()
-            self._wait: Callable[[], object] = partial(os.waitpid, process, 0)
-        else:
-            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            command = [sys.executable, __file__, str(theirs.fileno())]
-            with theirs:
-                self._wait = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd="/").wait
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_PATIENCE)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/"
+            )
         atexit.register(self.close)
 
     def fork(self, request: _Request, streams: list[int]) -> int:
@@ -204,7 +199,7 @@ class _Loaded:
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)  # a child that was forked may have a copy of it
         self._socket.close()
-        self._wait()
+        self._process.wait(_PATIENCE)
 
 
 @cache
@@ -212,26 +207,7 @@ def _loaded() -> _Loaded:
     return _Loaded()
 
 
-def fork_loaded(path: Sequence[str], unneeded: Sequence[int]) -> None:
-    """Make a fork of this process the interpreter that it forks later, with this `sys.path`, less these descriptors.
-
-    Everything is loaded, and there is one thread.
-    """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = os.fork()
-    if process == 0:
-        ours.close()
-        for descriptor in unneeded:
-            os.close(descriptor)
-        sys.path[:] = path
-        _answer(theirs)
-        os._exit(0)
-    theirs.close()
-    _AT_HAND.append((ours, process))
-
-
-def load() -> None:
-    """Load everything that a program of the engine may need."""
+def _load() -> None:
     import lcp_engine
 
     gc.disable()  # almost everything that is made here stays
@@ -404,9 +380,9 @@ def _run(arguments: list[str]) -> None:
             runpy.run_path(file, run_name="__main__")
 
 
-def _answer(control: socket.socket) -> None:
-    """Serve until nothing more is asked for; the forks end here."""
-    found = _serve(control)
+def _main(control: int) -> None:
+    _load()
+    found = _serve(socket.socket(fileno=control))
     if found is not None:
         request, streams = found
         _become(request, streams)
@@ -432,5 +408,4 @@ def end(code: int) -> None:
 
 
 if __name__ == "__main__":
-    load()
-    _answer(socket.socket(fileno=int(sys.argv[1])))
+    _main(int(sys.argv[1]))
