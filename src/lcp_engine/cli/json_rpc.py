@@ -105,7 +105,8 @@ class Stdio:
             ended.cancel()
 
     def _read(self, source: BinaryIO) -> None:
-        with suppress(OSError, RuntimeError, CancelledError):  # the loop has ended
+        # The loop has ended, or what is read was closed.
+        with suppress(OSError, ValueError, RuntimeError, CancelledError):
             while line := source.readline(self._most_bytes + 1):
                 rest = line
                 while not rest.endswith(b"\n") and (rest := source.readline(self._most_bytes)):
