@@ -8,7 +8,6 @@ message as summary. Acceptance checks and the merge follow as for any planner.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass as plain_dataclass
@@ -21,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from lcp_engine.core.summaries import nearest
 from lcp_engine.errors import GENERAL, ErrorCode, LcpError, install
 from lcp_engine.features.agents.presets import PRESETS, Configured, Model
-from lcp_engine.features.agents.process import Launch
+from lcp_engine.features.agents.process import Launch, check_keys, read_keys
 from lcp_engine.features.agents.program import check_agent
 from lcp_engine.planners.base import PlannerError, Question, Reply
 from lcp_engine.planners.environment import EMPTY_ENVIRONMENT, PlannerEnvironment
@@ -109,14 +108,7 @@ class AcpPlanner:
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> PlacedAgent:
         """Raises `NOT_ALLOWED` for keys that neither the preset nor the configuration names."""
-        stated = planner_environment.options.get(TYPE, {}).get("keys")
-        known = {*self._known_keys, *(map(str, stated) if isinstance(stated, list) else ())}
-        if (name := next((one for one in self.keys if one not in known), None)) is not None:
-            message = f"planner.keys: {name}: neither the preset nor the configuration hands it to agents"
-            advice = (
-                f"Remove it, or have the user of the runner add it to planners.{TYPE}.keys in config.yaml."
-            )
-            raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
+        check_keys(TYPE, self.keys, self._known_keys, planner_environment)
         return PlacedAgent(self)
 
     def answer(self, question: Question, /) -> Reply:
@@ -128,8 +120,7 @@ class AcpPlanner:
         if self.agent:
             made = self.adapter.adjust(PRESETS[self.agent].configure(Model(self.model, self.endpoint)))
         own, *rest = self.adapter.command
-        names = (*self._known_keys, *self.keys)
-        keys = {name: key for name in names if (key := os.environ.get(name, "").strip())}
+        keys = read_keys((*self._known_keys, *self.keys))
         return Launch(
             (own, *made.arguments, *rest), {**made.environment, **self.environment}, keys, made.files
         )

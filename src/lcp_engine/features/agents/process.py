@@ -14,7 +14,7 @@ import select
 import shlex
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from lcp_engine.features.programs.wall.network.proxy import Proxy, route_through
 from lcp_engine.features.programs.wall.programs import Bounds, Ended, Program
 from lcp_engine.features.programs.wall.views.seen_root import SeenRoot, seen_root
 from lcp_engine.features.programs.wall.workspace import Ground, Workspace
+from lcp_engine.planners.environment import PlannerEnvironment
 from lcp_engine.runner.confined.channel import Channel, Disconnected, Duty, Request, TimedOut
 from lcp_engine.runner.confined.process import spawner
 from lcp_engine.sandbox.directories import remove_tree
@@ -75,6 +76,25 @@ class Launch:
     def scrubbed(self, value: JsonValue) -> JsonValue:
         """A text, or texts in a value, without the keys, as they may be stored. It takes a while for long ones."""
         return scrubbed_value(value, [*self.keys.values()])
+
+
+def check_keys(
+    planner: str, stated: Sequence[str], of_preset: Sequence[str], environment: PlannerEnvironment
+) -> None:
+    """Raise `NOT_ALLOWED` for keys that neither the preset nor the configuration hands to agents of this planner."""
+    granted = environment.options.get(planner, {}).get("keys")
+    known = {*of_preset, *(map(str, granted) if isinstance(granted, list) else ())}
+    if (name := next((one for one in stated if one not in known), None)) is not None:
+        message = f"planner.keys: {name}: neither the preset nor the configuration hands it to agents"
+        advice = (
+            f"Remove it, or have the user of the runner add it to planners.{planner}.keys in config.yaml."
+        )
+        raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
+
+
+def read_keys(names: Iterable[str]) -> dict[str, str]:
+    """Keys of the runner's environment, by their variables; without those that are not set."""
+    return {name: key for name in names if (key := os.environ.get(name, "").strip())}
 
 
 def refuse_without_wall(name: str, ground: Ground | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import time
@@ -31,6 +30,8 @@ from lcp_engine.features.agents.process import (
     OutOfTime,
     Silent,
     agent_place,
+    check_keys,
+    read_keys,
     refuse_without_wall,
 )
 from lcp_engine.features.agents.streams import FORMS, Stream, read_line
@@ -116,13 +117,7 @@ class ProgramPlanner:
 
     def placed(self, planner_environment: PlannerEnvironment, /) -> PlacedProgram:
         """Raises `NOT_ALLOWED` for keys that neither the preset nor the configuration names."""
-        stated = planner_environment.options.get(TYPE, {}).get("keys")
-        known = {*self.preset.keys, *(map(str, stated) if isinstance(stated, list) else ())}
-        for name in self.keys:
-            if name not in known:
-                message = f"planner.keys: {name}: neither the preset nor the configuration hands it to agents"
-                advice = f"Remove it, or have the user of the runner add it to planners.{TYPE}.keys in config.yaml."
-                raise LcpError(ErrorCode.NOT_ALLOWED, message, advice=advice)
+        check_keys(TYPE, self.keys, self.preset.keys, planner_environment)
         return PlacedProgram(self, planner_environment.drafts)
 
     def answer(self, question: Question, /) -> Reply:
@@ -162,7 +157,7 @@ class PlacedProgram:
             advice = f"Install {preset.package}." if preset.package else error.failed.advice
             yield broken("agent", LcpError(error.code, error.failed.message, advice=advice).failed)
         names = (*preset.keys, *self.stated.keys)
-        given = [one for one in names if os.environ.get(one, "").strip()]
+        given = read_keys(names)
         if given or not names:
             yield well("keys", ", ".join(given) or "it needs none")
         else:
@@ -270,12 +265,10 @@ class _Turn:
             at -= command[at - 1] == "-p"
             command[at:at] = resume
         own, *rest = (one.replace(GOAL, prompt) for one in command)
-        names = (*preset.keys, *self.stated.keys)
-        keys = {name: key for name in names if (key := os.environ.get(name, "").strip())}
         return Launch(
             (own, *made.arguments, *rest),
             {**made.environment, **self.stated.environment},
-            keys,
+            read_keys((*preset.keys, *self.stated.keys)),
             {**made.files, **({preset.output: ""} if preset.output else {})},
         )
 
