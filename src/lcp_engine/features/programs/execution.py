@@ -168,12 +168,15 @@ class Commands:
 
     def _earlier(self, job: JobRow, worker: Worker[BaseModel], mission: OpenMission) -> Kept | None:
         """The result of an attempt that was interrupted once it had decided what is kept; None if none had."""
-        carried = finish(self._instance.database, job, self._threads) if mission.is_private else None
-        if carried is None:
-            return None
-        if carried.refused is not None:
+        carried = self._finished(job) if mission.is_private else None
+        return None if carried is None else _kept(worker.result.model_validate(note_of(carried)), (), carried)
+
+    def _finished(self, job: JobRow) -> Carried | None:
+        """Changes that an interrupted attempt had decided on, carried out; None if it had not. Raises their refusal."""
+        carried = finish(self._instance.database, job, self._threads)
+        if carried is not None and carried.refused is not None:
             raise LcpError.of(carried.refused)
-        return _kept(worker.result.model_validate(note_of(carried)), (), carried)
+        return carried
 
     def _keep(self, job: JobRow, mission: OpenMission, root: Root) -> Keep | None:
         """Keeper of the changes of a job's program: as part of the stage, or for a person; None if they are dropped."""
@@ -274,11 +277,9 @@ class Commands:
         result: BaseModel,
     ) -> Kept:
         """Like `_keep_in_stage`; what an attempt that was interrupted has decided is finished instead."""
-        carried = finish(self._instance.database, job, self._threads)
+        carried = self._finished(job)
         if carried is None:
             return self._keep_in_stage(job, mission, root, place, changes, result)
-        if carried.refused is not None:
-            raise LcpError.of(carried.refused)
         return _kept(result, (), carried)
 
     def _keep_in_stage(  # noqa: PLR0917 -- the first ones are bound
