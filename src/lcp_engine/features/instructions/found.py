@@ -11,7 +11,6 @@ from typing import Literal
 from pydantic import Field, JsonValue, TypeAdapter
 
 from lcp_engine.core.mission.spec import MissionKeys
-from lcp_engine.core.mission.yaml import NotReadable, read_document
 from lcp_engine.core.safe_text import quoted
 from lcp_engine.planners.base import OF_FILE, SeenMemory
 
@@ -132,6 +131,8 @@ def told(stored: JsonValue) -> list[str]:
 
 def read_skill(path: str, sha256: str, text: str) -> Skill | str:
     """A skill, or a sentence that says why it is none. Its name is that of its directory, as the format demands."""
+    from lcp_engine.core.mission.yaml import NotReadable, read_document  # slow to load
+
     head = _HEAD.match(text[:_LONGEST_HEAD].removeprefix("\ufeff"))
     if head is None:
         return f"{path!r} does not begin with front matter between two lines ---"
