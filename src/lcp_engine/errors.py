@@ -358,7 +358,7 @@ def refused_by_system(error: OSError) -> Failed:
 
 
 def system_advice(error: OSError) -> str | None:
-    """What to do about a refusal of the operating system; None if the advice of `FILE_SYSTEM` fits."""
+    """Advice about a refusal of the operating system; None if the advice of `FILE_SYSTEM` fits."""
     return _BY_ERRNO.get(error.errno or 0)
 
 

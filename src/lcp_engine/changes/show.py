@@ -57,7 +57,7 @@ class Look:
     diff: Diff | None
     sight: Sight
     files: tuple[Diff, ...] = ()
-    """What `diff` shows together, file by file, of a job that changes several at once."""
+    """The parts of `diff` file by file, of a job that changes several at once."""
     has_choice: bool = False
     """True if a person can take some of the files, or of their hunks, and leave the others out."""
 

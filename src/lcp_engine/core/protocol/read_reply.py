@@ -70,11 +70,11 @@ class Reader:
     key: str
     """The key of a reply that names what it is."""
     ends: Mapping[str, str]
-    """What it names in replies that complete a mission, by the action of each."""
+    """Its values in replies that complete a mission, by the action of each."""
     verdict: str | None = None
-    """What it names in replies to a question whether a claim holds; None if these are like any."""
+    """Its value in replies to a question whether a claim holds; None if these are like any."""
     to_verify: str
-    """How to reply to that question, as planners are told."""
+    """The reply to that question, as planners are told of it."""
     give_up: Callable[[str, str], dict[str, JsonValue]]
     """A reply that ends with an error: its words and code."""
 

@@ -58,7 +58,7 @@ _MOST_WORDS = 4096
 """Characters of the id of a call, and of title and path of one that is too large to be asked about."""
 _MOST_NAMED = 5
 _NAMED = ("file_path", "filePath", "absolute_path", "path")
-"""How agents call the file in the input of a tool."""
+"""Names of the file in the input of a tool, as agents choose them."""
 _DECIDED = ("path", "title", "input", "before", "after")
 """Params that a person decides on: calls are equal if these are."""
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)

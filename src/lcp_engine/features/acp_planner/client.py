@@ -39,12 +39,12 @@ from lcp_engine.errors import GENERAL, ErrorCode, LcpError
 from lcp_engine.features.acp_planner.calls import Calls, Decision
 
 _LOOK_SECONDS = 0.2
-"""How often a decision is looked for."""
+"""Seconds between two looks for a decision."""
 _AUTH_REQUIRED = -32000
 _MOST_SAID = 100_000
 """Characters of the last message of an agent that are kept."""
 _CANCEL_SECONDS = 2.0
-"""How long an agent may take to end a prompt that is cancelled."""
+"""Seconds that an agent may take to end a prompt that is cancelled."""
 
 
 MOST_LINE = 16 * 1024 * 1024

@@ -32,7 +32,7 @@ _MARGIN = 0.05
 """Part of its time that is left to keep what an agent has done."""
 _MOST_SHOWN, _DRAFT_SECONDS = 2000, 0.5
 _END_SECONDS = 5.0
-"""How long an agent may take to end once its stdin is closed."""
+"""Seconds that an agent may take to end once its stdin is closed."""
 _MOST_LOOKED_AT = 20_000
 
 
